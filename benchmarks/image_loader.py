@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from benchmarks.timing import Timing, alternate, ratio_of
-from r2mae.images.augment import crop_flip, flipped, random_boxes
+from r2mae.images.augment import crop_flip, draw_flips, random_boxes
 from r2mae.images.batches import Augment, ImageBatches
 from r2mae.images.data import load_images
 from r2mae.images.decode import Cache
@@ -55,7 +55,7 @@ def by_pillow(pixels: np.ndarray, key: Key) -> torch.Tensor:
     """Crop and flip as :func:`r2mae.images.augment.crop_flip` does, by Pillow."""
     height, width = pixels.shape[1:3]
     made = np.empty(pixels.shape, np.uint8)
-    boxes, flips = random_boxes(len(pixels), (height, width), key), flipped(len(pixels), key)
+    boxes, flips = random_boxes(len(pixels), (height, width), key), draw_flips(len(pixels), key)
     for row, (image, (left, top, wide, tall), flip) in enumerate(zip(pixels, boxes.tolist(), flips, strict=True)):
         crop = Image.fromarray(image).resize(
             (width, height), Image.Resampling.BICUBIC, box=(left, top, left + wide, top + tall)

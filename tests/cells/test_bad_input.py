@@ -56,8 +56,8 @@ def pretrain(data: str, options: str = "") -> str:
 VALUES = {
     "negative": (-1.0, ("is -1, and counts are 0 or more",)),
     "fraction": (1.5, ("is 1.5, a fraction",)),
-    "nan": (np.nan, ("is nan, which is no count: mend or drop that cell",)),
-    "infinite": (np.inf, ("is inf, which is no count: mend or drop that cell",)),
+    "nan": (np.nan, ("is nan, which is no count: correct or remove that cell",)),
+    "infinite": (np.inf, ("is inf, which is no count: correct or remove that cell",)),
 }
 
 
@@ -106,7 +106,7 @@ def without(adata: anndata.AnnData, *, cell: int | None = None, gene: int | None
 def test_a_cell_without_counts(make: Make, write: Write, run: Run) -> None:
     adata = without(make(), cell=4)
     write(adata, Path("a.h5ad"))
-    told = "a.h5ad: 1 cell without a count in the chosen genes, such as 'c4': leave them out with --min-genes 1 (or "
+    told = "a.h5ad: 1 cell without a count in the chosen genes, such as 'c4': omit them with --min-genes 1 (or "
     refused(run, pretrain("a.h5ad"), told, "scanpy.pp.filter_cells(adata, min_genes=1)")
     MaskedAutoencoder.setup_anndata(adata)
     with pytest.raises(UserError, match=r"1 cell without a count .*scanpy\.pp\.filter_cells"):
@@ -120,7 +120,7 @@ def test_a_gene_without_counts_is_a_note(make: Make, write: Write, run: Run, cap
     write(adata, Path("a.h5ad"))
     MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4)
-    assert caplog.messages == ["AnnData: 1 genes without a count are left out"]
+    assert caplog.messages == ["AnnData: 1 genes without a count are omitted"]
     model.train(1, batch_size=10, progress=False, threads=1)
     assert model.get_latent_representation().shape == (30, 4)
     with pytest.raises(UserError, match="unknown gene 'g7'"):
@@ -152,8 +152,8 @@ def test_columns(make: Make, write: Write, run: Run) -> None:
     )
     refused(run, pretrain("a.h5ad", "--labels knid"), "a.h5ad: ", "obs has no column 'knid': did you mean 'kind'?")
     refused(run, pretrain("a.h5ad", "--batch-key some"), "a.h5ad: 10 cells without a value in column 'some' of obs (ba")
-    refused(run, pretrain("a.h5ad", "--labels one"), "a.h5ad: column 'one' (labels) has one class only, 'd0': leave it")
-    one_donor = "column 'one' (donor_key) has one donor only, 'd0', and probes are tested on other donors: leave donor_"
+    refused(run, pretrain("a.h5ad", "--labels one"), "a.h5ad: column 'one' (labels) has one class only, 'd0': omit it")
+    one_donor = "column 'one' (donor_key) has one donor only, 'd0', and probes are tested on other donors: omit donor_"
     refused(run, pretrain("a.h5ad", "--donor-key one --labels kind"), "a.h5ad: ", one_donor)
     with pytest.raises(UserError, match="unknown column of obs 'kidn': did you mean 'kind'"):
         MaskedAutoencoder.setup_anndata(adata, labels_key="kidn")

@@ -64,7 +64,7 @@ def test_totals() -> None:
             1.5,
             r"gene 'g4' is 1\.5, a fraction: the data are normalised: pass the layer .* --layer counts \(layers: z, c",
         ),
-        (np.nan, "gene 'g4' is nan, which is no count: mend or drop that cell"),
+        (np.nan, "gene 'g4' is nan, which is no count: correct or remove that cell"),
         (np.inf, "gene 'g4' is inf, which is no count"),
     ],
 )
@@ -76,7 +76,7 @@ def test_values_that_are_no_counts_are_named(value: float, told: str) -> None:
 
 
 def test_remedies_do_not_name_what_is_read() -> None:
-    with pytest.raises(UserError, match=r"raw counts are needed \(nothing else is in this file"):
+    with pytest.raises(UserError, match=r"raw counts are needed, and this file has no other matrix"):
         check_counts(MemoryCounts(csr_matrix(DENSE / 2)), "file", "layer counts", GENES, ("counts",))
     with pytest.raises(UserError, match="values of type complex64, no counts"):
         check_counts(MemoryCounts(csr_matrix(DENSE.astype(np.complex64))), "file", "X", GENES, ())

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import MemoryCounts
-from r2mae.cells.donors import check_probes, divide, limit_cells, number_values, probe_cells, split_donors
+from r2mae.cells.donors import check_probes, choose_test_donors, limit_cells, number_values, probe_cells, split_donors
 from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
@@ -46,7 +46,7 @@ def obs() -> pd.DataFrame:
 
 @given(st.lists(st.sampled_from("abcd"), min_size=2, max_size=60), st.floats(0.05, 0.95), st.integers(0, 5))
 def test_every_stratum_is_divided_in_proportion(strata: list[str], fraction: float, seed: int) -> None:
-    test = divide([str(i) for i in range(len(strata))], strata, fraction, Key.root(seed))
+    test = choose_test_donors([str(i) for i in range(len(strata))], strata, fraction, Key.root(seed))
     values, stratum = np.unique(strata, return_inverse=True)
     sizes, tested = np.bincount(stratum), np.bincount(stratum, test)
     assert 0 < test.sum() < len(test)
@@ -104,7 +104,7 @@ def test_cells_are_removed_by_rule(obs: pd.DataFrame) -> None:
     removed = {one.column: 300 - len(one.train) - len(one.test) for one in probes}
     assert removed == {"cell_type": 30 + 7, "disease": 30, "age": 90}
     assert notes == (
-        "30 cells with donor=D9 left out of the probes",
+        "30 cells with donor=D9 omitted from the probes",
         "cell_type: 7 cells with no known label removed",
         "age: 60 cells with no number removed",
     )
@@ -169,7 +169,7 @@ def test_cells_of_a_side_are_limited(obs: pd.DataFrame) -> None:
 
 def test_without_donors_cells_are_divided(obs: pd.DataFrame) -> None:
     probes, notes = probe_cells(make_table(obs), replace(CONFIG, donor_key=None))
-    assert notes == ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
+    assert notes == ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     assert [len(one.train) for one in probes] == [180, 180, 180]
     assert not any(one.donor_level for one in probes)
 
@@ -181,9 +181,9 @@ def test_without_donors_cells_are_divided(obs: pd.DataFrame) -> None:
         ({}, {"labels": ("celltype",)}, r"obs has no column 'celltype' \(labels\): did you mean 'cell_type'"),
         ({}, {"regress": ("aeg",)}, r"obs has no column 'aeg' \(regress\): did you mean 'age'"),
         ({}, {"exclude": ("disease=wel",)}, r"no cell has disease=wel \(exclude\): did you mean 'well'"),
-        ({}, {"exclude": ("disease=well", "disease=ill")}, r"leaves no cell for the probes: drop a rule"),
+        ({}, {"exclude": ("disease=well", "disease=ill")}, r"leaves no cell for the probes: remove a rule"),
         ({"donor": "D0"}, {}, r"'donor' \(donor_key\) has one donor only, 'D0'"),
-        ({"cell_type": "B"}, {}, r"'cell_type' \(labels\) has one class only, 'B': leave it out"),
+        ({"cell_type": "B"}, {}, r"'cell_type' \(labels\) has one class only, 'B': omit it"),
         ({"cell_type": "unknown"}, {}, r"'cell_type' \(labels\) has no known label"),
         ({"age": "60-69"}, {}, r"'age' \(regress\) has not two different numbers"),
     ],
@@ -240,7 +240,7 @@ def test_a_rule_for_one_probe_leaves_the_others_alone(obs: pd.DataFrame) -> None
     with_rule = split_donors(make_table(obs), replace(CONFIG, exclude=("disease:cell_type=B",)))
     np.testing.assert_array_equal(with_rule.test, same)
     _, notes = probe_cells(make_table(obs), replace(CONFIG, exclude=("disease:cell_type=B",)))
-    assert notes == ("disease: 100 cells with cell_type=B left out",)
+    assert notes == ("disease: 100 cells with cell_type=B omitted",)
 
 
 def test_only_some_cells_for_all_probes_or_one(obs: pd.DataFrame) -> None:
@@ -253,7 +253,7 @@ def test_only_some_cells_for_all_probes_or_one(obs: pd.DataFrame) -> None:
     both = taken(obs, only=("cell_type:cell_type=B", "cell_type:cell_type=T", "cell_type:disease=ill"))
     assert both["cell_type"] == (b | t) & ill
     _, notes = probe_cells(make_table(obs), replace(CONFIG, only=("age:cell_type=B", "age:cell_type=T")))
-    assert notes == ("age: 100 cells without cell_type=B or cell_type=T left out",)
+    assert notes == ("age: 100 cells without cell_type=B or cell_type=T omitted",)
 
 
 def test_colons_in_names_of_columns(obs: pd.DataFrame) -> None:
@@ -279,7 +279,7 @@ def test_colons_in_names_of_columns(obs: pd.DataFrame) -> None:
         ({"only": ("cell_type=X",)}, r"no cell has cell_type=X \(only\): choose from: B, NK, T"),
         (
             {"exclude": ("age:disease=ill", "age:disease=well")},
-            "disease=ill, disease=well.* no cell for the probe of age: drop a rule",
+            "disease=ill, disease=well.* no cell for the probe of age: remove a rule",
         ),
         ({"only": ("cell_type:cell_type=B",)}, "'cell_type' .labels. has one class only, 'B'"),
         ({"only": ("age:donor=D1",)}, "'age' .regress. has not two different numbers"),

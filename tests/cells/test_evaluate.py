@@ -270,7 +270,7 @@ def test_bad_embeddings_are_refused(table: CellTable) -> None:
     with pytest.raises(UserError, match=r"some.h5ad: an embedding must have a row for each of the 240 cells"):
         evaluate_embedding(table, features[1:], CONFIG)
     features[[3, 7], 1] = np.nan
-    with pytest.raises(UserError, match=r"some.h5ad: the embedding of 2 of 240 cells holds NaN or infinity"):
+    with pytest.raises(UserError, match=r"some.h5ad: the embedding of 2 of 240 cells has NaN or infinity"):
         evaluate_embedding(table, features, CONFIG)
 
 

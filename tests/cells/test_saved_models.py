@@ -203,7 +203,7 @@ def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     for change in ({"architecture": {}}, {"architecture": {**description["architecture"], "n_hidden": 5}}):
         (tmp_path / "m" / "model.safetensors").write_bytes((saved / "m" / "model.safetensors").read_bytes())
         (tmp_path / "m" / "model.json").write_text(json.dumps({**description, **change}))
-        with pytest.raises(UserError, match="load another copy, or train and save the model anew") as caught:
+        with pytest.raises(UserError, match="load another copy, or train and save the model again") as caught:
             MaskedAutoencoder.load(tmp_path / "m", adata)
         assert "delete" not in str(caught.value)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from r2mae.cells.sparse_rows import SparseRows, few_enough, log_rows
+from r2mae.cells.sparse_rows import SparseRows, log_rows, sparse_is_faster
 
 
 def batch_of(counts: np.ndarray, index_type: type = np.int32) -> dict[str, torch.Tensor]:
@@ -92,6 +92,6 @@ def test_the_operators_keep_torchs_contracts() -> None:
 
 @pytest.mark.parametrize(("entries", "few"), [(0, True), (60, True), (61, False)])
 def test_few_entries_alone_are_worth_it(entries: int, few: bool) -> None:
-    assert few_enough(entries, 20, 20) is few
+    assert sparse_is_faster(entries, 20, 20) is few
     with torch.autocast("cpu", torch.bfloat16):  # products in bf16 are quicker than those in 32 bits, or rounded
-        assert not few_enough(entries, 20, 20)
+        assert not sparse_is_faster(entries, 20, 20)

@@ -71,8 +71,8 @@ def test_empty_cells_and_genes(make: Make) -> None:
     assert "g7" not in found.genes
     assert "c4" not in found.obs.index
     assert found.notes == (
-        "1 genes without a count are left out",
-        "1 cell with fewer than 1 expressed genes left out",
+        "1 genes without a count are omitted",
+        "1 cell with fewer than 1 expressed genes omitted",
     )
     with pytest.raises(UserError, match="0 cells with 13 expressed genes"):
         from_anndata(adata, min_genes=13)

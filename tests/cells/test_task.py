@@ -10,7 +10,7 @@ from scipy import sparse
 from r2mae.cells.likelihood import hidden_losses, nb_log_likelihood
 from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.sparse_rows import SparseRows
-from r2mae.cells.task import GeneTask, KeptGenes, _on_device, _on_host, dense
+from r2mae.cells.task import GeneTask, KeptGenes, _mask_on_device, _mask_on_host, dense
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count
@@ -273,7 +273,7 @@ def test_a_device_is_given_what_the_host_makes(counts: np.ndarray, model: CountA
     order = torch.sort(mask.to(torch.uint8), stable=True).indices
     kept = GENES - int(mask.sum())
     found = []
-    for hide in (_on_host, _on_device):
+    for hide in (_mask_on_host, _mask_on_device):
         corrupted = hide(batch, mask, order[:kept], order[kept:])
         losses = task.losses(task.forward(model, corrupted), corrupted)
         gradients = torch.autograd.grad(losses.sum(), list(model.parameters()))

@@ -165,7 +165,7 @@ def test_counts_that_are_mostly_zero_train_alike(
         train(tmp_path / "few.h5ad", tmp_path / "cut", cut=8, **options)
     assert train(tmp_path / "few.h5ad", tmp_path / "cut", **options).resumed_from == 5
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
-    monkeypatch.setattr(task, "few_enough", lambda *counts: False)
+    monkeypatch.setattr(task, "sparse_is_faster", lambda *counts: False)
     train(tmp_path / "few.h5ad", tmp_path / "dense", **options)
     sparse, dense = (pd.read_csv(tmp_path / name / "metrics.csv")["loss"] for name in ("whole", "dense"))
     np.testing.assert_allclose(sparse, dense, rtol=1e-4)

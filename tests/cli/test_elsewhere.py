@@ -129,7 +129,7 @@ def test_images_are_brought_to_the_size_of_the_model(run: Run) -> None:
 
 
 REFUSED = {
-    "images --data colour.npz": "has images of 8 x 8 x 3, and the model takes 8 x 8 x 1: bring them to the size and",
+    "images --data colour.npz": "has images of 8 x 8 x 3, and the model takes 8 x 8 x 1: convert them to the size and",
     "images --data none.npz": "none.npz: no such file",
     "images --data a.npz": "is what images was trained on: leave --data out",
     "images --resize 8": "--resize is for other data: name them, --data OTHER",

@@ -216,7 +216,7 @@ def test_real_faces(shared_data: Path) -> None:
 def test_a_packed_table_is_not_unpacked_without_end(
     celeba: Path, suffix: str, pack: "type[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attributes, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(attributes, "_MAX_TABLE", 1 << 20)
     (celeba / "list_attr_celeba.txt").unlink()
     (celeba / f"list_attr_celeba.txt{suffix}").write_bytes(pack(bytes(1 << 24)))
     with pytest.raises(UserError, match=r"list_attr_celeba.txt\.[gx]z: unpacks to more than 1 MiB"):

@@ -13,7 +13,7 @@ from PIL import Image
 from r2mae.images import augment
 from r2mae.images.augment import (
     crop_flip,
-    flipped,
+    draw_flips,
     random_boxes,
     random_flip,
     random_resized_crop,
@@ -86,9 +86,12 @@ def test_floats_are_taken_as_they_are() -> None:
 def test_dense_products_give_what_sparse_ones_do() -> None:
     """On an accelerator the same crops are made by whole matrices."""
     images, boxes = torch.from_numpy(PIXELS), random_boxes(24, (20, 15), KEY)
-    lines, columns = augment._taps(boxes[:, 1], boxes[:, 3], 20, 8), augment._taps(boxes[:, 0], boxes[:, 2], 15, 9)
+    lines, columns = (
+        augment._kernel_taps(boxes[:, 1], boxes[:, 3], 20, 8),
+        augment._kernel_taps(boxes[:, 0], boxes[:, 2], 15, 9),
+    )
     torch.testing.assert_close(
-        augment._by_dense(images, lines, columns), augment._by_sparse(images, lines, columns), atol=1e-3, rtol=0
+        augment._resize_dense(images, lines, columns), augment._resize_sparse(images, lines, columns), atol=1e-3, rtol=0
     )
 
 
@@ -121,11 +124,11 @@ def test_both_in_one_go_are_one_after_the_other() -> None:
 
 
 def test_flips_turn_left_to_right_half_the_time() -> None:
-    images, chosen = torch.from_numpy(PIXELS), flipped(24, KEY)
+    images, chosen = torch.from_numpy(PIXELS), draw_flips(24, KEY)
     made = random_flip(images, KEY).numpy()
     np.testing.assert_array_equal(made[chosen], PIXELS[chosen][:, :, ::-1])
     np.testing.assert_array_equal(made[~chosen], PIXELS[~chosen])
-    assert abs(flipped(10_000, KEY).mean() - 0.5) < 0.03
+    assert abs(draw_flips(10_000, KEY).mean() - 0.5) < 0.03
 
 
 @settings(max_examples=60)

@@ -92,7 +92,7 @@ def test_axes_are_those_of_scikit_learn_and_always_the_same(data: ImageData, mon
     assert (found[np.abs(found).argmax(axis=0), np.arange(5)] > 0).all()
     monkeypatch.setattr(baselines, "_BATCH", 100)
     np.testing.assert_allclose(fit_components(data.train, 5).axes.numpy(), found, atol=1e-4)
-    monkeypatch.setattr(baselines, "_WIDEST", 63)  # of 64 pixels: by a sample of 63 images
+    monkeypatch.setattr(baselines, "_MAX_COVARIANCE", 63)  # of 64 pixels: by a sample of 63 images
     sampled = fit_components(data.train, 5).axes.numpy()
     np.testing.assert_allclose(sampled.T @ sampled, np.eye(5), atol=1e-4)
     np.testing.assert_array_equal(fit_components(data.train, 5).axes.numpy(), sampled)

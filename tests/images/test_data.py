@@ -281,7 +281,7 @@ def test_a_senseless_fraction(fraction):
 
 def test_a_single_image_cannot_be_split(tmp_path):
     np.save(tmp_path / "x.npy", PIXELS[:1])
-    refused("holds a single image", load_splits, tmp_path / "x.npy")
+    refused("has a single image", load_splits, tmp_path / "x.npy")
     np.save(tmp_path / "x.npy", PIXELS[:2])
     splits = load_splits(tmp_path / "x.npy")
     assert (len(splits.train), len(splits.test)) == (1, 1)
@@ -314,7 +314,7 @@ def test_a_fraction_of_test_images_is_refused_where_there_is_a_test_part(tmp_pat
     (tmp_path / "broken.npz").write_bytes(b"PK")
     for source in ("mnist", tmp_path / "test.npz", tmp_path / "keras.npz", tmp_path / "parts"):
         config = ImagesConfig(data=str(source), test_fraction=0.3)
-        with pytest.raises(UserError, match=r"official test part, and .* has one: leave it out"):
+        with pytest.raises(UserError, match=r"official test part, and .* has one: omit it"):
             config.check_given({"test_fraction": 0.3})
         config.check_given({"epochs": 3.0})  # a fraction that was not typed may be meant for another set
     for source in ("digits", tmp_path / "none.npz", tmp_path / "broken.npz", tmp_path / "gone.npz", tmp_path):

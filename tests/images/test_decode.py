@@ -76,7 +76,7 @@ def test_draft_makes_large_jpegs_small_about_as_well(folder: Path) -> None:
     whole, drafted = (everything(folder, Reading(resize=20, draft=draft)).astype(int) for draft in (False, True))
     assert drafted.shape == whole.shape == (1, 20, 20, 3)
     assert np.abs(whole - drafted).max() <= 4
-    with pytest.raises(UserError, match=r"draft .*: add --resize N"):
+    with pytest.raises(UserError, match=r"draft needs --resize N: add it"):
         Reading(draft=True)
 
 
@@ -124,7 +124,7 @@ def test_broken_files_are_left_out_when_that_is_asked_for(
             images = everything(folder, Reading(cache=cache, skip_broken=True))
         assert images[:, 0, 0, 0].tolist() == [number * 20 for number in range(12) if number not in (3, 5, 8)]
         (line,) = caplog.messages
-        assert line.startswith("3 of 12 files cannot be decoded and are left out")
+        assert line.startswith("3 of 12 files cannot be decoded and are omitted")
         assert all(f"{name}.png" in line for name in ("03", "05", "08"))
 
 

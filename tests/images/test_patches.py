@@ -11,7 +11,6 @@ from r2mae.images.patches import (
     as_pixels,
     block_mask,
     check_patch,
-    chosen,
     normalised,
     patch_loss,
     patchify,
@@ -19,6 +18,7 @@ from r2mae.images.patches import (
     restore,
     standardised,
     standardised_patches,
+    take_patches,
     unpatchify,
 )
 from r2mae.masking.keys import Key
@@ -47,7 +47,7 @@ def test_putting_together_is_the_inverse_of_cutting(sizes: tuple[int, int, int, 
 def test_tokens_come_back_in_the_order_of_the_image(batch: int, length: int, ratio: float, seed: int) -> None:
     tokens = torch.rand(batch, length, 3)
     keep, hidden = patch_mask(batch, length, ratio, Key.root(seed))
-    parts = chosen(tokens, keep), chosen(tokens, hidden)
+    parts = take_patches(tokens, keep), take_patches(tokens, hidden)
     assert torch.equal(restore(*parts, keep, hidden), tokens)
     mask_token = torch.full((1, 1, 3), 7.0)
     masked = restore(parts[0], mask_token.expand(batch, hidden.shape[1], 3), keep, hidden)
@@ -112,5 +112,5 @@ def test_a_patch_that_does_not_divide_names_the_nearest_that_does(
 ) -> None:
     with pytest.raises(UserError, match=rf"nearest size that does is {nearest}$"):
         check_patch(*size, patch)
-    with pytest.raises(UserError, match="has no patches"):
+    with pytest.raises(UserError, match="cannot be split into patches"):
         check_patch(1, 1, 1)

@@ -59,7 +59,7 @@ def test_a_run_and_its_embedding_crop_alike(tmp_path):
 
 
 def test_crop_without_a_size_is_refused():
-    with pytest.raises(UserError, match="add --resize N"):
+    with pytest.raises(UserError, match="needs --resize N: add it"):
         ImagesConfig(data="x", resize_mode="crop")
 
 

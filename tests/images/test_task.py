@@ -196,5 +196,5 @@ def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
     fit(config, DOMAIN, tmp_path)
     assert ("--bn-statistics both" in caplog.text) == told
     if config.norm == "layer":
-        with pytest.raises(UserError, match="no batch statistics: leave --bn-statistics out"):
+        with pytest.raises(UserError, match="no batch statistics: omit --bn-statistics"):
             load_model(tmp_path, DOMAIN, unmasked=True, bn_statistics=False)

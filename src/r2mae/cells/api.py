@@ -15,7 +15,15 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
 from r2mae.cells.embed import embed_rows, expected_expression
 from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
-from r2mae.cells.setup import InMemoryDomain, as_now, check_options, configured, names_of, read_setup, write_setup
+from r2mae.cells.setup import (
+    InMemoryDomain,
+    check_options,
+    make_config,
+    names_of,
+    read_setup,
+    with_current_obs,
+    write_setup,
+)
 from r2mae.cells.table import CellTable, from_anndata, load_cells, log_notes, with_batches
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
@@ -45,16 +53,16 @@ class MaskedAutoencoder:
     representation : {"latent", "hidden"}
         Which layer is returned and probed: the latent layer, or the last hidden layer before it.
     mask_input : bool
-        Tell the model which genes are hidden; otherwise a hidden gene looks like a count of zero.
+        Make the model mask-aware; otherwise (mask-blind) a hidden gene looks like a count of zero.
     norm : {"batch", "layer"}
-        Normalisation of the hidden layers: batch (the paper), or layer, which keeps no statistics of training.
+        Normalisation of the hidden layers: batch (the paper), or layer, which has no batch statistics.
 
     Attributes
     ----------
     adata : AnnData
-        The cells that a method uses if it is given none. Counts and batches are those of the time when the model was
-        made, other columns of obs are read anew. If `adata` has other cells by then, or another order of cells, it
-        must be passed to the method.
+        The cells that a method uses by default. Counts and batches are those at the construction of the model; other
+        columns of obs are read at each call. If `adata` has other cells by then, or another order of cells, it must be
+        passed to the method.
     """
 
     def __init__(
@@ -78,7 +86,7 @@ class MaskedAutoencoder:
         options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
         options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
         options["norm"] = norm
-        self._config = configured(options)
+        self._config = make_config(options)
         self._trained: TrainedModel | None = None
 
     @staticmethod
@@ -144,8 +152,7 @@ class MaskedAutoencoder:
         device : str
             "auto", "cpu", "cuda" or "cuda:1".
         run : path, optional
-            Run folder. With it, an interrupted training continues where it stopped; without it, nothing is saved but
-            the model in memory.
+            Run folder, from which an interrupted training resumes; by default the model is only in memory.
         progress : bool
             Show a progress bar with the remaining time.
         anew : bool
@@ -160,13 +167,13 @@ class MaskedAutoencoder:
             For impossible options; if the loss is not finite; or if the model is trained already and `anew` is False.
         """
         if self._trained is not None and not anew:
-            raise UserError("the model is trained already: make a new model, or pass anew=True to begin from scratch")
+            raise UserError("the model is trained already: make a new model, or pass anew=True to train from scratch")
         check_options(options)
         key = self._setup["batch_key"]
-        numbered = with_batches(as_now(self._table, self.adata, key), key)
+        numbered = with_batches(with_current_obs(self._table, self.adata, key), key)
         self._table = replace(numbered, obs=numbered.obs.copy())
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
-        config = configured(
+        config = make_config(
             {
                 **{name: getattr(self._config, name) for name in _OPTIONS},
                 "layer": self._setup["layer"],
@@ -210,7 +217,7 @@ class MaskedAutoencoder:
             Training batch that the encoder uses for cells whose batch is unknown to the model. For all other cells it
             uses their own batch.
         """
-        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
         return embed_rows(trained.task, trained.model, table, size=batch_size)
 
     def get_normalized_expression(
@@ -241,7 +248,7 @@ class MaskedAutoencoder:
         DataFrame
             Cells by genes.
         """
-        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
         names = table.genes if genes is None else names_of(genes)
         return expected_expression(
             trained.task, trained.model, table, names, library_size=library_size, decoder_batch=transform_batch,
@@ -270,7 +277,7 @@ class MaskedAutoencoder:
         DataFrame
             Cells by these genes, scaled to each cell's observed library size.
         """
-        trained, table = self._ready(), self._mapped(adata, transform_batch)
+        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
         return expected_expression(
             trained.task, trained.model, table, names_of(genes), hide=True, library_size="observed",
             decoder_batch=transform_batch, size=batch_size,
@@ -305,7 +312,7 @@ class MaskedAutoencoder:
             Column with the donor: probes are trained on some donors and tested on others. Without it, training and
             test cells share donors, and scores are too high.
         exclude, only : str or iterable of str
-            Cells that the probes leave out, or the only cells that they use, as column=value. The form
+            Cells that the probes omit, or the only cells that they use, as column=value. The form
             label:column=value applies to the probe of one label alone.
         auroc_labels : str or iterable of str
             Labels that count in ``score`` with AUROC instead of balanced accuracy and macro F1.
@@ -327,7 +334,7 @@ class MaskedAutoencoder:
         from r2mae.cells.donors import check_probes
         from r2mae.cells.evaluate import evaluate_embedding
 
-        trained, key = self._ready(), self._setup["labels_key"]
+        trained, key = self._require_trained(), self._setup["labels_key"]
         named = names_of(labels) if labels is not None else names_of(key or ())
         if not named and not names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
@@ -342,7 +349,7 @@ class MaskedAutoencoder:
             test_donors=test_donors,
             max_cells=(),
         )
-        table = self._mapped(adata, transform_batch)
+        table = self._mapped_table(adata, transform_batch)
         log_notes(replace(table, notes=check_probes(table, config)))
 
         def lookup(rows: np.ndarray) -> np.ndarray:
@@ -360,13 +367,13 @@ class MaskedAutoencoder:
         OSError
             If the disk is full or the folder is read-only; an earlier saved model remains intact.
         """
-        save_trained(Path(folder), self._ready(), overwrite=overwrite)
+        save_trained(Path(folder), self._require_trained(), overwrite=overwrite)
 
     @classmethod
     def load(
         cls, folder: str | Path, adata: "AnnData", *, layer: str | None = None, device: str = "cpu"
     ) -> "MaskedAutoencoder":
-        """Read a saved model or a finished run folder, to be used on `adata`.
+        """Load a saved model or a finished run folder, to be used on `adata`.
 
         Parameters
         ----------
@@ -392,16 +399,16 @@ class MaskedAutoencoder:
         self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
         return self
 
-    def _ready(self) -> TrainedModel:
+    def _require_trained(self) -> TrainedModel:
         if self._trained is None:
             raise UserError("the model is not trained: call train() first, or load() a saved one")
         return self._trained
 
-    def _mapped(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
+    def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
-        model, key = self._ready().model, self._setup["batch_key"]
+        model, key = self._require_trained().model, self._setup["batch_key"]
         if adata is None:
-            table = as_now(self._table, self.adata, key)
+            table = with_current_obs(self._table, self.adata, key)
         else:
             table = log_notes(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
         batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)

@@ -11,7 +11,7 @@ from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.declared import check_part, memory_limit
 from r2mae.cells.donors import MAX_CELLS, probe_cells
-from r2mae.cells.evaluate import TARGET_SUM, evaluate_embedding, reconstruction_scores, wanted_rows
+from r2mae.cells.evaluate import TARGET_SUM, embedded_rows, evaluate_embedding, reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import path_of, read_obs
 from r2mae.cells.stored import opened
@@ -43,13 +43,13 @@ def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int 
     UserError
         It says how much memory it needs.
     """
-    rows = len(wanted_rows(table, config, probe_cells(table, config, max_cells=max_cells)[0])[1])
+    rows = len(embedded_rows(table, config, probe_cells(table, config, max_cells=max_cells)[0])[1])
     genes, limit = table.counts.shape[1], memory_limit()
     if (size := _COPIES * 4 * rows * genes) > limit:
         raise UserError(
             f"the baseline expression makes {rows:,} cells of {genes:,} genes dense, which needs {size / 2**30:,.3g} "
             f"GiB of memory, and the limit is {limit / 2**30:,.3g} GiB: take fewer cells (--max-cells COLUMN=NUMBER) "
-            "or genes (--n-top-genes), lower --jobs of a comparison, or leave the baseline out"
+            "or genes (--n-top-genes), lower --jobs of a comparison, or omit the baseline"
         )
 
 
@@ -184,10 +184,10 @@ def _log_normalized(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> "csr_m
         total = np.maximum(np.asarray(part.sum(axis=1)).ravel(), 1.0)
         part.data = np.log1p(part.data * np.repeat((TARGET_SUM / total).astype(np.float32), np.diff(part.indptr)))
         parts.append(part)
-    return _stack(parts)
+    return _stack_rows(parts)
 
 
-def _stack(parts: "Sequence[csr_matrix]") -> "csr_matrix":
+def _stack_rows(parts: "Sequence[csr_matrix]") -> "csr_matrix":
     from scipy.sparse import csr_matrix, vstack
 
     return csr_matrix(vstack(parts, format="csr"))

@@ -124,7 +124,7 @@ class CellData:
     table : CellTable
         All cells.
     train, validation : CellBatches
-        Cells to train on, and cells held out for validation.
+        Training cells, and validation cells.
     architecture : dict
         Description from which the model is built.
     """
@@ -139,7 +139,7 @@ class CellData:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on cells and genes that were left out or filled in."""
+        """Notes on cells and genes that were omitted or filled in."""
         return self.table.notes
 
 
@@ -170,7 +170,7 @@ def columns_of(config: CellsConfig) -> tuple[str, ...]:
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:
-    """Hold cells out for validation (paper: a tenth); at least two remain, as batch normalisation needs them."""
+    """Split off validation cells (paper: a tenth); at least two training cells remain, for batch normalisation."""
     train, validation = CellBatches(table), None
     cells = table.counts.shape[0]
     if config.validation and cells > 2:

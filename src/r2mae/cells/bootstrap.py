@@ -37,9 +37,9 @@ def cluster_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Percentile intervals of all scores under resampling of whole test donors.
+    """Percentile intervals of all scores under resampling of test donors.
 
-    Cells of one donor are similar, so an interval over cells would be far too narrow. The probes are not fitted anew:
+    Cells of one donor are similar, so an interval over cells would be far too narrow. The probes are not fitted again:
     this interval shows how the score depends on the test donors. An interval over seeds shows how it depends on
     weights, masks and training donors. With fewer than ten donors percentile intervals, too, are too narrow.
 
@@ -60,8 +60,8 @@ def cluster_bootstrap(
     -------
     dict of Interval
         By name of the score; `mean` is the score itself and `n` the number of test donors. Resamples in which a score
-        is undefined (with a single class, or fewer than three donors for a correlation over donors) are left out. The
-        limits are NaN if those are half of the resamples or more, as the rest are then no fair draw; if the limits
+        is undefined (with a single class, or fewer than three donors for a correlation over donors) are omitted. The
+        limits are NaN if half of the resamples or more are omitted, as the rest would be a biased sample; if the limits
         coincide; and with one donor.
     """
     if not predictions:

@@ -18,7 +18,7 @@ _HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
 TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(
     {"hlca": _HLCA, "sea-ad": replace(_HLCA, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM)}
 )
-"""Default numbers of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
+"""Defaults of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class CellsConfig(MLPSettings, ModelConfig):
     regress : list of str
         Columns of obs that ridge regression predicts, such as age.
     exclude : list of str
-        Cells left out of the probes, as column=value, such as condition=control; condition:cell_type=B leaves the B
-        cells out of the probe of condition alone.
+        Cells that the probes omit, as column=value, such as condition=control; condition:cell_type=B omits the B cells
+        from the probe of condition alone.
     only : list of str
         The only cells for the probes, or for that of one column, in the same form; of several values of a column a cell
         needs one.
@@ -49,14 +49,14 @@ class CellsConfig(MLPSettings, ModelConfig):
     n_top_genes : int, optional
         Use this many highly variable genes (scanpy's default procedure); by default all.
     min_genes : int
-        Leave out cells that express fewer of the chosen genes (paper: 20).
+        Omit cells that express fewer of the chosen genes (paper: 20).
     test_donors : float
         Fraction of the donors whose cells test the probes (paper: 0.4).
     representation : {"latent", "hidden"}
         The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
     bn_statistics : {"yes", "no", "both"}
-        Re-estimate the statistics of batch normalisation on whole cells for embeddings and probes, and at each mask
-        ratio for reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
+        Re-estimate batch statistics on unmasked cells for embeddings and probes, and at each mask ratio for
+        reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
         in both ways.
     max_cells : list of str
         Largest number of training cells and of test cells of a probe, as column=number; by default 200,000 (paper;
@@ -108,22 +108,22 @@ class CellsConfig(MLPSettings, ModelConfig):
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
-        if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
+        if self._has_batch_norm and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse rules where nothing is probed, and a schedule beside a scheme that has none."""
+        """Refuse rules without a probe, and a schedule with a scheme that has none."""
         super().check_given(given)
         for name in ("exclude", "only"):
             if given.get(name) and not (self.labels or self.regress):
                 raise UserError(
-                    f"{name} is for the cells of probes, and nothing is probed: name columns in --labels or --regress, "
-                    "or leave it out"
+                    f"{name} selects cells of probes, and there is no probe: name columns in --labels or --regress, or "
+                    "omit it"
                 )
         if "timing" in given and "scheme" in given and "timing" in self.idle_fields:
             raise UserError(
-                f"timing is of schedules of the dynamic ratio and the curricula, and changes nothing for "
-                f"{self.scheme!r} with these options: leave it out"
+                f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
+                f"{self.scheme!r} with these options: omit it"
             )
 
     def _check_rules(self) -> None:
@@ -134,22 +134,22 @@ class CellsConfig(MLPSettings, ModelConfig):
         for label in self.auroc_labels:
             if label not in self.labels:
                 hint = nearest(label, self.labels) if self.labels else "name it in labels, too"
-                off = "; a set may bring it, and --auroc-labels with nothing behind it turns it off"
+                off = "; if it is a default of the set, --auroc-labels without names removes it"
                 raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}{off}")
 
     @property
     def re_estimates_statistics(self) -> bool:
         """Whether embeddings use re-estimated batch statistics."""
-        return self._normalises and self.bn_statistics != "no"
+        return self._has_batch_norm and self.bn_statistics != "no"
 
     @property
-    def _normalises(self) -> bool:
-        """Whether the model may have batch normalisation, whose statistics there are to choose."""
+    def _has_batch_norm(self) -> bool:
+        """Whether the model may have batch normalisation."""
         return "bn_statistics" not in self.ignored
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """`timing`, if the scheme has no schedule that it would change."""
+        """`timing`, if the scheme has no schedule that depends on it."""
         try:
             first, *others = (scheme_of(self, numbers) for numbers in TIMINGS.values())
         except UserError:  # a run folder of another version may have options that its scheme does not take here
@@ -158,5 +158,5 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.bn_statistics) if self._normalises else ""
+        statistics = measured_in_words(self.bn_statistics) if self._has_batch_norm else ""
         return f"Representation: the {self.representation} layer. {statistics}".strip()

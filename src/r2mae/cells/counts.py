@@ -62,8 +62,8 @@ class ChosenCounts:
     _sorted: bool = field(init=False, repr=False, default=True)
 
     def __post_init__(self) -> None:
-        there = self.genes[self.genes >= 0]
-        object.__setattr__(self, "_sorted", bool((np.diff(there) > 0).all()))
+        present = self.genes[self.genes >= 0]
+        object.__setattr__(self, "_sorted", bool((np.diff(present) > 0).all()))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -74,8 +74,8 @@ class ChosenCounts:
     def _column_of(self) -> np.ndarray:
         """New column of every old column, or −1 if it is not selected."""
         columns = np.full(self.counts.shape[1], -1, dtype=np.int32)
-        there = np.flatnonzero(self.genes >= 0)
-        columns[self.genes[there]] = there
+        present = np.flatnonzero(self.genes >= 0)
+        columns[self.genes[present]] = present
         return columns
 
     def rows(self, indices: Rows) -> csr_matrix:
@@ -152,18 +152,20 @@ def check_counts(
     expressed, library = np.zeros(counts.shape[0], dtype=np.int64), np.zeros(counts.shape[0])
     spread = np.zeros(counts.shape[1], dtype=np.int64)
     for first, block in chunks(counts):
-        report = _Report(block, first, f"{name}: {where}", genes, cells)
+        report = _BadValues(block, first, f"{name}: {where}", genes, cells)
         data = block.data
         if data.dtype.kind not in "iufb":
-            raise UserError(f"{name}: {where} holds values of type {data.dtype}, no counts{_other(where, layers)}")
-        if len(data) and not (data.min() >= 0 and _whole(data)):
-            report.refuse(~np.isfinite(data), "which is no count: mend or drop that cell")
-            report.refuse(data < 0, f"and counts are 0 or more: the data are scaled{_other(where, layers)}")
-            report.refuse(data != np.floor(data), f"a fraction: the data are normalised{_other(where, layers)}")
-        if _repeats(block):
+            raise UserError(
+                f"{name}: {where} has values of type {data.dtype}, no counts{_suggest_layer(where, layers)}"
+            )
+        if len(data) and not (data.min() >= 0 and _are_whole_numbers(data)):
+            report.refuse(~np.isfinite(data), "which is no count: correct or remove that cell")
+            report.refuse(data < 0, f"and counts are 0 or more: the data are scaled{_suggest_layer(where, layers)}")
+            report.refuse(data != np.floor(data), f"a fraction: the data are normalised{_suggest_layer(where, layers)}")
+        if _has_repeated_genes(block):
             raise UserError(
                 f"{name}: {where} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), "
-                "and write it anew"
+                "and write it again"
             )
         last = first + block.shape[0]
         library[first:last] = block @ np.ones(counts.shape[1])
@@ -174,11 +176,11 @@ def check_counts(
     return Totals(expressed, spread, library)
 
 
-def _whole(data: np.ndarray) -> bool:
+def _are_whole_numbers(data: np.ndarray) -> bool:
     return data.dtype.kind in "iub" or bool(np.isfinite(data.max()) and (data == np.floor(data)).all())
 
 
-def _repeats(block: csr_matrix) -> bool:
+def _has_repeated_genes(block: csr_matrix) -> bool:
     """Whether a gene is stored twice in a cell."""
     rising = np.diff(block.indices) > 0
     joints = block.indptr[1:-1]
@@ -190,7 +192,7 @@ def _repeats(block: csr_matrix) -> bool:
 
 
 @dataclass(frozen=True)
-class _Report:
+class _BadValues:
     """Names the first bad value of a block."""
 
     block: csr_matrix
@@ -209,10 +211,10 @@ class _Report:
         raise UserError(f"{self.where} of cell {cell}, gene {gene!r} is {self.block.data[index]:g}, {reason}")
 
 
-def _other(where: str, layers: tuple[str, ...]) -> str:
+def _suggest_layer(where: str, layers: tuple[str, ...]) -> str:
     named = [layer for layer in layers if layer not in (where, where.removeprefix("layer "))]
     if not named:
-        return ": raw counts are needed (nothing else is in this file, take the one before normalisation)"
+        return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"
     likely = [one for one in named if "count" in one.lower() or "raw" in one.lower()] or named
     return (
         f": pass the layer that holds raw counts, layer={likely[0]!r} or --layer {likely[0]} "

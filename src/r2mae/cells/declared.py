@@ -12,11 +12,11 @@ from typing import Any
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
 
-_TEXT = 64  # bytes of a short string in memory, including its pointer in a column
-_PACKED = 200  # largest compression factor of real data; deflate compresses zeros to a thousandth
-_LARGE_PIECE = 1 << 28  # bytes; larger chunks are too large to be unpacked anew for every block of cells
-_PARTS = 20_000  # largest number of groups and arrays; links may refer to one of them many times
-_DEPTH = 40
+_TEXT_BYTES = 64  # bytes of a short string in memory, including its pointer in a column
+_MAX_COMPRESSION = 200  # largest compression factor of real data; deflate compresses zeros to a thousandth
+_MAX_PIECE = 1 << 28  # bytes; larger chunks are too large to be unpacked anew for every block of cells
+_MAX_PARTS = 20_000  # largest number of groups and arrays; links may refer to one of them many times
+_MAX_DEPTH = 40
 _OVERHEAD = 4096  # bytes by which a packed chunk may exceed its unpacked size, in addition to a sixty-fourth of it
 
 
@@ -79,9 +79,9 @@ def check_rows(path: Path, matrix: Any, group: str) -> None:
     for array in parts:
         _check_pieces(path, array)
     size = sum(_bytes_of(array) for array in parts)
-    stored = sum(_stored(array) for array in parts)
-    large = size > memory_limit() or any(_piece(array) > _LARGE_PIECE for array in parts)
-    if large and size > _PACKED * max(stored, 1):
+    stored = sum(_stored_bytes(array) for array in parts)
+    large = size > memory_limit() or any(_piece_bytes(array) > _MAX_PIECE for array in parts)
+    if large and size > _MAX_COMPRESSION * max(stored, 1):
         raise UserError(
             f"{path}: {group} declares {size / 2**30:,.3g} GiB of counts in {stored:,} bytes, more than counts "
             "can be packed: fetch or export it again"
@@ -94,7 +94,7 @@ def _arrays(path: Path, element: Any, name: str) -> Iterator[Any]:
     while waiting:
         current, depth = waiting.pop()
         seen += 1
-        if seen > _PARTS or depth > _DEPTH:
+        if seen > _MAX_PARTS or depth > _MAX_DEPTH:
             raise UserError(f"{path}: {name} has too many parts, or parts that hold themselves: export it again")
         if hasattr(current, "shape"):
             yield current
@@ -108,17 +108,17 @@ def _bytes_of(array: Any) -> int:
         size *= int(side)
     dtype = array.dtype
     kind = getattr(dtype, "kind", "O")
-    return size * (_TEXT if kind in "OTUS" and dtype.itemsize < _TEXT else int(dtype.itemsize))
+    return size * (_TEXT_BYTES if kind in "OTUS" and dtype.itemsize < _TEXT_BYTES else int(dtype.itemsize))
 
 
-def _piece(array: Any) -> int:
+def _piece_bytes(array: Any) -> int:
     size = 1
     for side in getattr(array, "shards", None) or array.chunks or (0,):
         size *= int(side)
     return size * int(array.dtype.itemsize)
 
 
-def _stored(array: Any) -> int:
+def _stored_bytes(array: Any) -> int:
     """Return the number of bytes of an array in its file or folder."""
     if hasattr(array, "id"):
         return int(array.id.get_storage_size())
@@ -137,7 +137,7 @@ def _check_pieces(path: Path, array: Any) -> None:
         )
     if not array.chunks:
         return
-    piece = _piece(array)
+    piece = _piece_bytes(array)
     worst = 0
 
     def note(chunk: Any) -> None:

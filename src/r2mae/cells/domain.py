@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
 
 # Fields of a configuration that name columns and layers of a file.
-_OF_FILES = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
+_FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
 _REPRESENTATION = Option(
     "representation",
@@ -45,8 +45,8 @@ _REPRESENTATION = Option(
     choices=("latent", "hidden"),
 )
 _READING = (
-    Option("transform_batch", "the training batch to take for cells whose own is new."),
-    Option("layer", "where this file's raw counts are (X for X); by default as in the run."),
+    Option("transform_batch", "the training batch to use for cells whose own is unknown to the model."),
+    Option("layer", "layer with this file's raw counts (X for X); by default as in the run."),
 )
 
 
@@ -160,7 +160,7 @@ class CellsDomain(BaseDomain):
                 "with `r2mae embed`, which maps genes by name"
             )
         if options.get("bn_statistics") is not None and "bn_statistics" in config.ignored:
-            raise UserError("this model has no batch statistics: leave --bn-statistics out")
+            raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
     def load_other_data(
@@ -172,10 +172,11 @@ class CellsDomain(BaseDomain):
         transform_batch: str | None = None,
         layer: str | None = None,
     ) -> "tuple[CellsConfig, CellData]":
-        """Read other cells than the run's for :meth:`evaluate`, mapped onto the model's genes and batches by name.
+        """Read external cells for :meth:`evaluate`, mapped onto the model's genes and batches by name.
 
         Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
-        of these cells; a probe that they do not allow is left out with a note. Reconstruction is measured on all cells.
+        of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
+        cells.
         `transform_batch` and `layer` are as in :meth:`embed`.
 
         Raises
@@ -183,12 +184,12 @@ class CellsDomain(BaseDomain):
         UserError
             If too few genes are shared, or batches are unknown to the model.
         """
-        from r2mae.cells.elsewhere import other_data
+        from r2mae.cells.other_data import other_data
 
         own: dict[str, Any] = {}
-        if source in SET_DEFAULTS:  # a column that a named set does not declare does not exist in it
-            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _OF_FILES}
-            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _OF_FILES}
+        if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
+            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _FILE_FIELDS}
+            own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
         config = replace(config, data=source, **own)
         config = config if layer is None else replace(config, layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
@@ -201,9 +202,9 @@ class CellsDomain(BaseDomain):
         return baselines_of(config.data)
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse a baseline whose package is missing, before other rows are computed for hours."""
+        """Refuse a baseline whose package is missing, before hours of other work."""
         if "scvi" in names and find_spec("scvi") is None:
-            raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or leave it out")
+            raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or omit it")
 
     def check_baseline_sizes(self, config: CellsConfig, names: Sequence[str], data: "CellData") -> None:
         """Refuse expression that does not fit into memory; other baselines are narrow."""
@@ -213,7 +214,7 @@ class CellsDomain(BaseDomain):
             check_expression(data.table, config)
 
     def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return the masked loss: all other scores are of many cells together."""
+        """Return the masked loss, the only score that is a mean over cells."""
         return ("masked_loss", AS_TRAINED + "masked_loss") if config.bn_statistics == "both" else ("masked_loss",)
 
     def score_baseline(
@@ -227,7 +228,7 @@ class CellsDomain(BaseDomain):
     ) -> dict[str, float]:
         """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model.
 
-        It has no masked loss, so that `items` hears nothing.
+        It has no masked loss, so that `items` receives nothing.
         """
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 

@@ -39,7 +39,7 @@ class DonorSplit:
     grouped : bool
         False if no donor column is named; every cell then counts as a donor of its own.
     notes : tuple of str
-        Notes on cells that were left out.
+        Notes on omitted cells.
     rules : tuple of Rule
         All rules; those for a single probe have not been applied yet.
     """
@@ -103,20 +103,22 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
         if config.labels or config.regress:
-            notes += ("no donor_key: training and test cells of the probes share donors, and scores are too good",)
+            notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
         column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
         donors, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
-    strata = _strata(table, config, codes, len(names))
+    strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = divide(names, strata, config.test_donors, key)
+    test = choose_test_donors(names, strata, config.test_donors, key)
     return DonorSplit(names, codes, test, config.donor_key is not None, notes, rules)
 
 
-def divide(names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key) -> Bool[np.ndarray, " donors"]:
+def choose_test_donors(
+    names: Sequence[str], strata: Sequence[str], test_fraction: float, key: Key
+) -> Bool[np.ndarray, " donors"]:
     """Choose the test donors, in about the same proportion in every stratum.
 
     Parameters
@@ -188,7 +190,7 @@ def probe_cells(
     columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.labels]
     columns += [(column, "number") for column in config.regress]
     for column, kind in columns:
-        probe = _probe(table, config, split, column, kind, max_cells, notes)
+        probe = _choose_probe_cells(table, config, split, column, kind, max_cells, notes)
         if probe is not None:
             probes.append(probe)
     return tuple(probes), tuple(notes)
@@ -214,22 +216,22 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         rules_of(table, config)
         return ()
     split = split_donors(table, config)
-    if one := one_donor(split):
+    if lack := lack_of_donors(split):
         raise UserError(
-            f"{table.name}: column {config.donor_key!r} (donor_key) has {one}, and probes are tested on other donors: "
-            "leave donor_key out to divide cells, or leave labels and regress out"
+            f"{table.name}: column {config.donor_key!r} (donor_key) has {lack}, and probes are tested on other donors: "
+            "omit donor_key to split cells, or omit labels and regress"
         )
     for column in config.labels:
         if lack := lack_of_classes(table, split, column):
-            raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: leave it out of labels")
+            raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: omit it from labels")
     for column in config.regress:
         if lack := lack_of_numbers(table, split, column):
-            raise UserError(f"{table.name}: column {column!r} (regress) has {lack}: name it in labels, or leave it out")
+            raise UserError(f"{table.name}: column {column!r} (regress) has {lack}: name it in labels, or omit it")
     return probe_cells(table, config)[1]
 
 
-def one_donor(split: DonorSplit) -> str:
-    """Return in words that there is a single donor; empty if there are several."""
+def lack_of_donors(split: DonorSplit) -> str:
+    """Return in words that there is one donor only; empty if there are several."""
     return f"one donor only, {split.names[0]!r}" if len(split.names) < 2 else ""
 
 
@@ -310,7 +312,7 @@ def limit_cells(
     return np.sort(rows[kept])
 
 
-def _probe(
+def _choose_probe_cells(
     table: "CellTable",
     config: CellsConfig,
     split: DonorSplit,
@@ -327,13 +329,13 @@ def _probe(
         values = number_values(table, column)
         known = np.isfinite(values)
         lack = "no number"
-    kept, left_out = apply_rules(split.rules, column, split.codes >= 0)
-    notes += left_out
+    kept, omitted = apply_rules(split.rules, column, split.codes >= 0)
+    notes += omitted
     if (kept & ~known).any():
         notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with {lack} removed")
     kept = kept & known
     if kind == "label" and split.grouped:
-        kept &= ~_rare(values, split, kept, column, notes)
+        kept &= ~_in_single_donor_class(values, split, kept, column, notes)
     donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
@@ -360,7 +362,7 @@ def _probe(
     )
 
 
-def _rare(
+def _in_single_donor_class(
     values: np.ndarray, split: DonorSplit, kept: Bool[np.ndarray, " cells"], column: str, notes: list[str]
 ) -> Bool[np.ndarray, " cells"]:
     """Return the cells of classes that only one donor has; such a class cannot be in both training and test."""
@@ -381,7 +383,9 @@ def _constant_in_donors(
     return bool(len(pairs)) and not bool(pairs["donor"].duplicated().any())
 
 
-def _strata(table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int) -> list[str]:
+def _stratum_of_donors(
+    table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
+) -> list[str]:
     """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
     if config.donor_key is not None:
         for column in config.labels:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 RATIOS = (0.1, 0.2, 0.3, 0.5, 0.7)  # of the correlation (paper)
-LOSS_RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the loss, evenly spread over all that may be missing
+LOSS_RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the loss, evenly spaced
 GENE_SETS = 32
-"""At least so many draws of hidden genes are in a masked loss, at each ratio."""
+"""Smallest number of draws of hidden genes in a masked loss, at each ratio."""
 _SMALL_BATCH = 64
 _ALL_RATIOS = tuple(sorted({*RATIOS, *LOSS_RATIOS}))
 TARGET_SUM = 1e4  # total to which cells are scaled for log-normalised expression
@@ -74,19 +74,19 @@ def evaluate(
     max_cells : int
         At most this many training and as many test cells for each probe.
     bn_statistics : {"yes", "no", "both"}, optional
-        Whether batch statistics are re-estimated on training cells: whole ones for the probes, masked ones at each
+        Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
     representation : {"latent", "hidden"}, optional
         Which layer is probed; by default as in the configuration.
     items : ItemRecorder, optional
-        Takes down the share of each validation cell in ``masked_loss``.
+        Records the share of each validation cell in ``masked_loss``.
 
     Returns
     -------
     dict
         The scores of :func:`evaluate_embedding`. If there are validation cells, also ``reconstruction_r`` (mean over
-        :data:`RATIOS`), ``reconstruction_r_0.1`` and so on, ``masked_loss`` (nats a hidden gene, mean over
-        :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is left out;
+        :data:`RATIOS`), ``reconstruction_r_0.1`` and so on, ``masked_loss`` (nats per hidden gene, mean over
+        :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
     task = replace(task, representation=representation or config.representation)
@@ -98,13 +98,13 @@ def evaluate(
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
             scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
         if data.validation is not None and len(data.validation):
-            scores |= _reconstruction_of(task, model, data, wanted, items)
+            scores |= _masked_scores(task, model, data, wanted, items)
         return scores
 
     return in_both_ways(bn_statistics or config.bn_statistics, measure, items)
 
 
-def _reconstruction_of(
+def _masked_scores(
     task: GeneTask, model: CountModel, data: "CellData", bn_statistics: bool, items: ItemRecorder | None
 ) -> dict[str, float]:
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
@@ -126,7 +126,7 @@ def _reconstruction_of(
             items=items,
         )
     named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
-    return scores | _finite({"masked_loss": float(np.mean(losses)), **named})
+    return scores | _finite_scores({"masked_loss": float(np.mean(losses)), **named})
 
 
 def evaluate_embedding(
@@ -153,20 +153,20 @@ def evaluate_embedding(
     -------
     dict
         ``score``: the mean of balanced accuracy and macro F1 of every label column and of both Spearman correlations of
-        every number column, as far as they are defined for the test donors (the paper's average score); a label in
+        every number column, if defined for the test donors (the paper's average score); a label in
         `auroc_labels` counts with its two AUROCs instead. For a label column ``_bacc``, ``_f1``, ``_auroc``, and
-        ``_auroc_donor`` if donors have one value each; for a number column ``_spearman_cell`` and ``_spearman_donor``;
+        ``_auroc_donor`` if each donor has one value; for a number column ``_spearman_cell`` and ``_spearman_donor``;
         ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
 
     Raises
     ------
     UserError
-        If the embedding has not one row per cell of the table, or has values that are not finite; see also
+        If the embedding does not have one row per cell of the table, or has values that are not finite; see also
         :func:`r2mae.cells.donors.split_donors`.
     """
     probes, _ = probe_cells(table, config, max_cells=max_cells)
-    sample, wanted = wanted_rows(table, config, probes)
-    features = _features(table, embedding, wanted)
+    sample, wanted = embedded_rows(table, config, probes)
+    features = _checked_features(table, embedding, wanted)
     predictions = [
         predict(one, features[np.searchsorted(wanted, one.train)], features[np.searchsorted(wanted, one.test)])
         for one in probes
@@ -176,16 +176,16 @@ def evaluate_embedding(
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
     if intervals and config.donor_key is not None:
-        summary = {"score": partial(_mean, names=averaged)} if averaged else {}
+        summary = {"score": partial(_mean_score, names=averaged)} if averaged else {}
         limits = cluster_bootstrap(predictions, summary=summary)
         for name, interval in limits.items():
             scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = interval.low, interval.high
     spectrum = effective_rank(features[np.searchsorted(wanted, sample)])
     scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
-    return _finite(scores)
+    return _finite_scores(scores)
 
 
-def wanted_rows(
+def embedded_rows(
     table: "CellTable", config: CellsConfig, probes: Sequence[ProbeCells]
 ) -> tuple[Int64[np.ndarray, " sample"], Int64[np.ndarray, " n"]]:
     """Return the rows whose effective rank is measured, and all rows that are embedded, in ascending order."""
@@ -224,8 +224,8 @@ def predict(
             cells.column, cells.test_values, ridge.predict(test).astype(np.float64), cells.test_donors, cells.grouped
         )
     with warnings.catch_warnings():
-        # At the largest C of the grid, weights of separable classes grow without bound. The scores converge long
-        # before: ten times scikit-learn's default number of steps are enough.
+        # At the largest C of the grid, weights of separable classes grow without bound. The scores converge much
+        # earlier: ten times scikit-learn's default number of steps are enough.
         warnings.simplefilter("ignore", ConvergenceWarning)
         probe = LinearProbe(cv=_FOLDS).fit(train, cells.train_values, groups)
     truth = np.searchsorted(probe.classes_, cells.test_values).astype(np.int64)
@@ -243,7 +243,7 @@ def reconstruction_scores(
     """Return the scores of :func:`reconstruction` at :data:`RATIOS` and their mean, without undefined ones."""
     values = reconstruction(expected, genes, cells, device=device, prepare=prepare)
     named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, values, strict=True)}
-    return _finite({"reconstruction_r": float(np.mean(values)), **named})
+    return _finite_scores({"reconstruction_r": float(np.mean(values)), **named})
 
 
 @torch.no_grad()
@@ -258,9 +258,9 @@ def reconstruction(
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
     It is the Pearson correlation of μ and the log-normalised expression over the hidden genes of a cell, averaged over
-    cells. (The paper does not say over which genes. In its Tables 7 and 8 nearly every value rises from ratio 0.1 to
-    0.2; a correlation over all genes, most of which are kept, would fall.) Cells whose hidden genes are all equal have
-    no correlation and are left out.
+    cells. (The paper does not say over which genes. In its Tables 7 and 8 nearly every value increases from ratio 0.1
+    to 0.2; a correlation over all genes, most of which are kept, would decrease.) Cells whose hidden genes are all
+    equal have no correlation and are omitted.
 
     Parameters
     ----------
@@ -312,13 +312,13 @@ def masked_gene_losses(
 ) -> list[float]:
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
 
-    Some genes are much harder than others, and all cells of a mini-batch hide the same ones: the mean is over
-    :data:`GENE_SETS` draws of genes or more, each seen by a small part of the cells.
+    Some genes are much harder than others, and all cells of a mini-batch hide the same ones. The mean is therefore over
+    at least :data:`GENE_SETS` draws of genes, each for a small part of the cells.
 
     Parameters
     ----------
     task, model
-        Of a run; the model's mode is restored.
+        Those of a run; the model's mode is restored.
     cells : Batches
         Validation cells.
     ratios : sequence of float
@@ -326,7 +326,7 @@ def masked_gene_losses(
     prepare : callable, optional
         Called with the index of a ratio before the model runs at this ratio.
     items : ItemRecorder, optional
-        Takes down the share of each cell in ``masked_loss``, over all draws that it is seen in.
+        Records the share of each cell in ``masked_loss``, over all its draws.
     """
     device, key = next(model.parameters()).device, Key.root(0).fold("evaluation masks")
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
@@ -366,7 +366,7 @@ def pearson(first: Float[Tensor, "batch n"], second: Float[Tensor, "batch n"]) -
     return torch.where(spread > 0, (first * second).sum(dim=1) / spread, torch.nan)
 
 
-def _features(table: "CellTable", embedding: np.ndarray | Lookup, rows: Int64[np.ndarray, " n"]) -> np.ndarray:
+def _checked_features(table: "CellTable", embedding: np.ndarray | Lookup, rows: Int64[np.ndarray, " n"]) -> np.ndarray:
     if callable(embedding):
         features = np.asarray(embedding(rows))
     else:
@@ -380,17 +380,17 @@ def _features(table: "CellTable", embedding: np.ndarray | Lookup, rows: Int64[np
     finite: Bool[np.ndarray, " n"] = np.isfinite(features).all(axis=1)
     if not finite.all():
         raise UserError(
-            f"{table.name}: the embedding of {int((~finite).sum()):,} of {len(rows):,} cells holds NaN or infinity: "
-            f"leave these cells out, or check the training"
+            f"{table.name}: the embedding of {int((~finite).sum()):,} of {len(rows):,} cells has NaN or infinity: "
+            f"omit these cells, or check the training"
         )
     return features
 
 
-def _mean(
+def _mean_score(
     scores: Mapping[str, Float64[np.ndarray, " resamples"]], names: Sequence[str]
 ) -> Float64[np.ndarray, " resamples"]:
     return np.asarray(np.mean([scores[name] for name in names], axis=0))
 
 
-def _finite(scores: dict[str, float]) -> dict[str, float]:
+def _finite_scores(scores: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if np.isfinite(value)}

@@ -34,7 +34,7 @@ def nb_log_likelihood(
         log θ, one for each gene.
     """
     positions = torch.arange(counts.numel(), device=counts.device)
-    constant = _Rise.apply(counts.reshape(-1), log_theta, positions % counts.shape[1])  # type: ignore[no-untyped-call]
+    constant = _GammaTerms.apply(counts.reshape(-1), log_theta, positions % counts.shape[1])  # type: ignore[no-untyped-call]
     soft = softplus(log_mean - log_theta, threshold=40.0)
     value: Tensor = counts * log_mean - (counts + log_theta.exp()) * soft + constant.view_as(counts)
     return value
@@ -92,7 +92,7 @@ class _HiddenLosses(torch.autograd.Function):
         odds = chosen.add_(log_library[:, None]).sub_(log_theta)  # d
         soft = softplus(odds, threshold=40.0)
         gene = places % len(log_theta)
-        rise, slope = _rise(x, log_theta, gene)
+        rise, slope = _gamma_terms(x, log_theta, gene)
         above = x * (soft.view(-1)[places] - odds.view(-1)[places] - log_theta[gene]) - rise
         theta = log_theta.exp()
         losses = soft * theta
@@ -119,12 +119,12 @@ class _HiddenLosses(torch.autograd.Function):
         return by_logits, by_theta.mul_(grad).sum(0), None, None, None, None
 
 
-class _Rise(torch.autograd.Function):
+class _GammaTerms(torch.autograd.Function):
     """r(x, θ) − log x! of counts, with its derivative with respect to log θ."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, log_theta: Tensor, gene: Tensor) -> Tensor:
-        rise, slope = _rise(x, log_theta, gene)
+        rise, slope = _gamma_terms(x, log_theta, gene)
         ctx.save_for_backward(slope, gene, log_theta)
         return rise
 
@@ -135,7 +135,7 @@ class _Rise(torch.autograd.Function):
         return None, torch.zeros_like(log_theta).index_add_(0, gene, grad * slope), None
 
 
-def _rise(
+def _gamma_terms(
     x: Float[Tensor, " entries"], log_theta: Float[Tensor, " genes"], gene: Int64[Tensor, " entries"]
 ) -> tuple[Float[Tensor, " entries"], Float[Tensor, " entries"]]:
     """Return r(x, θ) − log x! and θ·(ψ(x + θ) − ψ(θ)) − x, its derivative with respect to log θ.

@@ -23,7 +23,7 @@ class Rule:
     Attributes
     ----------
     field : {"exclude", "only"}
-        Whether cells with the value are left out, or all other cells.
+        Whether cells with the value are omitted, or all other cells.
     probe : str or None
         The label or number column of the probe to which the rule applies; None for all probes.
     column, value : str
@@ -53,8 +53,8 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
         For an unknown column, a probe that does not exist, or a value that no cell has.
     """
     texts: dict[str, np.ndarray] = {}  # so that a column of millions of cells is converted to text once
-    rules = [_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
-    rules += [_rule(table, config, "only", entry, texts) for entry in config.only]
+    rules = [_parse_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
+    rules += [_parse_rule(table, config, "only", entry, texts) for entry in config.only]
     return tuple(rules)
 
 
@@ -67,7 +67,7 @@ def rule_columns(config: CellsConfig) -> tuple[str, ...]:
 def apply_rules(
     rules: Sequence[Rule], probe: str | None, kept: Bool[np.ndarray, " cells"]
 ) -> tuple[Bool[np.ndarray, " cells"], tuple[str, ...]]:
-    """Leave cells out by the rules for one probe, or by those for all probes if `probe` is None.
+    """Omit cells by the rules for one probe, or by those for all probes if `probe` is None.
 
     If `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
 
@@ -76,7 +76,7 @@ def apply_rules(
     kept : ndarray of bool
         Cells that were kept before and still are.
     notes : tuple of str
-        How many cells each rule left out.
+        How many cells each rule omitted.
 
     Raises
     ------
@@ -86,21 +86,21 @@ def apply_rules(
     own = [rule for rule in rules if rule.probe == probe]
     if not own:
         return kept, ()
-    start, where = "" if probe is None else f"{probe}: ", " of the probes" if probe is None else ""
+    start, where = "" if probe is None else f"{probe}: ", " from the probes" if probe is None else ""
     left, notes = kept.copy(), []
     for rule in (rule for rule in own if rule.field == "exclude"):
-        notes.append(f"{start}{cells_in_words(int((left & rule.cells).sum()))} with {rule} left out{where}")
+        notes.append(f"{start}{cells_in_words(int((left & rule.cells).sum()))} with {rule} omitted{where}")
         left &= ~rule.cells
     for column in dict.fromkeys(rule.column for rule in own if rule.field == "only"):
         allowed = [rule for rule in own if rule.field == "only" and rule.column == column]
         hit = np.logical_or.reduce([rule.cells for rule in allowed])
         wanted = " or ".join(str(rule) for rule in allowed)
-        notes.append(f"{start}{cells_in_words(int((left & ~hit).sum()))} without {wanted} left out{where}")
+        notes.append(f"{start}{cells_in_words(int((left & ~hit).sum()))} without {wanted} omitted{where}")
         left &= hit
     if kept.any() and not left.any():
         fields = " and ".join(dict.fromkeys(rule.field for rule in own))
         whose = "the probes" if probe is None else f"the probe of {probe}"
-        raise UserError(f"{fields} ({', '.join(str(rule) for rule in own)}) leaves no cell for {whose}: drop a rule")
+        raise UserError(f"{fields} ({', '.join(str(rule) for rule in own)}) leaves no cell for {whose}: remove a rule")
     return left, tuple(notes)
 
 
@@ -119,7 +119,7 @@ def cells_in_words(count: int) -> str:
     return f"{count:,} cell{'' if count == 1 else 's'}"
 
 
-def _rule(
+def _parse_rule(
     table: "CellTable",
     config: CellsConfig,
     field: Literal["exclude", "only"],
@@ -130,7 +130,7 @@ def _rule(
     probed = (*config.labels, *config.regress)
     probe, column = None, name
     if name not in table.obs.columns and ":" in name:
-        # Names may contain colons, so the longest name of a probe that fits is used.
+        # Names may contain colons, so the longest matching name of a probe is used.
         starts = [one for one in probed if name.startswith(f"{one}:")]
         if not starts:
             what = name.partition(":")[0]

@@ -12,7 +12,7 @@ import pandas as pd
 from r2mae.cells.batches import architecture_of
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import CellsDomain
-from r2mae.cells.setup import EMPTY
+from r2mae.cells.setup import EMPTY_SETUP
 from r2mae.cells.task import CountModel, GeneTask
 from r2mae.errors import UserError
 from r2mae.training.devices import torch_device
@@ -88,23 +88,23 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
     path = folder / _DESCRIPTION
     if not path.exists():
         raise UserError(
-            f"{folder} holds no saved model: model.json is missing; name a folder of save(), or a run folder"
+            f"{folder} has no saved model (model.json is missing): name a folder of save(), or a run folder"
         )
-    with _kept(path):
+    with _advise_retraining(path):
         stored = read_json(path)
         if stored.get("format") != _FORMAT:
             raise UserError(f"{path} has format {stored.get('format')!r}, and this version reads {_FORMAT}")
         if "setup" not in stored:
-            raise UserError(
-                f"{path} is that of a run folder, of which config.yaml is missing: name the whole run folder"
-            )
+            raise UserError(f"{path} belongs to a run folder without its config.yaml: name the complete run folder")
         for name in ("config", "setup", "architecture"):
             if not isinstance(stored.get(name), dict):
                 raise UserError(f"{path} describes no model ({name} is no mapping): {hint_for(path)}")
         config = CellsConfig.from_dict(stored["config"], source=str(path))
-        setup = {**EMPTY, **stored["setup"]}
-        if set(setup) != set(EMPTY) or not all(value is None or isinstance(value, str) for value in setup.values()):
-            raise UserError(f"{path} describes no model (setup takes names of columns): {hint_for(path)}")
+        setup = {**EMPTY_SETUP, **stored["setup"]}
+        if set(setup) != set(EMPTY_SETUP) or not all(
+            value is None or isinstance(value, str) for value in setup.values()
+        ):
+            raise UserError(f"{path} describes no model (setup must hold names of columns): {hint_for(path)}")
         task, model = build_from_description(CellsDomain(), stored["architecture"], path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
         history = _history_of(stored.get("history"), path)
@@ -135,21 +135,21 @@ def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Trained
     name = folder.read_config().get("domain")
     if name != domain.name:
         raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
-    with _kept(folder.model_file):
+    with _advise_retraining(folder.model_file):
         config, task, model = load_model(path, domain, device=device, unmasked=True)
     task = replace(task, representation=config.representation)
     label = config.labels[0] if config.labels else None
-    setup = {**EMPTY, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
-    there = folder.metrics_file.is_file()
-    history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if there else None
+    setup = {**EMPTY_SETUP, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
+    has_metrics = folder.metrics_file.is_file()
+    history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
     return TrainedModel(setup, config, task, model, history)
 
 
 @contextmanager
-def _kept(path: Path) -> Iterator[None]:
-    """Change the advice of errors: a model that was trained in a notebook has no run that could be repeated."""
+def _advise_retraining(path: Path) -> Iterator[None]:
+    """Replace the hint of errors: a model trained in a notebook has no command to rerun."""
     try:
         yield
     except UserError as error:
-        advice = "load another copy, or train and save the model anew"
+        advice = "load another copy, or train and save the model again"
         raise UserError(str(error).replace(hint_for(path), advice)) from None

@@ -79,9 +79,7 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
     try:
         import scvi
     except ImportError:
-        raise UserError(
-            "scVI needs scvi-tools: pip install 'r2mae[scvi]', or leave scvi out of the baselines"
-        ) from None
+        raise UserError("scVI needs scvi-tools: pip install 'r2mae[scvi]', or omit the baseline scvi") from None
 
     data = split_data(table, config)
     every = np.arange(table.counts.shape[0])

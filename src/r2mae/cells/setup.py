@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 _SETUP = "r2mae_setup"
-EMPTY: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None}
+EMPTY_SETUP: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None}
 
 
 def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labels_key: str | None) -> None:
@@ -37,11 +37,11 @@ def read_setup(adata: "AnnData") -> dict[str, Any]:
     """Return the setup that :func:`write_setup` recorded."""
     setup = adata.uns.get(_SETUP)
     if not isinstance(setup, Mapping):
-        raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it says where the counts are")
-    return {**EMPTY, **setup}
+        raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it records where the counts are")
+    return {**EMPTY_SETUP, **setup}
 
 
-def configured(fields: Mapping[str, Any]) -> CellsConfig:
+def make_config(fields: Mapping[str, Any]) -> CellsConfig:
     """Make and check the configuration of a model for cells in memory."""
     return CellsConfig.from_dict({"data": IN_MEMORY, **fields}, source="MaskedAutoencoder")
 
@@ -51,7 +51,7 @@ def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTable:
+def with_current_obs(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTable:
     """Return the table with its counts and batches, and with the other columns of obs as they are in `adata` now.
 
     Raises
@@ -63,7 +63,7 @@ def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTab
     if not obs.index.equals(kept.index):
         raise UserError(
             f"adata has other cells ({len(obs):,}) than when the model was made ({len(kept):,}), or another order: "
-            "pass it, adata=adata, to take them as they are now, or make a new model"
+            "pass adata=adata to use its current cells, or make a new model"
         )
     if batch_key is not None and batch_key in kept:
         obs = obs.assign(**{batch_key: kept[batch_key].array})
@@ -71,7 +71,7 @@ def as_now(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTab
 
 
 _SCORES = "call evaluate({}=...) on the trained model"
-_ELSEWHERE: Mapping[str, str] = {
+_SET_ELSEWHERE: Mapping[str, str] = {
     "data": "the cells are those of adata",
     "model": "here it is always mlp; `r2mae pretrain cells` has --model",
     "model_settings": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
@@ -84,7 +84,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "layer": "call MaskedAutoencoder.setup_anndata(adata, layer=...) before the model is made",
     "batch_key": "call MaskedAutoencoder.setup_anndata(adata, batch_key=...) before the model is made",
     "n_top_genes": "choose genes before the model is made: scanpy.pp.highly_variable_genes(adata, subset=True, ...)",
-    "min_genes": "leave cells out before the model is made: scanpy.pp.filter_cells(adata, min_genes=...)",
+    "min_genes": "omit cells before the model is made: scanpy.pp.filter_cells(adata, min_genes=...)",
     **{
         name: _SCORES.format(name)
         for name in ("labels", "regress", "donor_key", "exclude", "only", "auroc_labels", "test_donors", "max_cells")
@@ -95,8 +95,8 @@ _ELSEWHERE: Mapping[str, str] = {
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse fields of a configuration that are set elsewhere: by the AnnData object or by other methods."""
     for name in options:
-        if name in _ELSEWHERE:
-            raise UserError(f"train() does not take {name}: {_ELSEWHERE[name]}")
+        if name in _SET_ELSEWHERE:
+            raise UserError(f"train() does not take {name}: {_SET_ELSEWHERE[name]}")
 
 
 class InMemoryDomain(CellsDomain):

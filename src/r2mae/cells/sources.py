@@ -85,7 +85,7 @@ def read_obs(source: str | Path) -> pd.DataFrame:
     """Read only the annotations of the cells (obs) of an .h5ad file or zarr folder."""
     path = path_of(source)
     with opened(path) as store:
-        return _obs_of(path, store)
+        return _read_obs(path, store)
 
 
 def column_notes(source: str | Path, columns: Iterable[str | None]) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def read_adata(source: str | Path) -> "AnnData":
         except UserError:
             raise
         except Exception as error:
-            raise _no_anndata(path, error) from None
+            raise _unreadable_error(path, error) from None
 
 
 def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> Source:
@@ -136,12 +136,12 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
         layers = tuple(str(name) for name in store["layers"]) if "layers" in store else ()
         layers = (*layers, RAW) if "raw" in store and "X" in store["raw"] else layers
         layer = named_layer(layer, layers)
-        group, var = _groups_of(layer, layers)
+        group, var = _group_names(layer, layers)
         if layer is not None and layer not in layers:
-            raise _no_layer(str(source), layer, layers)
+            raise _missing_layer_error(str(source), layer, layers)
         if group not in store:
-            raise _no_layer(str(source), "X", layers)
-        obs = _obs_of(path, store)
+            raise _missing_layer_error(str(source), "X", layers)
+        obs = _read_obs(path, store)
         try:
             from anndata.io import read_elem
 
@@ -152,17 +152,17 @@ def from_file(source: str | Path, layer: str | None, *, backed: bool | None) -> 
         except UserError:
             raise
         except Exception as error:
-            raise _no_anndata(path, error) from None
+            raise _unreadable_error(path, error) from None
         counts: Counts
         notes: tuple[str, ...] = ()
         if kind == "csr_matrix":
             counts = StoredCounts(path, group)
         else:
-            counts = MemoryCounts(_whole(path, store[group], group, kind, backed))
+            counts = MemoryCounts(_read_complete(path, store[group], group, kind, backed))
             notes = check_dense(path, store[group], group) if kind != "csc_matrix" else ()
     if counts.shape != (len(obs), len(names)):
         raise UserError(f"{path}: {group} has shape {counts.shape}, obs and var {len(obs)} and {len(names)} rows")
-    return Source(str(source), _where(layer), counts, tuple(map(str, names)), obs, layers, path, notes)
+    return Source(str(source), _matrix_name(layer), counts, tuple(map(str, names)), obs, layers, path, notes)
 
 
 def from_object(adata: "AnnData", layer: str | None) -> Source:
@@ -176,14 +176,16 @@ def from_object(adata: "AnnData", layer: str | None) -> Source:
     layers = (*map(str, adata.layers), *((RAW,) if adata.raw is not None else ()))
     layer = named_layer(layer, layers)
     if layer is not None and layer not in layers:
-        raise _no_layer(IN_MEMORY, layer, layers)
+        raise _missing_layer_error(IN_MEMORY, layer, layers)
     named = layer is not None and layer in adata.layers
     home = adata.raw if layer == RAW and not named else adata
     matrix: Any = adata.layers[layer] if named else home.X
     if matrix is None:
-        raise _no_layer(IN_MEMORY, "X", layers)
+        raise _missing_layer_error(IN_MEMORY, "X", layers)
     matrix = to_csr(matrix, IN_MEMORY)
-    return Source(IN_MEMORY, _where(layer), MemoryCounts(matrix), tuple(map(str, home.var_names)), adata.obs, layers)
+    return Source(
+        IN_MEMORY, _matrix_name(layer), MemoryCounts(matrix), tuple(map(str, home.var_names)), adata.obs, layers
+    )
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
@@ -202,7 +204,7 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy lacks float16
 
 
-def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
+def _read_complete(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) -> csr_matrix:
     """Read a matrix that is not stored by rows."""
     from anndata.io import read_elem
 
@@ -225,10 +227,10 @@ def _whole(path: Path, matrix: Any, group: str, kind: str, backed: bool | None) 
             raise damaged(path, group, lost)
         return to_csr(read_elem(matrix), str(path))
     except (OSError, ValueError, KeyError) as error:
-        raise _no_anndata(path, error) from None
+        raise _unreadable_error(path, error) from None
 
 
-def _obs_of(path: Path, store: Any) -> pd.DataFrame:
+def _read_obs(path: Path, store: Any) -> pd.DataFrame:
     try:
         from anndata.io import read_elem
 
@@ -238,22 +240,22 @@ def _obs_of(path: Path, store: Any) -> pd.DataFrame:
     except UserError:
         raise
     except Exception as error:
-        raise _no_anndata(path, error) from None
+        raise _unreadable_error(path, error) from None
     return obs
 
 
-def _groups_of(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
+def _group_names(layer: str | None, layers: tuple[str, ...]) -> tuple[str, str]:
     """Return the names of the groups of a matrix and of its genes."""
     if layer is None:
         return "X", "var"
     return ("raw/X", "raw/var") if layer == RAW and layers.count(RAW) == 1 else (f"layers/{layer}", "var")
 
 
-def _where(layer: str | None) -> str:
+def _matrix_name(layer: str | None) -> str:
     return "X" if layer is None else f"layer {layer}"
 
 
-def _no_layer(name: str, layer: str, layers: tuple[str, ...]) -> UserError:
+def _missing_layer_error(name: str, layer: str, layers: tuple[str, ...]) -> UserError:
     if layer == "X" and not layers:
         return UserError(f"{name}: has no X, and no layers at all")
     if not layers:
@@ -263,6 +265,6 @@ def _no_layer(name: str, layer: str, layers: tuple[str, ...]) -> UserError:
     return UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*layers, 'X'))}")
 
 
-def _no_anndata(path: Path, error: Exception) -> UserError:
+def _unreadable_error(path: Path, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:120] or type(error).__name__
-    return UserError(f"{path} is not a readable AnnData file ({reason}): read it with anndata and write it anew")
+    return UserError(f"{path} is not a readable AnnData file ({reason}): read it with anndata and write it again")

@@ -1,7 +1,7 @@
-"""Log-counts of cells in sparse form, and their product with the weights of genes, on a processor.
+"""Log-counts of cells in sparse form, and their product with the weights of genes, on a CPU.
 
-In most sets 4 to 20 % of the counts are above zero. A product that looks at these alone has less to do than one of
-dense matrices, though it runs at a lower rate: where a tenth is above zero, it takes half the time.
+In most sets 4 to 20 % of the counts are above zero. A sparse product has fewer operations than a dense one, at a lower
+rate: with a tenth above zero, it takes half of the time.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 _BLOCK = 128  # columns; those of 4,000 genes take 2 MB, about a core's cache
-_MOST = 0.15  # share of entries above zero; at 0.2 the dense product is about as fast (AVX2, a hidden layer of 2,000)
+_MAX_DENSITY = (
+    0.15  # share of entries above zero; at 0.2 the dense product is about as fast (AVX2, a hidden layer of 2,000)
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +57,18 @@ def log_rows(batch: Mapping[str, Tensor], seen: Int64[Tensor, " seen"] | None = 
     return SparseRows(ends.to(indices.dtype), indices.index_select(0, seen), values.index_select(0, seen).log1p_())
 
 
-def few_enough(entries: int, cells: int, columns: int) -> bool:
-    """Return whether a product with so few entries above zero is quicker in sparse form than in dense form.
+def sparse_is_faster(entries: int, cells: int, columns: int) -> bool:
+    """Return whether a product with this number of entries above zero is faster in sparse form.
 
-    Never under autocast: products in bf16 are quicker, or must be rounded.
+    Never under autocast: dense products in bf16 are faster, or their rounding is required.
     """
-    return entries <= _MOST * cells * columns and not torch.is_autocast_enabled("cpu")
+    return entries <= _MAX_DENSITY * cells * columns and not torch.is_autocast_enabled("cpu")
 
 
-# Operators of torch: a compiled model calls them as they are.
+# Operators of torch, which a compiled model calls without tracing.
 @torch.library.custom_op("r2mae::sparse_product", mutates_args=())
 def _product(indptr: Tensor, indices: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    return _sums(indptr, indices, values, weight)
+    return _row_sums(indptr, indices, values, weight)
 
 
 @_product.register_fake
@@ -82,7 +84,7 @@ def _gradient(indptr: Tensor, indices: Tensor, values: Tensor, grad: Tensor, gen
     rows = csr_matrix((values.numpy(), indices.numpy(), indptr.numpy()), shape=(len(indptr) - 1, genes))
     by_gene = rows.tocsc()
     ends, cells, entries = (torch.from_numpy(part) for part in (by_gene.indptr, by_gene.indices, by_gene.data))
-    return _sums(ends, cells, entries, grad.contiguous())
+    return _row_sums(ends, cells, entries, grad.contiguous())
 
 
 @_gradient.register_fake
@@ -90,7 +92,7 @@ def _(indptr: Tensor, indices: Tensor, values: Tensor, grad: Tensor, genes: int)
     return grad.new_empty(genes, grad.shape[1])
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
     *rows, weight = inputs
     ctx.save_for_backward(*rows)
     ctx.genes = len(weight)
@@ -100,25 +102,25 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
     return None, None, None, _gradient(*ctx.saved_tensors, grad, ctx.genes)
 
 
-_product.register_autograd(_backward, setup_context=_save)
+_product.register_autograd(_backward, setup_context=_save_for_backward)
 
 
-def _sums(indptr: Tensor, indices: Tensor, values: Tensor, rows: Tensor) -> Tensor:
-    """Return weighted sums of rows: a new row for each stretch of entries that `indptr` ends.
+def _row_sums(indptr: Tensor, indices: Tensor, values: Tensor, rows: Tensor) -> Tensor:
+    """Return weighted sums of rows, one for each range of entries in `indptr`.
 
-    Every row is read many times, in no order. Some columns at a time stay in the processor's cache.
+    Rows are read many times, in random order. Blocks of columns are processed so that they fit into the CPU's cache.
     """
     weights, width = values.to(rows.dtype), rows.shape[1]
     if width <= 2 * _BLOCK:
-        return _weighted(indptr, indices, weights, rows)
+        return _bag_sums(indptr, indices, weights, rows)
     sums, copy = rows.new_empty(len(indptr) - 1, width), rows.new_empty(len(rows) * _BLOCK)
     for first in range(0, width, _BLOCK):
         block = slice(first, first + _BLOCK)
         part = rows[:, block]
         part = copy[: part.numel()].view(part.shape).copy_(part)
-        sums[:, block] = _weighted(indptr, indices, weights, part)
+        sums[:, block] = _bag_sums(indptr, indices, weights, part)
     return sums
 
 
-def _weighted(indptr: Tensor, indices: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
+def _bag_sums(indptr: Tensor, indices: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
     return embedding_bag(indices, rows, indptr, mode="sum", per_sample_weights=weights, include_last_offset=True)

@@ -24,9 +24,9 @@ from r2mae.cells.hdf5 import atomic_hdf5
 from r2mae.cells.pieces import lost_in_sparse
 from r2mae.errors import UserError
 
-_GAP = 1 << 14  # unneeded entries that may be read to save a separate read of a compressed file
-_MOST_CHUNKS = 1 << 20
-_SPARE = 1 << 26  # bytes that must stay free on the disk of a copy
+_MAX_GAP = 1 << 14  # unneeded entries that may be read to save a separate read of a compressed file
+_MAX_CHUNKS = 1 << 20
+_MIN_FREE = 1 << 26  # bytes that must stay free on the disk of a copy
 
 
 class StoredCounts:
@@ -115,7 +115,7 @@ class StoredCounts:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Read through the HDF5 library; rows with few entries between them are read together."""
         parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for near in np.split(np.arange(len(starts)), np.flatnonzero(starts[1:] - ends[:-1] > _GAP) + 1):
+        for near in np.split(np.arange(len(starts)), np.flatnonzero(starts[1:] - ends[:-1] > _MAX_GAP) + 1):
             if len(near):
                 low, high = int(starts[near[0]]), int(ends[near[-1]])
                 data, columns = np.asarray(matrix["data"][low:high]), np.asarray(matrix["indices"][low:high])
@@ -192,7 +192,7 @@ def _extents(path: Path, array: Any) -> _Extents | None:
 def _chunk_extents(array: Any, size: int) -> _Extents | None:
     piece = int(array.chunks[0])
     count = -(-size // piece)
-    if count > _MOST_CHUNKS or array.id.get_create_plist().get_nfilters() or array.id.get_num_chunks() < count:
+    if count > _MAX_CHUNKS or array.id.get_create_plist().get_nfilters() or array.id.get_num_chunks() < count:
         return None
     offsets = np.full(count, -1, dtype=np.int64)
 
@@ -270,7 +270,7 @@ def write_copy(
     """
     try:
         with atomic_hdf5(path) as file:
-            _need_room(path, entries)
+            _require_space(path, entries)
             group = file.create_group("X")
             data, columns = (
                 group.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1 << 18,))
@@ -281,7 +281,7 @@ def write_copy(
                 block.eliminate_zeros()
                 enough = np.flatnonzero(np.diff(block.indptr) >= min_genes)
                 part = block if len(enough) == block.shape[0] else block[enough]
-                _need_room(path, part.nnz)
+                _require_space(path, part.nnz)
                 kept.append(first + enough)
                 lengths.append(np.diff(part.indptr))
                 for array, values in ((data, part.data), (columns, part.indices)):
@@ -300,9 +300,9 @@ def write_copy(
     return read_copy(path)
 
 
-def _need_room(path: Path, entries: int) -> None:
+def _require_space(path: Path, entries: int) -> None:
     """Raise an error if the disk has too little free space, before time is spent on writing."""
-    if shutil.disk_usage(path.parent).free < entries * 8 + _SPARE:
+    if shutil.disk_usage(path.parent).free < entries * 8 + _MIN_FREE:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -17,6 +17,7 @@ from r2mae.catalogue import data_root
 from r2mae.cells.counts import ChosenCounts, Counts, MemoryCounts, Totals, check_counts, chunks
 from r2mae.cells.declared import memory_limit
 from r2mae.cells.genes import highly_variable_genes
+from r2mae.cells.rules import cells_in_words
 from r2mae.cells.sources import ENTRY, Source, column_notes, from_file, from_object, read_adata
 from r2mae.cells.stored import StoredCounts, read_copy, write_copy
 from r2mae.errors import UserError, nearest
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["CellTable", "check_columns", "from_anndata", "load_cells", "log_notes", "read_adata", "with_batches"]
 
 NO_BATCHES = ("all",)
-_FEWEST_SHARED = 0.1
+_MIN_SHARED = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +51,7 @@ class CellTable:
     batches : tuple of str
         Names of the batches; ("all",) if there is no batch covariate.
     notes : tuple of str
-        Notes on what was left out or filled in.
+        Notes on what was omitted or filled in.
     """
 
     name: str
@@ -121,12 +122,12 @@ def load_cells(
         notes += column_notes(raw.path, (batch_key, donor_key, *columns))
     totals = check_counts(raw.counts, raw.name, raw.where, raw.genes, raw.layers, list(raw.obs.index))
     if genes is not None:
-        indices, names, more = _onto(raw, genes)
+        indices, names, more = _map_genes(raw, genes)
         chosen = _Chosen(indices, names, totals, 0)
     else:
         indices, more = _choose(raw, totals, n_top_genes)
         chosen = _Chosen(indices, tuple(raw.genes[index] for index in indices), totals, min_genes)
-    counts, kept, expressed, still_more = _settle(raw, chosen, backed)
+    counts, kept, expressed, still_more = _load_chosen(raw, chosen, backed)
     if copy and counts is raw.counts and isinstance(counts, MemoryCounts):
         counts = MemoryCounts(counts.matrix.copy())
     notes += (*more, *still_more)
@@ -201,7 +202,7 @@ class _Chosen:
         return len(self.columns) == counts.shape[1] and bool((self.columns == np.arange(len(self.columns))).all())
 
 
-_Settled = tuple[Counts, Int64[np.ndarray, " kept"], Int64[np.ndarray, " kept"], tuple[str, ...]]
+_Loaded = tuple[Counts, Int64[np.ndarray, " kept"], Int64[np.ndarray, " kept"], tuple[str, ...]]
 
 
 def _check_names(source: Source, least: int) -> None:
@@ -213,7 +214,7 @@ def _check_names(source: Source, least: int) -> None:
     if names.has_duplicates:
         raise UserError(
             f"{source.name}: the gene name {names[names.duplicated()][0]!r} occurs twice in var: call "
-            "adata.var_names_make_unique() and write the file anew"
+            "adata.var_names_make_unique() and write the file again"
         )
 
 
@@ -229,11 +230,13 @@ def check_columns(
     for field, column in (("batch_key", batch_key), ("donor_key", donor_key)):
         if column is not None and (missing := int(source.obs[column].isna().sum())):
             raise UserError(
-                f"{source.name}: {_cells(missing)} without a value in column {column!r} of obs ({field}): fill it in, "
-                "or take these cells out"
+                f"{source.name}: {cells_in_words(missing)} without a value in column {column!r} of obs ({field}): "
+                "fill it in, or remove these cells"
             )
     missing_in = {column: int(source.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
-    return tuple(f"{_cells(number)} without a value in {column}" for column, number in missing_in.items() if number)
+    return tuple(
+        f"{cells_in_words(number)} without a value in {column}" for column, number in missing_in.items() if number
+    )
 
 
 def _choose(
@@ -241,7 +244,7 @@ def _choose(
 ) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
     """Leave out genes without a count, and choose the highly variable ones of the others."""
     empty = totals.cells_of_gene == 0
-    notes = (f"{int(empty.sum()):,} genes without a count are left out",) if empty.any() else ()
+    notes = (f"{int(empty.sum()):,} genes without a count are omitted",) if empty.any() else ()
     columns = np.flatnonzero(~empty)
     if len(columns) < 2:
         raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
@@ -254,11 +257,13 @@ def _choose(
     return columns, notes
 
 
-def _onto(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...], tuple[str, ...]]:
+def _map_genes(
+    source: Source, genes: Sequence[str]
+) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...], tuple[str, ...]]:
     """Return the columns of these genes (−1 if missing), their names, and notes on missing genes."""
     columns = pd.Index(source.genes).get_indexer(pd.Index(genes)).astype(np.int64)
     missing = int((columns < 0).sum())
-    if len(genes) - missing < _FEWEST_SHARED * len(genes) or missing == len(genes):
+    if len(genes) - missing < _MIN_SHARED * len(genes) or missing == len(genes):
         raise UserError(
             f"{source.name}: only {len(genes) - missing:,} of the model's {len(genes):,} genes are there (its first is "
             f"{genes[0]!r}, the first here {source.genes[0]!r}): name genes in var_names as in training"
@@ -267,7 +272,7 @@ def _onto(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " gen
     return columns, tuple(genes), notes
 
 
-def _settle(source: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
+def _load_chosen(source: Source, chosen: _Chosen, backed: bool | None) -> _Loaded:
     """Prepare the chosen counts for reading batches: unchanged, in memory, or in a copy on disk."""
     counts, everything = source.counts, chosen.all_of(source.counts)
     wanted = counts if everything else ChosenCounts(counts, chosen.columns)
@@ -284,21 +289,26 @@ def _settle(source: Source, chosen: _Chosen, backed: bool | None) -> _Settled:
     if not counts.direct or chosen.entries * 2 <= counts.entries:
         copy = _copy_path(source, chosen)
         copied, kept = read_copy(copy) if copy.exists() else write_copy(wanted, copy, chosen.min_genes, chosen.entries)
-        _refuse_none(source.name, kept, chosen.min_genes)
+        _refuse_no_cells(source.name, kept, chosen.min_genes)
         notes = (f"counts are read from an uncompressed copy, {copy} ({copy.stat().st_size / 2**30:.2f} GiB)",)
-        return copied, kept, np.diff(copied.indptr), (*notes, *_left_out(len(source.obs) - len(kept), chosen.min_genes))
+        return (
+            copied,
+            kept,
+            np.diff(copied.indptr),
+            (*notes, *_omission_notes(len(source.obs) - len(kept), chosen.min_genes)),
+        )
     expressed = chosen.totals.genes_of_cell
     if not everything:
-        expressed = np.concatenate([_expressed(block) for _, block in chunks(wanted)])
+        expressed = np.concatenate([_count_expressed(block) for _, block in chunks(wanted)])
     kept = np.flatnonzero(expressed >= chosen.min_genes)
-    _refuse_none(source.name, kept, chosen.min_genes)
-    notes = _left_out(len(expressed) - len(kept), chosen.min_genes)
+    _refuse_no_cells(source.name, kept, chosen.min_genes)
+    notes = _omission_notes(len(expressed) - len(kept), chosen.min_genes)
     if len(kept) == len(expressed):
         return wanted, kept, expressed, notes
     return ChosenCounts(counts, chosen.columns, kept), kept, expressed[kept], notes
 
 
-def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
+def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Loaded:
     """Read the wanted counts into memory, a block at a time, without the cells that express too few genes."""
     data, columns = np.empty(chosen.entries, dtype=np.float32), np.empty(chosen.entries, dtype=np.int32)
     lengths, every_kept, filled = [], [], 0
@@ -311,10 +321,10 @@ def _gather(name: str, wanted: Counts, chosen: _Chosen) -> _Settled:
         lengths.append(np.diff(part.indptr))
         every_kept.append(first + enough)
     kept, expressed = np.concatenate(every_kept), np.concatenate(lengths).astype(np.int64)
-    _refuse_none(name, kept, chosen.min_genes)
+    _refuse_no_cells(name, kept, chosen.min_genes)
     indptr = np.concatenate([[0], np.cumsum(expressed)])
     gathered = csr_matrix((data[:filled], columns[:filled], indptr), shape=(len(kept), wanted.shape[1]))
-    return MemoryCounts(gathered), kept, expressed, _left_out(wanted.shape[0] - len(kept), chosen.min_genes)
+    return MemoryCounts(gathered), kept, expressed, _omission_notes(wanted.shape[0] - len(kept), chosen.min_genes)
 
 
 def _copy_path(source: Source, chosen: _Chosen) -> Path:
@@ -343,23 +353,25 @@ def _check_empty(
     if not len(empty):
         return ()
     if mapped:
-        return (f"{_cells(len(empty))} without a count in the model's genes: their embedding says nothing",)
+        return (f"{cells_in_words(len(empty))} without a count in the model's genes: their embedding says nothing",)
     raise UserError(
-        f"{name}: {_cells(len(empty))} without a count in the chosen genes, such as {obs.index[empty[0]]!r}: leave "
-        "them out with --min-genes 1 (or scanpy.pp.filter_cells(adata, min_genes=1))"
+        f"{name}: {cells_in_words(len(empty))} without a count in the chosen genes, such as {obs.index[empty[0]]!r}: "
+        "omit them with --min-genes 1 (or scanpy.pp.filter_cells(adata, min_genes=1))"
     )
 
 
-def _refuse_none(name: str, kept: Int64[np.ndarray, " kept"], min_genes: int) -> None:
+def _refuse_no_cells(name: str, kept: Int64[np.ndarray, " kept"], min_genes: int) -> None:
     if min_genes and len(kept) < 2:
-        raise UserError(f"{name}: {_cells(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer")
+        raise UserError(
+            f"{name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
+        )
 
 
-def _left_out(number: int, min_genes: int) -> tuple[str, ...]:
-    return (f"{_cells(number)} with fewer than {min_genes} expressed genes left out",) if number else ()
+def _omission_notes(number: int, min_genes: int) -> tuple[str, ...]:
+    return (f"{cells_in_words(number)} with fewer than {min_genes} expressed genes omitted",) if number else ()
 
 
-def _expressed(block: csr_matrix) -> Int64[np.ndarray, " cells"]:
+def _count_expressed(block: csr_matrix) -> Int64[np.ndarray, " cells"]:
     block.eliminate_zeros()
     expressed: Int64[np.ndarray, " cells"] = np.diff(block.indptr).astype(np.int64)
     return expressed
@@ -370,7 +382,3 @@ def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " ce
         return np.zeros(len(obs), dtype=np.int64), NO_BATCHES
     names, codes = np.unique(obs[key].astype(str).to_numpy().astype(str), return_inverse=True)
     return codes.astype(np.int64), tuple(map(str, names))
-
-
-def _cells(count: int) -> str:
-    return f"{count:,} cell{'' if count == 1 else 's'}"

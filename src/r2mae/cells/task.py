@@ -1,8 +1,8 @@
 """Masked reconstruction of counts: hidden genes become zero; the loss is their negative binomial likelihood.
 
-Usually all cells of a mini-batch hide the same genes, and these columns are left out of the input. A cell with a ratio
-of its own hides genes of its own, too, and the input has all genes. A model that takes sparse input gets it on a
-processor if few of the counts are above zero.
+By default all cells of a mini-batch hide the same genes, and these columns are omitted from the input. With a ratio for
+each cell, each hides its own genes, and the input has all genes. A model that accepts sparse input gets it on a CPU if
+few of the counts are above zero.
 
 A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cells + 1), `indices` (int32 or int64) and
 `values` (counts above zero, no gene twice in a cell), and `batch` (the cells' batch numbers).
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.likelihood import hidden_losses
-from r2mae.cells.sparse_rows import SparseRows, few_enough, log_rows
+from r2mae.cells.sparse_rows import SparseRows, log_rows, sparse_is_faster
 from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
@@ -36,7 +36,7 @@ class CountModel(nn.Module, ABC):
     The number of genes and of batches is the number of their names.
     """
 
-    gene_names: tuple[str, ...] = ()  # genes of the data that the model was made for
+    gene_names: tuple[str, ...] = ()  # genes of the training data
     batch_names: tuple[str, ...] = ()
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
@@ -86,7 +86,7 @@ class KeptGenes:
     log_counts : Float tensor, shape (cells, kept), or SparseRows
         log(1 + counts).
     columns : int64 tensor, shape (kept,), optional
-        Indices of the kept genes; None where `log_counts` has all genes, with zeros where they are hidden, as it has in
+        Indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones, which is always so in
         sparse form.
     batch : int64 tensor, shape (cells,)
         Batch number of each cell.
@@ -104,12 +104,12 @@ class MaskedGenes(Corrupted):
     Parameters
     ----------
     columns : int64 tensor, shape (hidden,), optional
-        Indices of the genes that all cells hide; None where every cell hides genes of its own.
+        Indices of the genes that all cells hide; None if every cell hides its own genes.
     places : int64 tensor
         Positions of the targets in the flattened (cells, hidden) array, or in (cells, genes) without `columns`.
     library : Float tensor, shape (cells,)
-        Observed library size: the total count of a cell over all genes, including hidden ones, as in the paper. It is
-        1 for a cell without counts, as the logarithm of 0 is not finite.
+        Observed library size: the total count of a cell over all genes, including hidden ones, as in the paper. For a
+        cell without counts it is 1, as the logarithm of 0 is not finite.
     batch : mapping of tensors
         The clean batch.
     """
@@ -141,16 +141,16 @@ class GeneTask:
     genes : int
         Number of genes.
     n_hidden : int
-        Width of the model. The width of a curriculum's weight network is proportional to it (paper: 2000, with a weight
-        network of widths 128 and 256 and 64 numbers per gene).
+        Width of the model. The width of a curriculum's weight network is proportional to it (paper: 2000, with widths
+        128 and 256 and 64 channels per gene of the weight network).
     representation : {"latent", "hidden"}
         What :meth:`embed` returns: the latent layer, or the last hidden layer before it.
     mask_input : bool
-        Whether the model takes the mask, too, as the argument `hidden`: the indices of the hidden genes, or a row for
-        each cell. Of whole cells it gets none, which stands for a mask of zeros.
+        Whether the model also takes the mask as the argument `hidden`: the indices of the hidden genes, or a row for
+        each cell. For unmasked cells the argument is omitted, which means a mask of zeros.
     takes_sparse : bool
-        Whether the model takes `log_counts` as :class:`r2mae.cells.sparse_rows.SparseRows`, too. It gets them on a
-        processor where that is quicker.
+        Whether the model also takes `log_counts` as :class:`r2mae.cells.sparse_rows.SparseRows`. It gets them on a CPU
+        if that is faster.
     """
 
     genes: int
@@ -162,8 +162,8 @@ class GeneTask:
     def corrupt(self, batch: CSR, ratio: RatioLike, key: Key) -> MaskedGenes:
         """Hide a fraction of the genes.
 
-        With one ratio for all cells they hide the same genes, and the model gets only the others, so that no time is
-        spent on multiplying by zeros. With a ratio for each, exactly the rounded number of genes is hidden in each.
+        With one ratio, all cells hide the same genes, and the model gets only the kept ones, so that no time is spent
+        on multiplying by zeros. With a ratio for each cell, a fixed count of genes (the rounded one) is hidden in each.
 
         Parameters
         ----------
@@ -177,27 +177,27 @@ class GeneTask:
         if not isinstance(ratio, int | float):
             cells, device = len(batch["indptr"]) - 1, batch["values"].device
             mask = element_mask((cells, self.genes), ratio, key, exact=True, device=device)
-            return _by_cell(batch, mask, self.takes_sparse)
+            return _mask_by_cell(batch, mask, self.takes_sparse)
         mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
         # The shape of a sort's output is known; a search for the hidden genes would make the host wait for the device.
         order = torch.sort(mask.to(torch.uint8), stable=True).indices
         kept = self.genes - hidden_count(self.genes, ratio)
         if mask.device.type == "cpu":
-            return _on_host(batch, mask, order[:kept], order[kept:], self.takes_sparse)
-        return _on_device(batch, mask, order[:kept], order[kept:])
+            return _mask_on_host(batch, mask, order[:kept], order[kept:], self.takes_sparse)
+        return _mask_on_device(batch, mask, order[:kept], order[kept:])
 
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
         inputs: KeptGenes = corrupted.inputs
         hidden = corrupted.hidden if corrupted.columns is None else corrupted.columns
-        told = {"hidden": hidden} if self.mask_input else {}
-        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns, **told)
+        mask_argument = {"hidden": hidden} if self.mask_input else {}
+        logits, latent = model(inputs.log_counts, inputs.batch, inputs.columns, **mask_argument)
         return CountOutput(logits, latent, model.log_theta)
 
     def losses(self, output: CountOutput, corrupted: MaskedGenes) -> Float[Tensor, "cells hidden"]:
         """Return −log NB of the hidden genes, with μ = library · softmax.
 
-        They are in the order of `corrupted.columns`; without these they are those of all genes, zero where one is kept.
+        They are in the order of `corrupted.columns`. Without `columns` they cover all genes, with zero at kept ones.
         """
         losses = hidden_losses(
             output.prediction,
@@ -211,15 +211,15 @@ class GeneTask:
 
     @torch.no_grad()
     def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
-        """Return the representation of whole cells."""
+        """Return the representation of unmasked cells."""
         layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
         return layer(self._log_counts(batch), batch["batch"])
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
     ) -> Float[Tensor, "cells genes"] | SparseRows:
-        """Return log(1 + counts) of all genes, zero where they are hidden."""
-        if self.takes_sparse and _in_sparse_form(batch, len(batch["values"]), self.genes):
+        """Return log(1 + counts) of all genes, with zero for hidden ones."""
+        if self.takes_sparse and _prefers_sparse(batch, len(batch["values"]), self.genes):
             if hidden is None:
                 return log_rows(batch)
             seen = torch.ones(self.genes, dtype=torch.bool).index_fill_(0, hidden, False)
@@ -250,14 +250,14 @@ class GeneTask:
             Batch numbers for the decoder alone, to get expression as if the cells came from another batch.
         """
         log_counts = self._log_counts(batch, hidden)
-        told = {"hidden": hidden} if self.mask_input else {}
-        logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **told)
-        return torch.softmax(logits.float(), 1), _library(batch)
+        mask_argument = {"hidden": hidden} if self.mask_input else {}
+        logits, _ = model(log_counts, batch["batch"], decoder_batch=decoder_batch, **mask_argument)
+        return torch.softmax(logits.float(), 1), _library_size(batch)
 
     def reconstruct(
         self, model: CountModel, batch: CSR, *, hidden: Int64[Tensor, " hidden"] | None = None
     ) -> Float[Tensor, "cells genes"]:
-        """Return μ of all genes, for whole cells or with genes hidden from the model; see :meth:`expected`."""
+        """Return μ of all genes, for unmasked cells or with genes hidden from the model; see :meth:`expected`."""
         share, library = self.expected(model, batch, hidden=hidden)
         return share * library[:, None]
 
@@ -268,11 +268,11 @@ class GeneTask:
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight per gene and ratio from the mean cell of the mini-batch.
 
-        The paper's widths (128 and 256, 64 numbers per gene) give 83 million weights at 5,000 genes. Applied to every
-        cell, the network would also need cells × genes × 64 numbers, 512 MB for 400 cells. Genes are hidden for all
+        The paper's widths (128 and 256, 64 channels per gene) give 83 million weights at 5,000 genes. Applied to every
+        cell, the network would also need cells × genes × 64 values, 512 MB for 400 cells. Genes are hidden for all
         cells of a mini-batch together, and the paper's constraints on W are for one weight per gene and ratio. The
-        cells are therefore averaged first, as log(x / 20 + 1). The widths shrink with the model: in one of 256 hidden
-        units, a weight network of the paper's widths would hold nine tenths of all weights.
+        cells are therefore averaged first, as log(x / 20 + 1). The widths are proportional to the model's: with 256
+        hidden units, a weight network of the paper's widths would have nine tenths of all weights.
         """
         first, second, channels = (max(4, round(w * min(1.0, self.n_hidden / _PAPER_WIDTH))) for w in (128, 256, 64))
         return FeatureWeights(self.genes, curriculum, (first, second), channels)
@@ -292,43 +292,43 @@ def dense(batch: CSR, genes: int) -> Float[Tensor, "cells genes"]:
     """Return the counts of a batch as 32-bit floats, on its device."""
     cells, values = len(batch["indptr"]) - 1, batch["values"]
     counts = torch.zeros(cells, genes, device=values.device)
-    counts.view(-1)[_cell_of(batch) * genes + batch["indices"]] = values.float()
+    counts.view(-1)[_cell_of_entry(batch) * genes + batch["indices"]] = values.float()
     return counts
 
 
-def _cell_of(batch: CSR) -> Int64[Tensor, " entries"]:
+def _cell_of_entry(batch: CSR) -> Int64[Tensor, " entries"]:
     indptr = batch["indptr"]
     cells = torch.arange(len(indptr) - 1, device=indptr.device)
     return cells.repeat_interleave(indptr.diff(), output_size=len(batch["values"]))
 
 
-def _in_sparse_form(batch: CSR, entries: int, columns: int) -> bool:
-    """Return whether the model's input, with so many entries above zero, is to be sparse."""
-    return batch["values"].device.type == "cpu" and few_enough(entries, len(batch["indptr"]) - 1, columns)
+def _prefers_sparse(batch: CSR, entries: int, columns: int) -> bool:
+    """Return whether the model's input, with this number of entries above zero, should be sparse."""
+    return batch["values"].device.type == "cpu" and sparse_is_faster(entries, len(batch["indptr"]) - 1, columns)
 
 
-def _library(batch: CSR) -> Float[Tensor, " cells"]:
+def _library_size(batch: CSR) -> Float[Tensor, " cells"]:
     """Return the total count of each cell."""
     values = batch["values"].float()
     if values.device.type == "cpu":
         return torch.segment_reduce(values, "sum", offsets=batch["indptr"])
-    return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of(batch), values)
+    return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of_entry(batch), values)
 
 
-def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_sparse: bool = False) -> MaskedGenes:
+def _mask_on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_sparse: bool = False) -> MaskedGenes:
     """Select hidden and kept counts from the sparse batch, without making the dense array of all genes."""
-    cell, values = _cell_of(batch), batch["values"].float()
+    cell, values = _cell_of_entry(batch), batch["values"].float()
     cells, width = len(batch["indptr"]) - 1, len(kept)
     position = torch.empty(len(mask), dtype=torch.int64)  # a kept gene's index i among the kept, a hidden gene's −1 − i
     position[kept], position[hidden] = torch.arange(width), torch.arange(len(hidden)).bitwise_not_()
     at = position.index_select(0, batch["indices"])
-    # The indices of entries are searched once; a boolean index would search them for every array.
+    # Indices of entries are computed once; a boolean index would compute them for every array.
     seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
-    if takes_sparse and _in_sparse_form(batch, len(seen), width):
+    if takes_sparse and _prefers_sparse(batch, len(seen), width):
         inputs = KeptGenes(log_rows(batch, seen), None, batch["batch"])
     else:
         log_counts = torch.zeros(cells, width)
-        log_counts.view(-1).scatter_(0, _flat(cell, at, seen, width), values.index_select(0, seen).log1p_())
+        log_counts.view(-1).scatter_(0, _flat_positions(cell, at, seen, width), values.index_select(0, seen).log1p_())
         inputs = KeptGenes(log_counts, kept, batch["batch"])
     return MaskedGenes(
         inputs=inputs,
@@ -336,19 +336,19 @@ def _on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_spars
         targets=values.index_select(0, unseen),
         entries=cells * len(mask),
         columns=hidden,
-        places=_flat(cell, at.bitwise_not_(), unseen, len(hidden)),
-        library=_library(batch).clamp_(min=1.0),
+        places=_flat_positions(cell, at.bitwise_not_(), unseen, len(hidden)),
+        library=_library_size(batch).clamp_(min=1.0),
         batch=batch,
     )
 
 
-def _flat(cell: Tensor, at: Tensor, entries: Tensor, width: int) -> Tensor:
+def _flat_positions(cell: Tensor, at: Tensor, entries: Tensor, width: int) -> Tensor:
     """Return the positions of these entries in a flattened array of cells by `width`."""
     return at.index_select(0, entries).add_(cell.index_select(0, entries), alpha=width)
 
 
-def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
-    """Do the same as :func:`_on_host` with shapes known in advance: a kept count becomes a target of zero."""
+def _mask_on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
+    """As :func:`_mask_on_host`, with shapes known in advance: a kept count becomes a target of zero."""
     counts = dense(batch, len(mask))
     gene = batch["indices"].long()
     unseen = mask[gene]
@@ -358,21 +358,21 @@ def _on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> Masked
         targets=batch["values"].float() * unseen,
         entries=counts.numel(),
         columns=hidden,
-        places=(_cell_of(batch) * len(hidden) + mask.cumsum(0)[gene] - 1) * unseen,
+        places=(_cell_of_entry(batch) * len(hidden) + mask.cumsum(0)[gene] - 1) * unseen,
         library=counts.sum(1).clamp_(min=1.0),
         batch=batch,
     )
 
 
-def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool = False) -> MaskedGenes:
-    """Hide genes of each cell; a kept count becomes a target of zero, so that shapes are known in advance."""
+def _mask_by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool = False) -> MaskedGenes:
+    """Hide each cell's own genes; a kept count becomes a target of zero, so that shapes are known in advance."""
     genes = mask.shape[1]
-    places = _cell_of(batch) * genes + batch["indices"]
+    places = _cell_of_entry(batch) * genes + batch["indices"]
     unseen = mask.view(-1)[places]
     log_counts: Tensor | SparseRows | None = None
     if takes_sparse and mask.device.type == "cpu":
         seen = unseen.logical_not().nonzero()[:, 0]
-        log_counts = log_rows(batch, seen) if _in_sparse_form(batch, len(seen), genes) else None
+        log_counts = log_rows(batch, seen) if _prefers_sparse(batch, len(seen), genes) else None
     if log_counts is None:
         log_counts = (dense(batch, genes) * ~mask).log1p_()
     return MaskedGenes(
@@ -382,6 +382,6 @@ def _by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool =
         entries=mask.numel(),
         columns=None,
         places=places,
-        library=_library(batch).clamp_(min=1.0),
+        library=_library_size(batch).clamp_(min=1.0),
         batch=batch,
     )

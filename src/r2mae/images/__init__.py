@@ -1,4 +1,4 @@
-"""Images: arrays, folders and named sets, the paper's MLP autoencoder and ViT-MAE, and pieces for own scripts."""
+"""Images: arrays, folders and named sets, the paper's MLP autoencoder and ViT-MAE, and building blocks for scripts."""
 
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.task import PatchTask
     from r2mae.images.patches import (
         block_mask,
-        chosen,
         normalised,
         patch_loss,
         patchify,
         restore,
         standardised,
+        take_patches,
         unpatchify,
     )
     from r2mae.images.task import PixelTask
@@ -34,7 +34,6 @@ __all__ = [
     "Splits",
     "VisionTransformerMAE",
     "block_mask",
-    "chosen",
     "element_mask",
     "load_images",
     "load_splits",
@@ -44,6 +43,7 @@ __all__ = [
     "patchify",
     "restore",
     "standardised",
+    "take_patches",
     "unpatchify",
 ]
 
@@ -56,7 +56,8 @@ __getattr__, __dir__ = lazy_exports(
         "r2mae.images.models.vit_mae.model": ("VisionTransformerMAE",),
         "r2mae.images.models.vit_mae.task": ("PatchTask",),
         "patches": (
-            *("block_mask", "chosen", "normalised", "patch_loss", "patchify", "restore", "standardised", "unpatchify"),
+            *("block_mask", "normalised", "patch_loss", "patchify", "restore"),
+            *("standardised", "take_patches", "unpatchify"),
         ),
         "task": ("PixelTask",),
         "domain": ("DOMAIN",),

@@ -30,7 +30,7 @@ _OPENERS: Mapping[str, Callable[[Any], Stream]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".xz": lzma.LZMAFile,
 }
-_LARGEST = 1 << 28  # bytes of a table, ten times CelebA's: what a packed one declares is not to be trusted
+_MAX_TABLE = 1 << 28  # bytes of a table, ten times CelebA's: what a packed one declares is not to be trusted
 
 _Value = TypeVar("_Value")
 
@@ -64,7 +64,7 @@ def find_tables(folder: Place, how: Reading) -> Tables | None:
     while True:
         entries = sorted((entry for entry in folder.iterdir() if entry.name[0] != "."), key=lambda entry: entry.name)
         files = [entry for entry in entries if entry.is_file()]
-        attributes = _only(folder, files, ATTRIBUTES)
+        attributes = _single_table(folder, files, ATTRIBUTES)
         if attributes is not None:
             break
         folders = [entry for entry in entries if entry.is_dir()]
@@ -80,7 +80,7 @@ def find_tables(folder: Place, how: Reading) -> Tables | None:
                 "them there as one .tar"
             )
         images = open_archive(archives[0], max_bytes=how.max_bytes)
-    return Tables(images, attributes, _only(folder, files, PARTITION))
+    return Tables(images, attributes, _single_table(folder, files, PARTITION))
 
 
 def read_tables(tables: Tables, how: Reading) -> Parts:
@@ -112,10 +112,10 @@ def read_tables(tables: Tables, how: Reading) -> Parts:
         both = " and ".join(str(file) for file in files if file.name == twice[0])
         raise UserError(f"{tables.images}: two images are called {twice[0]} ({both}): leave one of each")
     kinds, known = read_attributes(tables.attributes)
-    values = np.stack(_rows_of(tables.attributes, known, names))
+    values = np.stack(_find_rows(tables.attributes, known, names))
     part = np.zeros(len(names), np.int64)
     if tables.partition is not None:
-        part = np.array(_rows_of(tables.partition, read_partition(tables.partition), names))
+        part = np.array(_find_rows(tables.partition, read_partition(tables.partition), names))
     images, rows = gather(str(tables.images), files_of(files), how)
     # Parts are stretches, so that cutting copies nothing: in CelebA they are anyway.
     order = np.argsort(part[rows], kind="stable")
@@ -146,7 +146,7 @@ def read_attributes(table: Place) -> tuple[tuple[str, ...], dict[str, UInt8[np.n
     UserError
         A line of another length, or anything else than -1, 0 and 1.
     """
-    lines = _lines(table)
+    lines = _table_lines(table)
     if len(lines) < 2:
         raise UserError(f"{table}: has no attributes: expected a line of names, and one for each image")
     (number, names), *rest = lines
@@ -176,7 +176,7 @@ def read_partition(table: Place) -> dict[str, int]:
         Another number.
     """
     parts: dict[str, int] = {}
-    for number, row in _lines(table):
+    for number, row in _table_lines(table):
         if number == 1 and not row[-1].isdigit():
             continue  # names of columns
         if len(row) != 2 or row[1] not in ("0", "1", "2"):
@@ -186,21 +186,21 @@ def read_partition(table: Place) -> dict[str, int]:
     return parts
 
 
-def _lines(table: Place) -> list[tuple[int, list[str]]]:
+def _table_lines(table: Place) -> list[tuple[int, list[str]]]:
     """Give the cells of every line that has some, with its number; without the count that CelebA begins with."""
     with reading(str(table), "table", "fetch or export it again"):
         with table.open("rb") as file:
             opener = _OPENERS.get(table.suffix.lower())
-            content = take(file if opener is None else opener(file), _LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise UserError(f"{table}: unpacks to more than {_LARGEST >> 20} MiB: check that it is the right file")
+            content = take(file if opener is None else opener(file), _MAX_TABLE + 1)
+        if len(content) > _MAX_TABLE:
+            raise UserError(f"{table}: unpacks to more than {_MAX_TABLE >> 20} MiB: check that it is the right file")
         text = content.decode("utf-8-sig")
         lines = [(number, line.replace(",", " ").split()) for number, line in enumerate(text.splitlines(), 1)]
     lines = [(number, cells) for number, cells in lines if cells]
     return lines[1:] if lines and len(lines[0][1]) == 1 and lines[0][1][0].isdigit() else lines
 
 
-def _rows_of(table: Place, rows: Mapping[str, _Value], names: Sequence[str]) -> list[_Value]:
+def _find_rows(table: Place, rows: Mapping[str, _Value], names: Sequence[str]) -> list[_Value]:
     missing = [name for name in names if name not in rows]
     if missing:
         more = f", nor for {len(missing) - 1:,} others" if len(missing) > 1 else ""
@@ -208,7 +208,7 @@ def _rows_of(table: Place, rows: Mapping[str, _Value], names: Sequence[str]) -> 
     return [rows[name] for name in names]
 
 
-def _only(folder: Place, files: Sequence[Place], beginning: str) -> Place | None:
+def _single_table(folder: Place, files: Sequence[Place], beginning: str) -> Place | None:
     found = [file for file in files if file.name.lower().startswith(beginning) and file.name.lower().endswith(TABLES)]
     if len(found) > 1:
         raise UserError(f"{folder}: has {found[0].name} and {found[1].name}: leave one of them")

@@ -1,7 +1,7 @@
-"""Augmentation of whole batches, as tensors: random resized crops and flips, drawn from a key for each row.
+"""Augmentation of batches of tensors: random resized crops and flips, drawn from a key for each row.
 
-The draws are made on the host from (key, row in the global batch) alone, so that an image is cut alike in every
-process, worker and resumed run; the arithmetic runs where the images are.
+The draws are made on the host from (key, row in the global batch) alone, so that an image is cropped alike in every
+process, worker and resumed run. The arithmetic runs on the device of the images.
 """
 
 import math
@@ -17,9 +17,9 @@ from r2mae.masking.keys import Key, uniforms, words
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_ATTEMPTS = 10  # until a drawn crop fits into the image, as in the MAE recipe
-_AT_ONCE = 1 << 19  # numbers of the images that are resized together: they stay in a processor's cache
-_CUBIC = -0.5  # of Keys' kernel, as Pillow has it
+_ATTEMPTS = 10  # draws of a crop that fits into the image, as in the MAE recipe
+_CACHE_NUMBERS = 1 << 19  # values of the images that are resized together, which fit into a CPU's cache
+_CUBIC = -0.5  # parameter of Keys' kernel, as in Pillow
 
 Boxes = Int64[np.ndarray, "batch 4"]
 
@@ -29,12 +29,12 @@ def crop_flip(
     size: int | tuple[int, int],
     key: Key,
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Cut a random resized crop from every image, and flip half of them, with the shares and aspects of MAE's recipe.
+    """Crop every image at random, and flip half of them, with the areas and aspects of MAE's recipe.
 
-    The same as :func:`random_flip` of :func:`random_resized_crop`, in one go.
+    The result equals :func:`random_flip` of :func:`random_resized_crop`, in one pass.
     """
     height, width = images.shape[1:3]
-    return resize(images, size, random_boxes(len(images), (height, width), key), flipped(len(images), key))
+    return resize(images, size, random_boxes(len(images), (height, width), key), draw_flips(len(images), key))
 
 
 def random_resized_crop(
@@ -44,7 +44,7 @@ def random_resized_crop(
     scale: tuple[float, float] = (0.2, 1.0),
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Cut a random rectangle from every image and bring it to one size, bicubic with antialiasing.
+    """Crop a random rectangle of every image and resize it, bicubic with antialiasing.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ def random_resized_crop(
     size : int or (int, int)
         Side of the crops in pixels, or their height and width.
     key : Key
-        Of the step; ``key.row`` is the row of the first image in the global batch.
+        Key of the step; ``key.row`` is the row of the first image in the global batch.
     scale : (float, float)
-        Smallest and largest share of the image's area.
+        Smallest and largest fraction of the image's area.
     aspect : (float, float)
-        Smallest and largest width over height, which is drawn evenly in its logarithm.
+        Smallest and largest width over height, which is log-uniform.
 
     Returns
     -------
@@ -71,14 +71,14 @@ def random_resized_crop(
 
 def random_flip(images: Tensor, key: Key) -> Tensor:
     """Flip every image left to right with probability one half; shape (batch, height, width, channels)."""
-    chosen = flipped(len(images), key)
+    chosen = draw_flips(len(images), key)
     if not chosen.any():
         return images
     rows = torch.from_numpy(np.flatnonzero(chosen)).to(images.device)
     return images.index_copy(0, rows, images[rows].flip(2))
 
 
-def flipped(count: int, key: Key) -> Bool[np.ndarray, " count"]:
+def draw_flips(count: int, key: Key) -> Bool[np.ndarray, " count"]:
     """Draw which of `count` images, beginning at ``key.row``, :func:`random_flip` flips."""
     flips: np.ndarray = words(key.fold("flip"), count, 1)[:, 0] >> np.uint64(63) == 1
     return flips
@@ -95,7 +95,7 @@ def random_boxes(
     """Draw the crops of `count` images of one size (height, width).
 
     Area and aspect are drawn up to ten times, until the rectangle, in whole pixels, fits into the image; then its
-    place. If none fits, it is the largest centred one whose aspect lies within the limits.
+    position is drawn. If none fits, the crop is the largest centred rectangle with an aspect within the limits.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def random_boxes(
     Raises
     ------
     ValueError
-        If a range is empty or does not lie above zero, or the scale exceeds 1.
+        If a range is empty or not above zero, or the scale exceeds 1.
     """
     if not 0 < scale[0] <= scale[1] <= 1 or not 0 < aspect[0] <= aspect[1]:
         raise ValueError(f"no crop has a share {scale} of the area and an aspect {aspect}")
@@ -119,12 +119,12 @@ def random_boxes(
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
     first = np.argmax(fits, axis=1)
     rows = np.arange(count)
-    there = fits[rows, first]
-    largest = _largest(image, aspect)
-    wide = np.where(there, widths[rows, first], largest[0])
-    tall = np.where(there, heights[rows, first], largest[1])
-    left = np.where(there, draws[:, -2] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
-    top = np.where(there, draws[:, -1] * (height - tall + 1), (height - tall) // 2).astype(np.int64)
+    fitted = fits[rows, first]
+    largest = _largest_crop(image, aspect)
+    wide = np.where(fitted, widths[rows, first], largest[0])
+    tall = np.where(fitted, heights[rows, first], largest[1])
+    left = np.where(fitted, draws[:, -2] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
+    top = np.where(fitted, draws[:, -1] * (height - tall + 1), (height - tall) // 2).astype(np.int64)
     return np.stack([left, top, wide, tall], axis=1)
 
 
@@ -134,9 +134,9 @@ def resize(
     boxes: Boxes | None = None,
     flip: Bool[np.ndarray, " batch"] | None = None,
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Bring a rectangle of every image to one size, bicubic with antialiasing, along one axis after the other.
+    """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other.
 
-    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels; like
+    The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels; as
     there, pixels next to the rectangle have a part in its rim.
 
     Parameters
@@ -153,18 +153,18 @@ def resize(
     Returns
     -------
     float32 tensor of shape (batch, height, width, channels)
-        0 to 1: what overshoots is cut off.
+        0 to 1; overshoot is clipped.
     """
     tall, wide = (size, size) if isinstance(size, int) else size
     batch, height, width, _ = images.shape
     if boxes is None:
         boxes = np.tile(np.array([0, 0, width, height]), (batch, 1))
-    lines = _taps(boxes[:, 1], boxes[:, 3], height, tall)
-    columns = _taps(boxes[:, 0], boxes[:, 2], width, wide)
+    lines = _kernel_taps(boxes[:, 1], boxes[:, 3], height, tall)
+    columns = _kernel_taps(boxes[:, 0], boxes[:, 2], width, wide)
     if flip is not None:
         for taps in columns:
             taps[flip] = taps[flip, ::-1]
-    made = (_by_sparse if images.device.type == "cpu" else _by_dense)(images, lines, columns)
+    made = (_resize_sparse if images.device.type == "cpu" else _resize_dense)(images, lines, columns)
     return made.mul_(1 / 255 if images.dtype == torch.uint8 else 1.0).clamp_(0, 1)
 
 
@@ -175,10 +175,12 @@ class _Taps(NamedTuple):
     weights: Float32[np.ndarray, "batch size taps"]
 
 
-def _taps(start: Int64[np.ndarray, " batch"], length: Int64[np.ndarray, " batch"], source: int, size: int) -> _Taps:
-    """Lay Keys' cubic kernel (a = −½) over stretches of an axis of `source` pixels.
+def _kernel_taps(
+    start: Int64[np.ndarray, " batch"], length: Int64[np.ndarray, " batch"], source: int, size: int
+) -> _Taps:
+    """Return the taps of Keys' cubic kernel (a = −½) for ranges of an axis of `source` pixels.
 
-    Where pixels are merged the kernel is as much wider as they become fewer, which is the antialiasing.
+    For antialiasing, the kernel is wider by the factor by which pixels are reduced.
     """
     step = (length / size)[:, None]
     wider = np.maximum(step, 1)
@@ -194,26 +196,26 @@ def _taps(start: Int64[np.ndarray, " batch"], length: Int64[np.ndarray, " batch"
     return _Taps(places.clip(0, source - 1), weights.astype(np.float32))
 
 
-def _by_sparse(images: Tensor, lines: _Taps, columns: _Taps) -> Float32[Tensor, "batch _height _width channels"]:
-    """Sum the few pixels that count: on a CPU faster than dense products, and the same with any number of threads."""
+def _resize_sparse(images: Tensor, lines: _Taps, columns: _Taps) -> Float32[Tensor, "batch _height _width channels"]:
+    """Resize by sparse products: on a CPU faster than dense ones, and equal for any number of threads."""
     pixels = images.numpy()
     batch, height, width, channels = pixels.shape
     tall, wide = lines.weights.shape[1], columns.weights.shape[1]
     made = np.empty((batch, tall, wide, channels), np.float32)
-    step = max(1, _AT_ONCE // (height * width * channels))
+    step = max(1, _CACHE_NUMBERS // (height * width * channels))
     for first in range(0, batch, step):
         part = slice(first, first + step)
         turned = pixels[part].swapaxes(1, 2).astype(np.float32, order="C")
         count = len(turned)
-        across = _matrix(columns, part, width) @ turned.reshape(count * width, height * channels)
+        across = _sparse_matrix(columns, part, width) @ turned.reshape(count * width, height * channels)
         turned = np.ascontiguousarray(across.reshape(count, wide, height, channels).swapaxes(1, 2))
-        down = _matrix(lines, part, height) @ turned.reshape(count * height, wide * channels)
+        down = _sparse_matrix(lines, part, height) @ turned.reshape(count * height, wide * channels)
         made[part] = down.reshape(count, tall, wide, channels)
     return torch.from_numpy(made)
 
 
-def _matrix(taps: _Taps, part: slice, source: int) -> "csr_matrix":
-    """Return the sums along one axis of some images, whose pixels along it stand one below the other."""
+def _sparse_matrix(taps: _Taps, part: slice, source: int) -> "csr_matrix":
+    """Return the weights along one axis as a sparse matrix, for some images stacked along this axis."""
     from scipy.sparse import csr_matrix
 
     places, weights = taps.places[part], taps.weights[part]
@@ -223,21 +225,25 @@ def _matrix(taps: _Taps, part: slice, source: int) -> "csr_matrix":
     return csr_matrix((weights.ravel(), places.ravel(), ends), (batch * size, batch * source))
 
 
-def _by_dense(images: Tensor, lines: _Taps, columns: _Taps) -> Float32[Tensor, "batch _height _width channels"]:
-    """Multiply by whole matrices, which is what accelerators do best."""
+def _resize_dense(images: Tensor, lines: _Taps, columns: _Taps) -> Float32[Tensor, "batch _height _width channels"]:
+    """Resize by dense products, which are fast on accelerators."""
     height, width = images.shape[1:3]
     planes = images.permute(0, 3, 1, 2).float()
-    made = _dense(lines, height, images.device) @ planes @ _dense(columns, width, images.device).transpose(2, 3)
+    made = (
+        _dense_matrix(lines, height, images.device)
+        @ planes
+        @ _dense_matrix(columns, width, images.device).transpose(2, 3)
+    )
     return made.permute(0, 2, 3, 1).contiguous()
 
 
-def _dense(taps: _Taps, source: int, device: torch.device) -> Float32[Tensor, "batch 1 size {source}"]:
+def _dense_matrix(taps: _Taps, source: int, device: torch.device) -> Float32[Tensor, "batch 1 size {source}"]:
     batch, size, _ = taps.weights.shape
     places, weights = (torch.from_numpy(array).to(device) for array in taps)
     return torch.zeros(batch, size, source, device=device).scatter_add_(2, places, weights)[:, None]
 
 
-def _largest(image: tuple[int, int], aspect: tuple[float, float]) -> tuple[int, int]:
+def _largest_crop(image: tuple[int, int], aspect: tuple[float, float]) -> tuple[int, int]:
     """Return width and height of the largest crop within the limits of the aspect."""
     height, width = image
     if width / height < aspect[0]:

@@ -1,4 +1,4 @@
-"""What models of images are compared with: raw pixels, principal components, the mean image."""
+"""Baselines for models of images: raw pixels, principal components, the mean image."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -35,10 +35,12 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY, read_all
 
 _BATCH = 4096
-_WIDEST = 4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
+_MAX_COVARIANCE = (
+    4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
+)
 _SAMPLE_BYTES = 1 << 28  # of the images that wider axes are found on
 _RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
-_NOISE = 1e-6  # of the largest variance: below it a direction is rounding
+_NOISE = 1e-6  # of the largest variance; directions below it are rounding error
 
 
 def baseline_scores(
@@ -57,9 +59,9 @@ def baseline_scores(
     config, data
         Of the run or comparison.
     name : {"pixels", "pca", "mean"}
-        ``pixels``: the pixels, from 0 to 1, as an embedding; they reconstruct nothing. ``pca``: as many principal
-        components of the training images as the model has latent numbers; hidden pixels are filled with their means
-        before an image is projected. ``mean``: the mean training image as the prediction of every image; no embedding.
+        ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal
+        components of the training images as the representation is wide; hidden pixels are replaced by their means
+        before the projection. ``mean``: the mean training image as the prediction of every image; no embedding.
     probe, progress, items
         As for a model.
 
@@ -73,15 +75,17 @@ def baseline_scores(
         return _pixel_scores(config, data, probe, progress, items)
     components = config.settings.latent if name == "pca" else 0
     model = fit_components(data.train.unaugmented, components, seed=config.seed)
-    # Hidden pixels become their means: to a projection, a zero would be a dark pixel that was seen.
+    # Hidden pixels are replaced by their means: for a projection, zero would mean a dark visible pixel.
     together = data.splits.train.shape[2] if getattr(config.settings, "share_colours", False) else 1
     task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
-    if getattr(config.settings, "reconstructs", True):  # else errors of pixels are beside those of something else
+    if getattr(
+        config.settings, "reconstructs", True
+    ):  # otherwise the model's errors are not over pixels, and do not compare
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
     else:
-        _identify(test, items)
+        _identify_items(test, items)
     if not model.axes.shape[1]:
         return scores
     embedding = embed_set(task, model, data.splits.test)
@@ -127,7 +131,7 @@ class Components(PixelAutoencoder):
 
 
 def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
-    """Find mean and principal axes of images, a batch at a time.
+    """Compute mean and principal axes of images, in batches.
 
     The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
     most 4,096 images.
@@ -142,30 +146,30 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
         Of the sample.
     """
     everything = np.arange(len(images))
-    total = sum((part.sum(axis=0, dtype=np.float64) for part in _parts(images, everything)), np.float64(0))
+    total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))
     mean: np.ndarray = np.asarray(total / len(images), dtype=np.float32)
     pixels = len(mean)
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
-    if pixels <= _WIDEST:
+    if pixels <= _MAX_COVARIANCE:
         covariance = np.zeros((pixels, pixels))
-        for part in _parts(images, everything):
+        for part in _float_batches(images, everything):
             centred = part - mean
             covariance += centred.T @ centred
-        axes = _leading(covariance, components)
+        axes = _leading_eigenvectors(covariance, components)
     else:
-        most = min(_WIDEST, max(2, _SAMPLE_BYTES // (4 * pixels)))
+        most = min(_MAX_COVARIANCE, max(2, _SAMPLE_BYTES // (4 * pixels)))
         rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
-        sample = np.concatenate(list(_parts(images, rows)))
+        sample = np.concatenate(list(_float_batches(images, rows)))
         sample -= sample.mean(axis=0)
         # The shorter side: axes of the images' inner products, brought back to pixels.
-        axes = sample.T @ _leading((sample @ sample.T).astype(np.float64), components)
+        axes = sample.T @ _leading_eigenvectors((sample @ sample.T).astype(np.float64), components)
         axes /= np.linalg.norm(axes, axis=0)
-    return Components(mean, np.ascontiguousarray(_signed(axes), dtype=np.float32))
+    return Components(mean, np.ascontiguousarray(_fix_signs(axes), dtype=np.float32))
 
 
-def _identify(test: ImageBatches, items: ItemRecorder | None) -> None:
-    """Let the recorder see test images that are masked nowhere: it knows items by what an evaluation reads."""
+def _identify_items(test: ImageBatches, items: ItemRecorder | None) -> None:
+    """Read the test images through the recorder, which identifies items by what an evaluation reads."""
     if items is not None:
         read_all(items.reading(test))
 
@@ -177,24 +181,26 @@ def _pixel_scores(
     progress: Callable[[int, int], None] | None,
     items: ItemRecorder | None,
 ) -> dict[str, float]:
-    """Probe the pixels; images of bytes stay bytes, which a float copy would be four times as large as."""
+    """Probe the pixels; images of bytes stay bytes, as a float copy would be four times as large."""
     splits, scores = data.splits, {}
-    _identify(ImageBatches(splits.test.images), items)
-    if has_classes(splits) and _can_be_probed(splits, probe):
+    _identify_items(ImageBatches(splits.test.images), items)
+    if has_classes(splits) and _fits_in_memory(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None
         if probe == "head":
-            head = fit_head(_flat(splits.train), splits.train.labels, seed=config.seed)
-            predicted = head.predict(_flat(splits.test)).cpu().numpy()
+            head = fit_head(_flat_pixels(splits.train), splits.train.labels, seed=config.seed)
+            predicted = head.predict(_flat_pixels(splits.test)).cpu().numpy()
             scores["probe_accuracy"] = accuracy("probe_accuracy", predicted, splits.test.labels, items)
         else:
-            train, test = _floats(splits.train), _floats(splits.test)
+            train, test = _float_pixels(splits.train), _float_pixels(splits.test)
             scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress, items)
         if splits.train.images.size <= _RANK_NUMBERS:
-            scores["knn_accuracy"] = neighbours_accuracy(_floats(splits.train), _floats(splits.test), splits, items)
-    if has_attributes(splits) and _can_be_probed(splits, "head"):
-        scores |= attribute_scores(_flat(splits.train), _flat(splits.test), splits, config.seed)
-    return scores | (_spectrum(_floats(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
+            scores["knn_accuracy"] = neighbours_accuracy(
+                _float_pixels(splits.train), _float_pixels(splits.test), splits, items
+            )
+    if has_attributes(splits) and _fits_in_memory(splits, "head"):
+        scores |= attribute_scores(_flat_pixels(splits.train), _flat_pixels(splits.test), splits, config.seed)
+    return scores | (_spectrum(_float_pixels(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 
 def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
@@ -204,10 +210,10 @@ def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
     return {"effective_rank": found.rank, "spectral_entropy": found.entropy}
 
 
-def _can_be_probed(splits: Splits, probe: Probe) -> bool:
-    """Tell whether the pixels of images that are stored elsewhere fit into memory for a probe; say it if not."""
-    held = [part.images for part in (splits.train, splits.test) if isinstance(part.images, StoredImages)]
-    size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in held)
+def _fits_in_memory(splits: Splits, probe: Probe) -> bool:
+    """Return whether the pixels of stored images fit into memory for a probe; log a warning if not."""
+    stored = [part.images for part in (splits.train, splits.test) if isinstance(part.images, StoredImages)]
+    size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
     if size <= memory_limit():
         return True
     logging.getLogger("r2mae").warning(
@@ -216,27 +222,27 @@ def _can_be_probed(splits: Splits, probe: Probe) -> bool:
     return False
 
 
-def _flat(images: ImageSet) -> np.ndarray:
+def _flat_pixels(images: ImageSet) -> np.ndarray:
     if isinstance(images.images, StoredImages):
         return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
     return images.images.reshape(len(images), -1)
 
 
-def _floats(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
+def _float_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
     made: np.ndarray = (
         scaled(ImageBatches(images.images).batch(np.arange(len(images)), EVALUATION_KEY)).flatten(1).numpy()
     )
     return made
 
 
-def _parts(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
-    """Give images as floats, a batch at a time."""
+def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:
+    """Yield images as floats, in batches."""
     for first in range(0, len(rows), _BATCH):
         yield scaled(images.batch(rows[first : first + _BATCH], EVALUATION_KEY.rows(first))).flatten(1).numpy()
 
 
-def _leading(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:
-    """Return eigenvectors of the largest eigenvalues, the largest first, without those that are rounding."""
+def _leading_eigenvectors(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarray, "n count"]:
+    """Return the eigenvectors of the largest eigenvalues in descending order, without those below rounding error."""
     from scipy.linalg import eigh
 
     size = len(symmetric)
@@ -246,8 +252,8 @@ def _leading(symmetric: Float[np.ndarray, "n n"], count: int) -> Float[np.ndarra
     return found
 
 
-def _signed(axes: Float[np.ndarray, "pixels components"]) -> Any:
-    """Turn every axis so that its largest entry is positive: libraries differ in sign."""
+def _fix_signs(axes: Float[np.ndarray, "pixels components"]) -> Any:
+    """Flip the sign of every axis so that its largest entry is positive, as libraries differ in sign."""
     if not axes.size:
         return axes
     places = np.abs(axes).argmax(axis=0)

@@ -1,4 +1,4 @@
-"""Images as the loop wants them: batches by index out of one array."""
+"""The images of a run, and mini-batches of them by index."""
 
 import math
 from collections.abc import Sequence
@@ -17,29 +17,28 @@ from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.ranks import local_processes
 
-_AROUND = 1 << 16  # bytes around a row that the system maps, too
+_AROUND = 1 << 16  # bytes around a row that the system also maps
 Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches:
-    """Images, whole batches at a time.
+    """Images of a set, read as mini-batches.
 
     Parameters
     ----------
     images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, mapped from a file, or decoded whenever they are asked for.
+        In memory, mapped from a file, or decoded for every batch.
     rows : ndarray of int, optional
-        Which of them; all by default.
+        Indices of the images; by default all.
     augment : {"none", "crop-flip"}
-        What becomes of them in a batch: nothing, or :func:`r2mae.images.augment.crop_flip`.
+        Augmentation of a batch: none, or :func:`r2mae.images.augment.crop_flip`.
     """
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
-        # Once, and not in every batch.
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
         self.rows = rows
         self.augment = augment
-        self._read = 0  # bytes of a mapped file, since it was let go of
+        self._read = 0  # bytes of a mapped file since its pages were released
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -56,7 +55,7 @@ class ImageBatches:
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Tensor:
         """Return these images, shape (batch, height, width, channels).
 
-        As they are, in the array's own type; or augmented, as float32 from 0 to 1.
+        Without augmentation they have the array's type; augmented, they are float32 from 0 to 1.
         """
         rows = np.asarray(indices)
         images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
@@ -72,19 +71,19 @@ class ImageBatches:
 
 @dataclass(frozen=True, repr=False)
 class ImageData:
-    """What a run on images reads.
+    """The data of a run on images.
 
     Parameters
     ----------
     splits : Splits
         Training and test images.
     train, validation : ImageBatches
-        The training images, augmented as the configuration says, and whole ones for the validation loss: the official
-        validation part, or else some of the training images.
+        The training images, augmented as configured; and images without augmentation for the validation loss: the
+        official validation part, else images taken from the training part.
     architecture : dict
-        From which the model is built.
+        Description from which the model is built.
     notes : tuple of str
-        What the user should know of how the images were divided.
+        Notes for the user on the split.
     """
 
     splits: Splits
@@ -98,7 +97,7 @@ class ImageData:
 
 
 def load_data(config: ImagesConfig) -> ImageData:
-    """Read the images of a run and divide them; the division depends on the seed alone."""
+    """Read the images of a run and split them; the split depends on the seed alone."""
     splits = load_splits(
         config.data,
         test_fraction=config.test_fraction,
@@ -140,7 +139,7 @@ def check_classes(config: ImagesConfig, images: ImageSet) -> None:
 
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
-    """Return what the model is built from."""
+    """Return the description from which the model is built."""
     if check := getattr(config.settings, "check_shape", None):
         check(images.shape)
     settings = config.architecture()

@@ -8,46 +8,46 @@ from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
-from r2mae.images.finetune.config import WHOLE
+from r2mae.images.finetune.config import FINETUNABLE
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.training.models import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesConfig(MLPSettings, ModelConfig):
-    """A run on images; defaults follow the paper's MNIST experiments, or a reading where it is silent (docs/images.md).
+    """A run on images. Defaults follow the paper's MNIST experiments, or our choice if it gives none (docs/images.md).
 
     Parameters
     ----------
     exact : bool
-        Hide exactly the rounded count of pixels in each image, instead of each pixel independently.
+        Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
     resize : int, optional
-        Bring images to this many pixels a side; needed where a folder holds several sizes.
+        Resize images to this many pixels a side; required if a folder holds several sizes.
     fill : {"zero", "mean"}
-        What hidden pixels become: black, or the mean of the training images' pixels, for each colour.
+        Value of hidden pixels: black, or the mean of the training pixels, for each colour.
     bn_statistics : {"yes", "no", "both"}
-        Re-estimate the statistics of batch normalisation on the inputs of each evaluation and of embeddings (yes), or
-        take those of training, as in the paper (no); with both, scores are measured in both ways.
+        Re-estimate batch statistics on the inputs of each evaluation and of embeddings (yes), or use those of training,
+        as in the paper (no); with both, scores are measured in both ways.
     init : str, optional
-        Begin with the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
-        of fresh ones; for models that these have (docs/images.md).
+        Start from the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
+        of fresh ones; only for models that those have (docs/images.md).
     resize_mode : {"squash", "crop"}
-        What --resize makes of images that are not square: squash them, or cut the ends of the longer side off.
+        How --resize treats images that are not square: squash them, or crop the longer side at both ends.
     test_fraction : float
-        Fraction of a set without an official test part that is kept for evaluation.
+        Fraction of the images that are test images, for a set without an official test part.
     augment : {"none", "crop-flip"}
-        What the model is trained on: whole images, or random resized crops (0.2 to 1 of the area, bicubic), half of
-        them flipped. All else is measured on whole images.
+        Train on the images as they are, or on random resized crops (0.2 to 1 of the area, bicubic), half of them
+        flipped. Validation, evaluation and embedding use no augmentation.
     draft : bool
-        Let the JPEG decoder make large images smaller (by 2, 4 or 8) before --resize does the rest: some times as
-        fast, with slightly other pixels.
+        Let the JPEG decoder reduce large images by 2, 4 or 8 before --resize: several times as fast, with slightly
+        different pixels.
     skip_broken : bool
-        Leave out image files that cannot be decoded, and say how many, instead of refusing the set.
+        Skip image files that cannot be decoded, with their number in a note, instead of refusing the set.
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are kept: in memory, in a memory map on disk (below R2MAE_CACHE), or nowhere, to be decoded
-        by the workers whenever they are needed. "auto" is memory where they fit, else none.
+        Where decoded images are stored: in memory; in a memory map on disk (below R2MAE_CACHE); or not at all, so that
+        workers decode them for every batch. "auto" is memory if they fit, else none.
     finetune_epochs : float
-        Epochs of fine-tuning on the labels with which a finished model is measured, too; 0 leaves it out.
+        Also evaluate a finished model by fine-tuning on the labels for this many epochs; 0 for no fine-tuning.
     """
 
     domain: ClassVar[str] = "images"
@@ -81,17 +81,17 @@ class ImagesConfig(MLPSettings, ModelConfig):
         if self.init is not None:
             self._check_init(self.init)
         if self.resize_mode != "squash" and self.resize is None:
-            raise UserError("resize_mode is for images that are resized: add --resize N, or leave it out")
+            raise UserError("resize_mode needs --resize N: add it, or omit resize_mode")
         if self.draft and self.resize is None:
-            raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
-        if self._normalises and self.batch_size // (self.accumulate * self.ranks) < 2:
+            raise UserError("draft needs --resize N: add it, or omit draft")
+        if self._has_batch_norm and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if not 0 < self.test_fraction < 1:
-            raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
         if not 0 <= self.finetune_epochs < 1e9:
             raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
-        if self.finetune_epochs and self.model not in WHOLE:
-            raise UserError(f"finetune_epochs is for the models {' and '.join(WHOLE)}: leave it out with {self.model}")
+        if self.finetune_epochs and self.model not in FINETUNABLE:
+            raise UserError(f"finetune_epochs is for the models {' and '.join(FINETUNABLE)}: omit it with {self.model}")
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse a fraction of test images for a set with an official test part."""
@@ -102,27 +102,25 @@ class ImagesConfig(MLPSettings, ModelConfig):
             check_test_fraction(self.data)
 
     def _check_init(self, path: str) -> None:
-        """Refuse weights for a model that no other library has; a run must know them from wherever it is used."""
+        """Refuse weights for a model that no other library has; make the path absolute, for use from any folder."""
         if not path:
-            raise UserError("init names no file or folder of weights: give one, or leave it out")
+            raise UserError("init is empty: name a file or folder of weights, or omit init")
         if not getattr(self.settings, "exchanged", False):
-            raise UserError(
-                f"init is for models that other libraries have (vit-mae), not for {self.model!r}: leave it out"
-            )
+            raise UserError(f"init is for models that other libraries have (vit-mae), not for {self.model!r}: omit it")
         object.__setattr__(self, "init", str(Path(path).absolute()))
 
     @property
     def re_estimates_statistics(self) -> bool:
-        """Whether embeddings take re-estimated batch statistics."""
-        return self._normalises and self.bn_statistics != "no"
+        """Whether embeddings use re-estimated batch statistics."""
+        return self._has_batch_norm and self.bn_statistics != "no"
 
     @property
-    def _normalises(self) -> bool:
-        """Whether the model may have batch normalisation, whose statistics there are to choose."""
+    def _has_batch_norm(self) -> bool:
+        """Whether the model may have batch normalisation."""
         return "bn_statistics" not in self.ignored
 
     def measured_in_words(self) -> str:
-        """Say which batch statistics scores were measured with, if there are any, and how long it was fine-tuned."""
-        told = measured_in_words(self.bn_statistics) if self._normalises else ""
+        """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
+        statistics = measured_in_words(self.bn_statistics) if self._has_batch_norm else ""
         epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
-        return f"{told} {epochs}".strip()
+        return f"{statistics} {epochs}".strip()

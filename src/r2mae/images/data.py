@@ -1,4 +1,4 @@
-"""Sets of images, by name or from a path, and their division into training and test images."""
+"""Sets of images, by name or from a path, and their split into training and test images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +19,21 @@ __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images of one size, with their labels where they have any.
+    """Images of one size, with their labels, if they have any.
 
     Parameters
     ----------
     name : str
-        Of the set, or of its file or folder.
+        Name of the set, or of its file or folder.
     images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
-        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` makes a batch, of an array and of
-        :class:`~r2mae.images.arrays.StoredImages` that are decoded or mapped when they are asked for.
+        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch, of an array and of
+        :class:`~r2mae.images.arrays.StoredImages`, which are decoded or mapped on access.
     labels : int64 ndarray of shape (n,), or None
         Indices into `classes`.
     classes : tuple of str, or None
         Names of the classes.
     attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1 for each of k attributes that an image may have, any number of them at once.
+        0 or 1 for each of k attributes, which do not exclude each other.
     attribute_names : tuple of str, or None
         Their names.
 
@@ -93,7 +93,7 @@ class ImageSet:
 class Splits:
     """Training and test images of one set, and its official validation part, with the same classes and attributes.
 
-    `official` says that the set has a test part of its own.
+    `official` is True if the set has an official test part.
     """
 
     train: ImageSet
@@ -124,28 +124,28 @@ def load_images(
         A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`),
         of images with attributes (:mod:`~r2mae.images.attributes`), of shards (:mod:`~r2mae.images.shards`), or of
         MNIST-like idx files; an archive (:mod:`~r2mae.images.archives`), a .npy, a .npz, or an idx file
-        (:mod:`~r2mae.images.formats`). A name goes before a path of that name; ``./name`` is the path.
+        (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name; ``./name`` is the path.
     resize : int or None
-        Side in pixels of the square to which every image is brought, bilinear with antialiasing.
+        Side in pixels of the square to which every image is resized, bilinear with antialiasing.
     resize_mode : {"squash", "crop"}
-        What becomes of an image that is not square: see :func:`r2mae.images.resize.to_square`.
+        How to resize an image that is not square: see :func:`r2mae.images.resize.to_square`.
     max_bytes : int or None
-        Limit of the images in memory (default: half of the machine's); beyond it a .npy is memory-mapped and
-        everything else refused.
+        Limit of the images in memory (default: half of the machine's); above it a .npy is memory-mapped and any other
+        source is refused.
     cache, skip_broken, draft
-        Of files of images: see :class:`r2mae.images.decode.Reading`.
+        For files of images: see :class:`r2mae.images.decode.Reading`.
 
     Returns
     -------
     images : ImageSet
-        All images, or the training images where there is an official split.
+        All images, or the training images if there is an official split.
     test : ImageSet or None
-        The official test images. Those of an official validation part are left to :func:`load_splits`.
+        The official test images. The official validation part is returned by :func:`load_splits` only.
 
     Raises
     ------
     UserError
-        An unknown name, no such path, or whatever the reader of the format refuses.
+        For an unknown name, a path that does not exist, or data that the reader of the format refuses.
     """
     how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft)
     train, test, _ = load_parts(source, how)
@@ -173,26 +173,26 @@ def load_splits(
     draft: bool = False,
     processes: int = 1,
 ) -> Splits:
-    """Load a set and its official split or, where it has none, a random one (:func:`held_out_rows`).
+    """Load a set and its official split, or a random one if it has none (:func:`held_out_rows`).
 
-    A memory-mapped .npy (which has no labels) is not shuffled, as that would bring it into memory: its last
-    images are the test images.
+    A memory-mapped .npy, which has no labels, is not shuffled, as that would read it into memory: its last images are
+    the test images.
 
     Parameters
     ----------
     source, resize, resize_mode, max_bytes, cache, skip_broken, draft
         As :func:`load_images`.
     test_fraction : float
-        Share of test images, between 0 and 1; of no effect on an official split.
+        Fraction of test images, between 0 and 1; no effect on an official split.
     seed : int
-        Of the random split, a pure function of seed and labels.
+        Seed of the random split, which is a pure function of seed and labels.
     processes : int
-        How many processes of this machine read the set, each for itself: ``cache="auto"`` divides the memory by it.
+        Number of processes of this machine that read the set independently; ``cache="auto"`` divides the memory by it.
 
     Raises
     ------
     UserError
-        As :func:`load_images`; a fraction outside (0, 1), fewer than two images, or only one image of each class.
+        As :func:`load_images`; also for a fraction outside (0, 1), fewer than two images, or one image of each class.
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
@@ -203,24 +203,26 @@ def load_splits(
     whole = parts.train
     count = len(whole.images)
     if count < 2:
-        raise UserError(f"{source}: holds a single image, expected at least 2 to split into training and test images")
+        raise UserError(
+            f"{source}: has a single image, and a split into training and test images needs 2 or more: add images"
+        )
     if isinstance(whole.images, np.memmap):
         first = count - min(max(round(count * test_fraction), 1), count - 1)
         return Splits(ImageSet(name, *whole.rows(0, first)), ImageSet(name, *whole.rows(first, count)), validation)
     rows = held_out_rows(count, whole.labels, test_fraction, seed)
     if not len(rows):
         raise UserError(
-            f"{source}: every class has a single image, so no class can be both trained on and tested: "
-            "add images, or leave out the labels"
+            f"{source}: every class has a single image, and a split needs two of a class: "
+            "add images, or remove the labels"
         )
-    train, test = _split(whole, rows)
+    train, test = _split_rows(whole, rows)
     return Splits(ImageSet(name, *train), ImageSet(name, *test), validation)
 
 
 def fraction_notes(source: str, fraction: float, default: float, splits: Splits) -> tuple[str, ...]:
-    """Say that a fraction of test images has no effect, where it is not the default one and the set has a test part.
+    """Return a note if `fraction` is not the default and has no effect, as the set has an official test part.
 
-    Archives and shards show their test part only when they are read; other sets with one refuse the option before that.
+    The test part of archives and shards is known only after reading; for other sets the option is refused before.
     """
     if not splits.official or fraction == default:
         return ()
@@ -232,8 +234,8 @@ def held_out_rows(
 ) -> Int64[np.ndarray, " test"]:
     """Draw the test images of a random split, stratified by label.
 
-    A class of m images gives m · `test_fraction` of them, rounded such that the total is right, and always keeps
-    one for training; so a class of one is not tested.
+    A class of m images has m · `test_fraction` test images, rounded such that the total is right. It always keeps one
+    training image; a class of one image is not tested.
 
     Parameters
     ----------
@@ -249,7 +251,7 @@ def held_out_rows(
     Returns
     -------
     int64 ndarray of shape (test,)
-        Increasing; empty only where every class has a single image.
+        In ascending order; empty only if every class has a single image.
     """
     classes = np.zeros(count, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
     members = np.bincount(classes)
@@ -265,23 +267,23 @@ def held_out_rows(
     return np.sort(by_class[place < np.repeat(wanted, members)])
 
 
-def _split(whole: Labelled, rows: Int64[np.ndarray, " test"]) -> tuple[Labelled, Labelled]:
-    """Take `rows` out for testing; of an array the gaps are closed in place: a second copy of it may not fit."""
+def _split_rows(whole: Labelled, rows: Int64[np.ndarray, " test"]) -> tuple[Labelled, Labelled]:
+    """Split off `rows` as test images; an array is compacted in place, as a second copy may not fit into memory."""
     keep = np.delete(np.arange(len(whole.images)), rows)
     test = pick(whole.images, rows)
-    train = pick(whole.images, keep) if isinstance(whole.images, StoredImages) else _closed(whole.images, keep)
+    train = pick(whole.images, keep) if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
     return _with_images(whole, train, keep), _with_images(whole, test, rows)
 
 
 def _with_images(whole: Labelled, images: AnyImages, rows: Int64[np.ndarray, " part"]) -> Labelled:
-    """Give some images what is known of them."""
+    """Return these images with the labels and attributes of their rows."""
     labels = None if whole.labels is None else whole.labels[rows]
     attributes = None if whole.attributes is None else whole.attributes[rows]
     return Labelled(images, labels, whole.classes, attributes, whole.attribute_names)
 
 
-def _closed(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray:
-    """Move the rows to keep to the beginning of an array."""
+def _compact(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray:
+    """Move the rows to keep to the start of an array, in place."""
     step = 4096
     for start in range(0, len(keep), step):
         part = keep[start : start + step]  # never before `start`, so nothing is overwritten unread

@@ -1,4 +1,4 @@
-"""From files of images to pixels: what is decoded how, and what becomes of files that cannot be. No torch."""
+"""Decodes image files to pixels, and reports files that cannot be decoded. No torch."""
 
 import hashlib
 import logging
@@ -30,10 +30,10 @@ SUFFIXES = (
 
 Cache = Literal["auto", "memory", "mmap", "none"]
 
-# Named, so that a file with another content never reaches a decoder that starts programs (EPS).
+# An explicit list, so that no file reaches a decoder that starts programs (EPS).
 _DECODERS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000")
 _GREY = frozenset({"1", "L", "LA", "La"})
-_DEEP = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
+_DEEP_MODES = ("I", "F")  # 16- and 32-bit greyscale; PIL would clip them at 255
 _BLOCK = 64  # files of one job of the pool
 _ORIENTATION = 0x0112  # in EXIF
 _TURNS = {
@@ -45,8 +45,8 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_ON_ITS_SIDE = tuple(_TURNS[number] for number in (5, 6, 7, 8))
-_NAMED = 5  # broken files that a line names
+_SWAP_SIDES = tuple(_TURNS[number] for number in (5, 6, 7, 8))
+_MAX_NAMED = 5  # broken files named in a message
 
 Result = TypeVar("Result")
 
@@ -58,22 +58,22 @@ class Reading:
     Parameters
     ----------
     resize : int or None
-        Side in pixels of the square to which every image is brought.
+        Side in pixels of the square to which every image is resized.
     resize_mode : {"squash", "crop"}
         See :func:`r2mae.images.resize.to_square`.
     max_bytes : int or None
-        Limit of what is held in memory (default: half of the machine's).
+        Limit of the images in memory (default: half of the machine's).
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are kept: in memory; on disk, as a memory map; nowhere, so that they are decoded whenever
-        they are asked for. "auto" is memory if they fit, else none.
+        Where decoded images are stored: in memory; on disk, as a memory map; or not at all, so that they are decoded on
+        access. "auto" is memory if they fit, else none.
     skip_broken : bool
-        Leave out files that cannot be decoded, and say how many.
+        Skip files that cannot be decoded, and log how many.
     draft : bool
-        Let the JPEG decoder make an image smaller by 2, 4 or 8, where it is to become that much smaller anyway.
+        Let the JPEG decoder reduce an image by 2, 4 or 8, if it is resized to less than that anyway.
     processes : int
-        How many processes of this machine read the same images, each for itself: "auto" divides the memory by it.
+        Number of processes of this machine that read the same images independently; "auto" divides the memory by it.
     advised : bool
-        Whether errors may advise the options of commands for this: --resize, --cache and --skip-broken.
+        Whether error messages may suggest the options --resize, --cache and --skip-broken.
 
     Raises
     ------
@@ -94,27 +94,27 @@ class Reading:
         if self.resize is not None and self.resize < 1:
             raise UserError(f"resize {self.resize}: expected a side of at least 1 pixel")
         if self.draft and self.resize is None:
-            raise UserError("draft is for images that are made smaller: add --resize N, or leave it out")
+            raise UserError("draft needs --resize N: add it, or omit draft")
 
 
 @runtime_checkable
 class Encoded(Protocol):
-    """Images as the bytes of their files."""
+    """Encoded images: the bytes of their files."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of images."""
 
     def open(self, row: int) -> BufferedIOBase:
         """Open one of them."""
 
     def name(self, row: int) -> str:
-        """Return what to call it in errors."""
+        """Return its name for messages."""
 
     def headers(self) -> Int64[np.ndarray, "n 3"] | None:
-        """Return what :func:`header` would, if it is known without opening them; zeros where it is not."""
+        """Return the headers of all files, as :func:`header`, if known without opening them; zeros for unknown ones."""
 
     def stamp(self) -> str:
-        """Return a text that changes with any of them."""
+        """Return a text that changes if any file changes."""
 
 
 @runtime_checkable
@@ -136,7 +136,7 @@ class Files:
         self.files, self._stamp = files, stamp
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of images."""
         return len(self.files)
 
     def open(self, row: int) -> BufferedIOBase:
@@ -148,10 +148,10 @@ class Files:
         return str(self.files[row])
 
     def headers(self) -> None:
-        """Nothing is known."""
+        """Return None: headers are unknown without opening the files."""
 
     def stamp(self) -> str:
-        """Return a hash of names, sizes and times of change."""
+        """Return a hash of names, sizes and modification times."""
         if self._stamp is not None:
             return self._stamp
         digest = hashlib.blake2b(digest_size=16)
@@ -162,7 +162,7 @@ class Files:
 
 
 class Header(NamedTuple):
-    """What the beginning of a file tells: the size in pixels as it is seen, and whether it is greyscale."""
+    """Size in pixels of the upright image, and whether it is greyscale, from the start of a file."""
 
     width: int
     height: int
@@ -170,16 +170,16 @@ class Header(NamedTuple):
 
 
 class DecodedImages(StoredImages):
-    """Images that are decoded whenever they are asked for.
+    """Images that are decoded on access.
 
     Parameters
     ----------
     encoded : Encoded
         Their files.
     shape : (height, width, channels)
-        What each becomes.
+        Shape of each decoded image.
     how : Reading
-        Of which resize, its mode and draft count.
+        Its resize, resize_mode and draft are used.
     """
 
     def __init__(self, encoded: Encoded, shape: tuple[int, int, int], how: Reading) -> None:
@@ -189,22 +189,24 @@ class DecodedImages(StoredImages):
     def take(
         self, rows: Int64[np.ndarray, " batch"], axis: int = 0
     ) -> UInt8[np.ndarray, "batch height width channels"]:
-        """Decode some images; in threads where this is no worker of a loader.
+        """Decode some images; in threads, unless this is a worker process.
 
         Raises
         ------
         UserError
-            One of them cannot be decoded.
+            If one of them cannot be decoded.
         """
         images = np.empty((len(rows), *self.shape[1:]), np.uint8)
         first = 0
-        with strictly():
-            for made in in_blocks(self._some, [int(row) for row in rows], threads=1 if parent_process() else None):
+        with strict_decoding():
+            for made in in_blocks(
+                self._decode_rows, [int(row) for row in rows], threads=1 if parent_process() else None
+            ):
                 images[first : first + len(made)] = made
                 first += len(made)
         return images
 
-    def _some(self, rows: Sequence[int]) -> list[np.ndarray]:
+    def _decode_rows(self, rows: Sequence[int]) -> list[np.ndarray]:
         height, width, channels = self.shape[1:]
         return [decode(self.encoded, row, (height, width, channels), self.how) for row in rows]
 
@@ -212,21 +214,21 @@ class DecodedImages(StoredImages):
 def in_blocks(
     job: Callable[[Sequence[Any]], Result], items: Sequence[Any], *, threads: int | None = None
 ) -> Iterator[Result]:
-    """Run `job` on consecutive blocks of items in threads; results, and the first error, come in order."""
+    """Run `job` on consecutive blocks of items in threads; yield results, and raise the first error, in order."""
     blocks = [items[start : start + _BLOCK] for start in range(0, len(items), _BLOCK)]
     threads = min(8, os.cpu_count() or 1, len(blocks)) if threads is None else threads
     if threads < 2:
         yield from map(job, blocks)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(job, blocks)  # on an error, map cancels what has not begun
+        yield from pool.map(job, blocks)  # on an error, map cancels blocks that have not started
 
 
 @contextmanager
-def strictly() -> Iterator[None]:
-    """Take whatever decodes, however odd its metadata, but refuse decompression bombs.
+def strict_decoding() -> Iterator[None]:
+    """Ignore warnings on metadata, but refuse decompression bombs.
 
-    It is for the thread that starts others: warnings are filtered for all of them.
+    Use it in the thread that starts others: the filter of warnings applies to all threads.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -235,21 +237,21 @@ def strictly() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(encoded: Encoded, row: int) -> Iterator[Image.Image]:
-    """Open an image; whatever goes wrong within becomes one line with its name."""
+def _open_image(encoded: Encoded, row: int) -> Iterator[Image.Image]:
+    """Open an image; errors become a UserError that names it."""
     name = encoded.name(row)
     with (
         reading(name, "image", "remove or replace it"),
         encoded.open(row) as file,
         Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image,
     ):
-        if image.mode.startswith(_DEEP) or _is_deep_colour(image):
+        if image.mode.startswith(_DEEP_MODES) or _is_deep_colour(image):
             raise UserError(f"{name}: has more than 8 bits a channel: save it with 8, or all as float .npy in [0, 1]")
         yield image
 
 
 def _is_deep_colour(image: Image.Image) -> bool:
-    """Tell whether a file has 16 bits a channel that PIL would read as 8: only how its parts are coded tells."""
+    """Return whether a file has 16 bits per channel that PIL would read as 8, from the encoding of its tiles."""
     tiles = cast("ImageFile", image).tile
     coding = [part for tile in tiles for part in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
     if image.format == "PPM":  # the largest value
@@ -257,8 +259,8 @@ def _is_deep_colour(image: Image.Image) -> bool:
     return image.format in ("PNG", "TIFF") and any(isinstance(part, str) and ";16" in part for part in coding)
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return how the image has to be turned to be seen upright, by its EXIF; Pillow itself does it for TIFF."""
+def _upright_transpose(image: Image.Image) -> Image.Transpose | None:
+    """Return the transposition that makes the image upright, from its EXIF; Pillow applies that of TIFF itself."""
     if image.format == "TIFF" or "exif" not in image.info:
         return None
     return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
@@ -266,9 +268,9 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 def header(encoded: Encoded, row: int) -> Header:
     """Read size and colour without decoding."""
-    with _opened(encoded, row) as image:
+    with _open_image(encoded, row) as image:
         width, height = image.size
-        if _turn(image) in _ON_ITS_SIDE:
+        if _upright_transpose(image) in _SWAP_SIDES:
             width, height = height, width
         return Header(width, height, image.mode in _GREY)
 
@@ -276,14 +278,14 @@ def header(encoded: Encoded, row: int) -> Header:
 def decode(
     encoded: Encoded, row: int, shape: tuple[int, int, int], how: Reading
 ) -> UInt8[np.ndarray, "height width channels"]:
-    """Decode an image: upright, grey or RGB, and of the wanted size.
+    """Decode an image: upright, greyscale or RGB, and resized.
 
-    Transparency is dropped: the colours below it are kept as they are.
+    Transparency is dropped; the colours are unchanged.
     """
-    with _opened(encoded, row) as image:
+    with _open_image(encoded, row) as image:
         if how.draft and how.resize is not None and image.format in ("JPEG", "MPO"):
             image.draft(None, (how.resize, how.resize))  # None keeps the mode
-        turn = _turn(image)
+        turn = _upright_transpose(image)
         decoded = image.convert("L" if shape[2] == 1 else "RGB")
         if turn is not None:
             decoded = decoded.transpose(turn)
@@ -292,15 +294,15 @@ def decode(
         return np.asarray(decoded).reshape(shape)
 
 
-class Broken:
-    """The files that could not be read, in the order in which they were met.
+class BrokenFiles:
+    """The files that could not be read, in the order of reading.
 
     Parameters
     ----------
     count : int
-        Of all files.
+        Number of all files.
     advised : bool
-        Whether the error may advise --skip-broken.
+        Whether the error may suggest --skip-broken.
     """
 
     def __init__(self, count: int, *, advised: bool = True) -> None:
@@ -308,12 +310,12 @@ class Broken:
         self.found: dict[int, UserError] = {}
 
     def attempt(self, row: int, job: Callable[[], Result]) -> Result | None:
-        """Return what `job` makes of a file, or None and remember it as broken.
+        """Return the result of `job` for a file, or None if it is broken, which is recorded.
 
         Raises
         ------
         UserError
-            The file cannot be read at all, as no permission or a lost disk: that is no property of the image.
+            If the file cannot be opened, for lack of permission or of the disk, which says nothing of the image.
         """
         try:
             return job()
@@ -325,16 +327,16 @@ class Broken:
             return None
 
     def report(self, encoded: Encoded, *, skip: bool) -> None:
-        """Refuse the set with the first names and the count, or log them where they are skipped."""
+        """Raise a UserError with the first names and the count of broken files; with `skip`, log them instead."""
         if not self.found:
             return
         rows = sorted(self.found)
-        others = ", ".join(encoded.name(row) for row in rows[1:_NAMED])
-        more = f"{others} and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else others
+        others = ", ".join(encoded.name(row) for row in rows[1:_MAX_NAMED])
+        more = f"{others} and {len(rows) - _MAX_NAMED:,} more" if len(rows) > _MAX_NAMED else others
         if skip:
             names = ", ".join([encoded.name(rows[0]), *([more] if more else [])])
             logging.getLogger("r2mae").warning(
-                "%s", f"{len(rows):,} of {self.count:,} files cannot be decoded and are left out: {names}"
+                "%s", f"{len(rows):,} of {self.count:,} files cannot be decoded and are omitted: {names}"
             )
         else:
             text = str(self.found[rows[0]])
@@ -345,7 +347,7 @@ class Broken:
                     else (f"so are {len(rows) - 1:,} others of {self.count:,} files")
                 )
                 text = f"{text}; {others} ({more})"
-            hint = ", or leave what cannot be decoded out with --skip-broken" if self.advised else ""
+            hint = ", or skip broken files with --skip-broken" if self.advised else ""
             raise UserError(text + hint)
         if len(rows) == self.count:
             raise UserError(f"{encoded.name(rows[0])}: none of the {self.count:,} files can be decoded: replace them")

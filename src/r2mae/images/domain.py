@@ -1,4 +1,4 @@
-"""The domain `images`, as the layers above see it. No torch until data or models are asked for."""
+"""The domain `images`: its interface for the layers above. torch is imported only for data or models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,13 +53,13 @@ _FINETUNE = Option(
     float,
 )
 _READING = (
-    Option("resize", "bring them to this many pixels a side; by default as in the run.", int),
+    Option("resize", "resize them to this many pixels a side; by default as in the run.", int),
     Option(
         "resize_mode",
-        "what becomes of those that are not square; by default as in the run.",
+        "how to resize those that are not square; by default as in the run.",
         choices=("squash", "crop"),
     ),
-    Option("skip_broken", "leave out image files that cannot be decoded; by default as in the run.", bool),
+    Option("skip_broken", "skip image files that cannot be decoded; by default as in the run.", bool),
 )
 _ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
 _FORMATS = (
@@ -102,7 +102,7 @@ class ImagesDomain(BaseDomain):
         Metric("masked_mse", "masked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("clean_mse", "unmasked reconstruction error", higher_is_better=False, bounds=(0, 1)),
         Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)),
-        # Beside the probe it is one more look at the same embeddings: it counts in no rank.
+        # Not ranked: it measures the same embeddings as the probe.
         Metric("knn_accuracy", "k-NN accuracy", bounds=(0, 1), ranked=False, optional=True),
     )
     finetuned_metrics = (
@@ -134,9 +134,9 @@ class ImagesDomain(BaseDomain):
     )
 
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
-        """Return those of :attr:`metrics` that the model has, for "both" also with the batch statistics of training.
+        """Return the metrics of :attr:`metrics` that the model has; for "both" also those as trained.
 
-        Those of fine-tuning come last, where it is asked for.
+        With fine-tuning, its metrics come last.
         """
         settings = config.settings
         bound = getattr(settings, "error_bound", 1.0)
@@ -147,37 +147,37 @@ class ImagesDomain(BaseDomain):
         return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
 
     def ratios_of(self, config: ImagesConfig) -> RatioDefaults:
-        """Return the numbers of the schemes for a model."""
+        """Return the defaults of the schemes for the configured model."""
         found: RatioDefaults = getattr(config.settings, "ratios", self.ratios)
         return found
 
     def fingerprint(self, config: ImagesConfig) -> str:
-        """Return a hash of the file or folder; a named set is its name."""
+        """Return a hash of the file or folder, or for a named set its name."""
         from r2mae.training.fingerprint import fingerprint
 
         return config.data if config.data in SETS else fingerprint(config.data)
 
     def check_source(self, config: ImagesConfig) -> None:
-        """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
+        """Refuse data that do not exist, without importing torch; reader options are not checked."""
         from r2mae.images.data import check_source
 
         check_source(config.data)
 
     def check(self, config: ImagesConfig) -> None:
-        """Refuse data and weights that are not there, and options that the data have no use for, without torch."""
+        """Refuse data and weights that do not exist and reader options that do not apply, without importing torch."""
         from r2mae.images.data import check_source
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
         if config.init is not None and not Path(config.init).exists():
-            raise UserError(f"{config.init} (init): no such file or folder: name the weights to begin with")
+            raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
     def load_initial_weights(self, config: ImagesConfig, model: "nn.Module") -> "Origin | None":
-        """Put the weights that `init` names into a fresh model."""
+        """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.images.weight_conversion.init import begin
+        from r2mae.images.weight_conversion.init import load_initial_weights
 
-        return begin(config.init, model)
+        return load_initial_weights(config.init, model)
 
     def load(self, config: ImagesConfig) -> "ImageData":
         """Read the images of a run."""
@@ -206,29 +206,30 @@ class ImagesDomain(BaseDomain):
         progress: Callable[[int, int], None] | None = None,
         items: "ItemRecorder | None" = None,
     ) -> dict[str, float]:
-        """Measure a pretrained model on the test images, and fine-tune it if that is asked for, in its own folder.
+        """Measure a pretrained model on the test images; with fine-tuning, in a run folder next to `kept`.
 
-        `progress` hears of the logistic probe and of fine-tuning, `items` of single test images.
+        `progress` receives the steps of the logistic probe and of fine-tuning, `items` the scores of single test
+        images.
         """
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
         if bn_statistics is not None and "bn_statistics" in config.ignored:
-            raise UserError("this model has no batch statistics: leave --bn-statistics out")
+            raise UserError("this model has no batch statistics: omit --bn-statistics")
         epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
         if epochs:
-            check_classes(config, data.splits.train)  # before what takes long
+            check_classes(config, data.splits.train)  # before the long part
         scores = evaluate(
             config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
         )
         if not epochs:
             return scores
-        from r2mae.images.finetune.run import scores_beside
+        from r2mae.images.finetune.run import finetune_scores
 
-        return scores | scores_beside(config, data.splits, epochs, kept, progress=progress)
+        return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return the accuracies of probes and neighbours, and the errors of reconstruction."""
+        """Return the accuracies of probe and neighbours, and the reconstruction errors."""
         from r2mae.images.evaluate import ITEM_METRICS
 
         twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.bn_statistics == "both" else ()
@@ -237,15 +238,15 @@ class ImagesDomain(BaseDomain):
     default_baselines = ("pixels", "pca", "mean")
 
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return pixels, pca and mean; the last only beside models whose errors are those of pixels."""
+        """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
         names = self.default_baselines
         return names if getattr(config.settings, "reconstructs", True) else names[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse nothing: none of them needs more than the domain does."""
+        """Accept all: no baseline needs further packages."""
 
     def score_baseline(self, config: ImagesConfig, name: str, data: "ImageData", **options: Any) -> dict[str, float]:
-        """Measure a baseline as :meth:`evaluate` does a model."""
+        """Measure a baseline as :meth:`evaluate` measures a model."""
         from r2mae.images.baselines import baseline_scores
 
         return baseline_scores(config, name, data, **options)
@@ -260,20 +261,24 @@ class ImagesDomain(BaseDomain):
         resize_mode: "ResizeMode | None" = None,
         skip_broken: bool | None = None,
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read other images than the run's, for :meth:`evaluate`; the probe is fitted on their own training part.
+        """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
+
+        `resize`, `resize_mode` and `skip_broken` are by default those of the run.
 
         Raises
         ------
         UserError
-            If they are of another size than the model takes.
+            If the images have another size than the model accepts.
         """
-        config = replace(_resized(config, resize, resize_mode), data=source, **_reading_of(config, source, skip_broken))
-        data = self.load(replace(config, finetune_epochs=0.0))  # which may not be asked for of these
-        there, here = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
-        if there != here:
-            sizes = [" x ".join(map(str, shape)) for shape in (here, there)]
-            fits = here[2] == there[2] and there[0] == there[1]
-            hint = f"add --resize {there[0]}" if fits else "bring them to the size and channels of the run's images"
+        config = replace(
+            _with_size(config, resize, resize_mode), data=source, **_reader_options(config, source, skip_broken)
+        )
+        data = self.load(replace(config, finetune_epochs=0.0))  # labels are not required
+        expected, given = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
+        if given != expected:
+            sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
+            resizable = given[2] == expected[2] and expected[0] == expected[1]
+            hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the run's"
             raise UserError(f"{source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
         return config, data
 
@@ -288,7 +293,7 @@ class ImagesDomain(BaseDomain):
         *,
         ratio: float | None = None,
     ) -> "Examples | None":
-        """Complete a few masked test images; by default with the model's default fixed ratio hidden."""
+        """Complete a few masked test images; by default at the fixed ratio of the model's defaults."""
         from r2mae.images.evaluate import complete
 
         hidden = self.ratios_of(config).fixed if ratio is None else ratio
@@ -305,26 +310,27 @@ class ImagesDomain(BaseDomain):
         resize_mode: "ResizeMode | None" = None,
         skip_broken: bool | None = None,
     ) -> dict[str, np.ndarray]:
-        """Embed a set, brought to `resize` pixels a side as `resize_mode` says, or both as in the run.
+        """Embed a set of images.
 
-        `skip_broken` leaves files out that cannot be decoded; by default as in the run.
+        `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
+        those of the run.
 
         Returns
         -------
         dict
-            `embedding`; `split` (0 training, 1 test, 2 the official validation part: that of the run for the run's own
-            data, else the official one, absent where there is none); `labels` and the names of the `classes` they
-            number, where there are any.
+            `embedding`. `split` (0 training, 1 test, 2 official validation): the run's split for the run's data, else
+            the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
+            the data have any.
         """
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set
 
-        config = _resized(config, resize, resize_mode)
+        config = _with_size(config, resize, resize_mode)
         size: dict[str, Any] = {
             "resize": config.resize,
             "resize_mode": config.resize_mode,
-            **_reading_of(config, source, skip_broken),
+            **_reader_options(config, source, skip_broken),
         }
         if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
@@ -343,16 +349,16 @@ class ImagesDomain(BaseDomain):
         return arrays
 
 
-def _reading_of(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
-    """Return how other images than the run's are read: as those are, as far as these have a use for it, or as said."""
-    from r2mae.images.sources import options_that_fit
+def _reader_options(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
+    """Return reader options for external images: the run's, as far as they apply, unless overridden."""
+    from r2mae.images.sources import applicable_options
 
-    fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
     return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
 
 
-def _resized(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
-    """Return the configuration with what is said anew of sizes."""
+def _with_size(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
+    """Return the configuration with another size or resize mode, if given."""
     return replace(config, resize=resize or config.resize, resize_mode=mode or config.resize_mode)
 
 

@@ -1,4 +1,4 @@
-"""What a model of images is worth: linear probe, reconstruction, effective rank."""
+"""Evaluation of a model of images: linear probe, reconstruction, effective rank."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ITEM_METRICS = ("probe_accuracy", "knn_accuracy", "masked_mse", "clean_mse")
 """Scores that are means over test images."""
 _BATCH = 2048
-_NUMBERS = 1 << 23  # of the images of a batch: 55 of 224 x 224 pixels; a U-Net's states are many times as large
+_MAX_NUMBERS = 1 << 23  # values of the images of a batch: 55 of 224 x 224; a U-Net's states are many times as large
 _EXAMPLES = 8
 
 Probe = Literal["head", "logistic"]
@@ -54,25 +54,25 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Of the run.
+        Those of the run.
     probe : {"head", "logistic"}
         The paper's probe (a new layer, Adam, 15 epochs), or logistic regression with cross-validated strength.
     bn_statistics : {"yes", "no", "both"}, optional
-        Whether batch statistics are re-estimated on training images: whole ones for the probe and the unmasked error,
-        masked ones at each ratio for the masked error. By default as in the configuration.
+        Whether batch statistics are re-estimated on training images: unmasked ones for the probe and the unmasked
+        error, masked ones at each ratio for the masked error. By default as in the configuration.
     progress : callable, optional
-        Called with the fits of the logistic probe that are done, and that there are.
+        Called with the number of finished fits of the logistic probe, and of all its fits.
     items : ItemRecorder, optional
-        Takes down the scores of single test images, of :data:`ITEM_METRICS`.
+        Records the scores of :data:`ITEM_METRICS` for single test images.
 
     Returns
     -------
     dict
-        ``probe_accuracy`` and ``knn_accuracy`` (where there are two classes or more), ``attribute_accuracy`` (scaled),
-        its ``…_raw`` and ``attribute_auroc`` (where there are attributes), ``masked_mse`` (mean over the ratios of
-        :data:`RATIOS`, on frozen masks) and each of them, ``clean_mse`` (of models that give back whole images),
-        ``effective_rank`` and ``spectral_entropy``
-        of the test embeddings. With "both", also each of them ``as_trained_…``.
+        ``probe_accuracy`` and ``knn_accuracy`` (with two classes or more); ``attribute_accuracy`` (scaled), its
+        ``…_raw`` and ``attribute_auroc`` (with attributes); ``masked_mse`` (mean over :data:`RATIOS`, on frozen masks)
+        and ``masked_mse_0.1`` and so on; ``clean_mse`` (of models that reconstruct unmasked images);
+        ``effective_rank`` and ``spectral_entropy`` of the test embeddings. With "both", also each score as
+        ``as_trained_…``.
     """
     return in_both_ways(
         bn_statistics or config.bn_statistics,
@@ -97,14 +97,14 @@ def _measure(
     batches = ImageBatches(data.splits.test.images)
     identify_labels(items, data.splits)
     with re_estimated_statistics(task, model, data.train, wanted=bn_statistics):
-        scores = _whole_scores(config, task, model, data, probe, progress, items)
+        scores = _unmasked_scores(config, task, model, data, probe, progress, items)
         if isinstance(task, Reconstructs):
             scores["clean_mse"] = clean_mse(task, model, batches, items)
     with statistics_at_ratios(task, model, data.train, RATIOS, wanted=bn_statistics) as prepare:
         return scores | masked_scores(task, model, batches, prepare, items)
 
 
-def _whole_scores(
+def _unmasked_scores(
     config: ImagesConfig,
     task: ImageTask[_Model],
     model: _Model,
@@ -113,7 +113,7 @@ def _whole_scores(
     progress: Callable[[int, int], None] | None,
     items: ItemRecorder | None,
 ) -> dict[str, float]:
-    """Probe and spectrum of the embeddings of whole images."""
+    """Scores of the embeddings of unmasked images: probes and spectrum."""
     test = embed_set(task, model, data.splits.test)
     scores: dict[str, float] = {}
     train = None
@@ -129,9 +129,9 @@ def _whole_scores(
     return scores
 
 
-def rows_at_once(shape: Sequence[int]) -> int:
-    """Return how many images are measured at once."""
-    return max(1, min(_BATCH, _NUMBERS // math.prod(shape)))
+def batch_rows(shape: Sequence[int]) -> int:
+    """Return the number of images in a batch of evaluation."""
+    return max(1, min(_BATCH, _MAX_NUMBERS // math.prod(shape)))
 
 
 def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
@@ -139,12 +139,12 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
     if isinstance(task, ChecksImages):
         task.check_images(images.name, images.shape)
     device = next(model.parameters()).device
-    batches, embedded, most = ImageBatches(images.images), None, rows_at_once(images.shape)
+    batches, embedded, most = ImageBatches(images.images), None, batch_rows(images.shape)
     with evaluating(model):
         for first in range(0, len(batches), most):
             rows = np.arange(first, min(first + most, len(batches)))
             made = task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)).float()
-            if embedded is None:  # in place: small tensors between the large ones of batches would keep their memory
+            if embedded is None:  # filled in place: many small tensors would fragment the memory of the large batches
                 embedded = np.empty((len(batches), made.shape[1]), np.float32)
             embedded[first : first + len(rows)] = made.cpu().numpy()
     assert embedded is not None
@@ -155,10 +155,10 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
 def clean_mse(
     task: Reconstructs[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
 ) -> float:
-    """Return the mean squared error over all pixels of unmasked images; `items` hears that of each image."""
+    """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
     device = next(model.parameters()).device
     total = torch.zeros((), dtype=torch.float64, device=device)
-    most, pixels = rows_at_once(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
+    most, pixels = batch_rows(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
     each = np.empty(len(batches))
     with evaluating(model):
         for first in range(0, len(batches), most):
@@ -177,7 +177,7 @@ def clean_mse(
 def complete(
     task: ImageTask[_Model], model: _Model, data: ImageData, ratio: float, *, bn_statistics: bool = False
 ) -> Examples | None:
-    """Let a model complete masked test images, one of each class (the first eight), on frozen masks."""
+    """Complete masked test images, one of each of the first eight classes, on frozen masks; None without pictures."""
     test = data.splits.test
     rows = np.arange(min(_EXAMPLES, len(test)))
     if test.labels is not None:
@@ -185,15 +185,15 @@ def complete(
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
     with re_estimated_statistics(task, model, data.train, ratio, wanted=bn_statistics), evaluating(model):
-        made = _pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
+        made = _make_pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
     original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
     return Examples(original, masked, completed, ratio)
 
 
-def _pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
-    """Let the task make pictures, or make them of tensors that hold the numbers of the images; else there are none."""
+def _make_pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
+    """Return the task's pictures, else its tensors if these have as many values as the images, else None."""
     if isinstance(task, Completes):
         made: Pictures = task.complete(model, batch, ratio, key)
         return made
@@ -205,22 +205,22 @@ def _pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: floa
 
 
 def has_classes(splits: Splits) -> bool:
-    """Return whether there are labels of two classes or more to probe for."""
+    """Return whether the set has labels of two classes or more."""
     classes = splits.train.classes
     labelled = splits.train.labels is not None and splits.test.labels is not None
     return labelled and classes is not None and len(classes) > 1
 
 
 def has_attributes(splits: Splits) -> bool:
-    """Return whether there are attributes to probe for."""
+    """Return whether the set has attributes."""
     return splits.train.attributes is not None and splits.test.attributes is not None
 
 
 def attribute_scores(train: np.ndarray, test: np.ndarray, splits: Splits, seed: int) -> dict[str, float]:
-    """Return the scores of the paper's probe of attributes; only where :func:`has_attributes`.
+    """Return the scores of the paper's probe of attributes; requires :func:`has_attributes`.
 
-    `train` and `test` have a row for each image: its embedding, or its pixels as bytes. There are no scores where no
-    attribute has both values in training and test images.
+    `train` and `test` have a row for each image: its embedding, or its pixels as bytes. The result is empty if no
+    attribute has both values in training and in test images.
     """
     assert splits.train.attributes is not None
     assert splits.test.attributes is not None
@@ -244,9 +244,14 @@ def probe_accuracy(
     progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
 ) -> float:
-    """Return the accuracy on test images of a probe of embeddings; only where :func:`has_classes`.
+    """Return the accuracy of a probe of embeddings on test images; requires :func:`has_classes`.
 
-    `items` hears of each image whether the probe is right (1) or wrong (0).
+    `items` receives for each image whether the probe is right (1) or wrong (0).
+
+    Raises
+    ------
+    UserError
+        If the logistic probe has fewer than two training images of a class.
     """
     train_labels, test_labels = splits.train.labels, splits.test.labels
     assert train_labels is not None
@@ -254,7 +259,7 @@ def probe_accuracy(
     if kind == "logistic":
         smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
         if smallest < 2:
-            raise UserError("the logistic probe needs two training images of every class: take --probe head")
+            raise UserError("the logistic probe needs two training images of every class: use --probe head")
         probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
         return accuracy("probe_accuracy", probe.predict(test), test_labels, items)
     head = fit_head(train, train_labels, seed=seed)
@@ -267,9 +272,9 @@ def neighbours_accuracy(
     splits: Splits,
     items: ItemRecorder | None = None,
 ) -> float:
-    """Return the accuracy on test images of the votes of their nearest neighbours; only where :func:`has_classes`.
+    """Return the accuracy of k-nearest neighbours on test images; requires :func:`has_classes`.
 
-    `items` hears of each image whether they are right (1) or wrong (0).
+    `items` receives for each image whether the prediction is right (1) or wrong (0).
     """
     assert splits.train.labels is not None
     assert splits.test.labels is not None
@@ -278,7 +283,7 @@ def neighbours_accuracy(
 
 
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
-    """Tell a recorder the labels of the test images; the images it sees where :func:`masked_scores` reads them."""
+    """Record the labels of the test images; the images are recorded when :func:`masked_scores` reads them."""
     if items is not None and splits.test.labels is not None:
         items.identify("labels", splits.test.labels)
 
@@ -286,7 +291,7 @@ def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
 def accuracy(
     name: str, predicted: Int[np.ndarray, " m"], labels: Int[np.ndarray, " m"], items: ItemRecorder | None
 ) -> float:
-    """Return the fraction of labels that are predicted; `items` hears of each whether it is."""
+    """Return the fraction of labels that are predicted; `items` receives a 1 or 0 for each."""
     right = predicted == labels
     if items is not None:
         items.add(name, right.astype(np.float32))
@@ -302,8 +307,8 @@ def masked_scores(
 ) -> dict[str, float]:
     """Return the error at hidden pixels on frozen masks: ``masked_mse``, and at each of :data:`RATIOS`.
 
-    `prepare` is called with the place of a ratio before the model runs at it. `items` hears the share of each image in
-    ``masked_mse``, if the task says which image a loss is of.
+    `prepare` is called with the index of a ratio before the model runs at it. `items` receives the share of each image
+    in ``masked_mse``, if the task gives the image of each loss.
     """
     device = str(next(model.parameters()).device)
     if isinstance(task, HasEvaluationTask):

@@ -1,4 +1,4 @@
-"""Images as patches: cutting, putting together, restoring an order, block masks, and the loss of a masked autoencoder.
+"""Images as patches: splitting, joining, restoring the order, block masks, and the loss of a masked autoencoder.
 
 Images have the shape (batch, height, width, channels). A patch is flattened as (row, column, channel), as in the
 original masked autoencoder, and patches are numbered row by row.
@@ -16,15 +16,15 @@ from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import Device, RatioLike, hidden_count
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's red, green and blue, 0 to 1; a grey image takes their means."""
+"""Mean and standard deviation of ImageNet's red, green and blue, 0 to 1; for grey images, their means over colours."""
 EPSILON = 1e-6
-"""Added to the variance of a patch, so that a patch of one colour can be divided by it."""
+"""Added to the variance of a patch, so that it is above zero for a patch of one colour."""
 
 
 def patchify(
     images: Shaped[Tensor, "batch height width channels"], patch: int
 ) -> Shaped[Tensor, "batch patches numbers"]:
-    """Cut images into square patches of `patch` pixels a side, of any type.
+    """Split images of any type into square patches of `patch` pixels a side.
 
     Raises
     ------
@@ -40,26 +40,28 @@ def patchify(
 def unpatchify(
     patches: Shaped[Tensor, "batch patches numbers"], patch: int, height: int, width: int
 ) -> Shaped[Tensor, "batch height width channels"]:
-    """Put patches together: the inverse of :func:`patchify`."""
+    """Join patches to images: the inverse of :func:`patchify`."""
     check_patch(height, width, patch)
     tiles = patches.reshape(len(patches), height // patch, width // patch, patch, patch, -1)
     return tiles.transpose(2, 3).reshape(len(patches), height, width, -1)
 
 
 def check_patch(height: int, width: int, patch: int) -> None:
-    """Refuse a patch that does not divide the image, or is all of it.
+    """Refuse a patch that does not divide the image into two or more.
 
     Raises
     ------
     UserError
-        With the nearest size that does.
+        The message gives the nearest size that does.
     """
     if patch >= 1 and height % patch == 0 and width % patch == 0 and height * width > patch * patch:
         return
     sides = [one for one in range(1, min(height, width) + 1) if height % one == 0 and width % one == 0]
     sides = [one for one in sides if height * width > one * one]
     if not sides:
-        raise UserError(f"an image of {height} x {width} pixels has no patches: masking needs two or more")
+        raise UserError(
+            f"an image of {height} x {width} pixels cannot be split into patches: masking needs two or more"
+        )
     nearest = min(sides, key=lambda one: (abs(one - patch), one))
     raise UserError(
         f"patches of {patch} x {patch} do not divide images of {height} x {width} pixels into two or more: "
@@ -73,29 +75,29 @@ def restore(
     keep: Int64[Tensor, "batch kept"],
     hide: Int64[Tensor, "batch hidden"],
 ) -> Float[Tensor, "batch patches width"]:
-    """Put tokens of kept and hidden patches back in the order of the image.
+    """Restore tokens of kept and hidden patches to the order of the image.
 
     Parameters
     ----------
     kept, hidden : tensor, shapes (batch, kept, width) and (batch, hidden, width)
         Tokens, for instance of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions.
     keep, hide : int64 tensor, shapes (batch, kept) and (batch, hidden)
-        Which patches they are, as :func:`r2mae.masking.patch_mask` returns them.
+        Indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
     """
     place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
     joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
     return torch.empty_like(joint).scatter(1, place, joint)
 
 
-def chosen(
+def take_patches(
     patches: Shaped[Tensor, "batch patches numbers"], places: Int64[Tensor, "batch some"]
 ) -> Shaped[Tensor, "batch some numbers"]:
-    """Return some patches of every image: those that `places` numbers, in this order."""
+    """Return the patches of every image with the indices `places`, in this order."""
     return patches.gather(1, places[..., None].expand(-1, -1, patches.shape[2]))
 
 
 def normalised(patches: Float[Tensor, "*some numbers"]) -> Float[Tensor, "*some numbers"]:
-    """Return patches with mean 0 and variance 1 each (the target that the masked autoencoder calls ``norm_pix``)."""
+    """Normalise each patch to mean 0 and variance 1 (the target ``norm_pix`` of the masked autoencoder)."""
     centred = patches - patches.mean(-1, keepdim=True)
     variance = centred.square().sum(-1, keepdim=True).div_(patches.shape[-1] - 1)
     return centred * variance.add_(EPSILON).rsqrt_()
@@ -109,9 +111,9 @@ def patch_loss(
     Parameters
     ----------
     prediction, patches : tensor, shape (…, numbers)
-        What the model says of hidden patches, and what they are.
+        The model's prediction of hidden patches, and the true patches.
     norm_pix : bool
-        Compare with the pixels of each patch after :func:`normalised`.
+        Compare with each patch after :func:`normalised`.
     """
     targets = normalised(patches) if norm_pix else patches
     return (prediction - targets).square().mean(-1)
@@ -135,7 +137,7 @@ def block_mask(
     key : Key
         ``key.row`` is the row of the first image in the global batch.
     device : device, optional
-        Where the indices go.
+        Device of the indices.
 
     Returns
     -------
@@ -149,14 +151,14 @@ def block_mask(
 
 
 def block_distance(batch: int, grid: tuple[int, int], key: Key) -> Float[np.ndarray, "batch patches"]:
-    """Return how far every patch lies from the middle of its image's block; what is nearest is hidden first."""
+    """Return the distance of every patch from the middle of its image's block; the nearest are hidden first."""
     down, across = grid
     u = uniforms(key, batch, 3 + down * across)
     stretch = 2.0 ** (u[:, 2:3] - 0.5)
     rows, columns = np.divmod(np.arange(down * across), across)
     rise = np.abs(rows + 0.5 - u[:, :1] * down) * stretch
     run = np.abs(columns + 0.5 - u[:, 1:2] * across) / stretch
-    # Patches at one distance, the rim, are taken in a random order.
+    # Patches at equal distance, the rim, are in random order.
     return np.asarray(np.round(np.maximum(rise, run), 0) + 0.5 * u[:, 3:])
 
 
@@ -174,12 +176,12 @@ def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*so
 
 
 def standardised_patches(patches: Shaped[Tensor, "*some numbers"], channels: int) -> Float[Tensor, "*some numbers"]:
-    """Return what :func:`standardised` makes of images, for flattened patches."""
+    """Return flattened patches as :func:`standardised` returns images."""
     return standardised(patches.reshape(*patches.shape[:-1], -1, channels)).flatten(-2)
 
 
 def as_pixels(standard: Float[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:
-    """Return pixels from 0 to 1: the inverse of :func:`standardised`, cut off at both ends."""
+    """Return pixels clipped to 0 to 1: the inverse of :func:`standardised`."""
     scale, shift = _scale_and_shift(standard.shape[-1], False, standard.device)
     return ((standard - shift) / scale).clamp(0, 1)
 

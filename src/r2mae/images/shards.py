@@ -26,7 +26,7 @@ from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
 from r2mae.images.archives import members, read_at, stamp
-from r2mae.images.decode import SUFFIXES, Broken, Files, Reading, header, strictly
+from r2mae.images.decode import SUFFIXES, BrokenFiles, Files, Reading, header, strict_decoding
 from r2mae.images.folder import tell_others
 from r2mae.images.formats import Labelled, Parts, encode, reading
 from r2mae.images.parts import HELD_OUT, TRAIN, divided, tell_parts
@@ -215,8 +215,8 @@ def _read_index(shard: Path) -> Index:
                 raise UserError(f"{shard}: two images are called {name.partition('.')[0]}: give each a name of its own")
             places[key] = (info.offset_data, info.size)
             file = Files([_Here(f"{shard}: {info.name}", read())])
-            with strictly():
-                headers.append(Broken(1).attempt(0, partial(header, file, 0)) or (0, 0, 0))
+            with strict_decoding():
+                headers.append(BrokenFiles(1).attempt(0, partial(header, file, 0)) or (0, 0, 0))
         elif suffix in _LABELS:
             label = _label(f"{shard}: {info.name}", suffix, read())
             if label is not None:

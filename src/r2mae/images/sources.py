@@ -38,20 +38,20 @@ def read_source(source: str | Path, how: Reading) -> tuple[str, Parts]:
     name, path = str(source), Path(source).expanduser()
     _check_options(source, cache=how.cache, skip_broken=how.skip_broken, draft=how.draft)
     if name in SETS:
-        found = _named(name, how)
+        found = _read_named(name, how)
     elif name and path.is_dir():  # Path("") would be the current folder
         name = path.resolve().name
-        found = _folder(path, how)
+        found = _read_folder(path, how)
     elif path.is_file():
         name = path.stem
-        found = _file(path, how)
+        found = _read_file(path, how)
     else:
-        raise _not_there(name, path)
+        raise _missing_source_error(name, path)
     if how.resize is None or not is_array(source):
         return name, found
     train, *others = found
-    resized = [None if part is None else _resized(path, part, how.resize, how) for part in others]
-    return name, Parts(_resized(path, train, how.resize, how), *resized)
+    resized = [None if part is None else _resize_part(path, part, how.resize, how) for part in others]
+    return name, Parts(_resize_part(path, train, how.resize, how), *resized)
 
 
 def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool = False, draft: bool = False) -> None:
@@ -67,7 +67,7 @@ def check_source(source: str | Path, *, cache: str = "auto", skip_broken: bool =
     if name in SETS:
         locate(SETS[name])
     elif not name or not path.exists():
-        raise _not_there(name, path)
+        raise _missing_source_error(name, path)
     _check_options(source, cache=cache, skip_broken=skip_broken, draft=draft)
 
 
@@ -91,7 +91,7 @@ def check_test_fraction(source: str | Path) -> None:
     else:
         has_one = path.suffix.lower() == ".npz" and npz_has_test_part(path)
     if has_one:
-        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: leave it out")
+        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: omit it")
 
 
 def is_array(source: str | Path) -> bool:
@@ -104,7 +104,7 @@ def is_array(source: str | Path) -> bool:
     return path.is_file() and path.suffix.lower() not in SUFFIXES and not is_archive(path)
 
 
-def options_that_fit(source: str | Path, cache: Cache, skip_broken: bool, draft: bool) -> dict[str, Any]:
+def applicable_options(source: str | Path, cache: Cache, skip_broken: bool, draft: bool) -> dict[str, Any]:
     """Return what was asked for other images, as far as it has a use for these: arrays have none for any of it."""
     if is_array(source):
         return {"cache": "auto", "skip_broken": False, "draft": False}
@@ -115,13 +115,13 @@ def _check_options(source: str | Path, *, cache: str, skip_broken: bool, draft: 
     for_files = {f"cache {cache}": cache in ("mmap", "none"), "skip_broken": skip_broken, "draft": draft}
     given = [option for option, wanted in for_files.items() if wanted]
     if given and is_array(source):
-        raise UserError(f"{given[0]} is for files of images, and {source} is an array: leave it out")
+        raise UserError(f"{given[0]} is for files of images, and {source} is an array: omit it")
 
 
-def _named(name: str, how: Reading) -> Parts:
+def _read_named(name: str, how: Reading) -> Parts:
     places = locate(SETS[name])
     if name == "digits":
-        return Parts(_digits())
+        return Parts(_load_digits())
     if name == "mnist":
         pairs = [(places[f"{name}/{images}"], places[f"{name}/{labels}"]) for images, labels in _IDX]
         return _read_split(pairs, how.max_bytes)
@@ -129,10 +129,10 @@ def _named(name: str, how: Reading) -> Parts:
     root = open_archive(archive, max_bytes=how.max_bytes)
     if tables:
         return read_tables(Tables(root, tables[0], None), how)
-    return _from_folder(root, how)
+    return _read_below(root, how)
 
 
-def _folder(path: Path, how: Reading) -> Parts:
+def _read_folder(path: Path, how: Reading) -> Parts:
     if idx := _idx_files(path):
         return _read_split(idx, how.max_bytes)
     with reading(path, "folder of images"):
@@ -142,21 +142,21 @@ def _folder(path: Path, how: Reading) -> Parts:
         if shards := shards_in(path):
             return read_shards(shards, how)
         inside = archive_instead(path, how)
-    return _from_folder(path if inside is None else inside, how)
+    return _read_below(path if inside is None else inside, how)
 
 
-def _from_folder(place: Path | Member, how: Reading) -> Parts:
+def _read_below(place: Path | Member, how: Reading) -> Parts:
     """Read what lies in a folder, or in an archive as if it were one."""
     tables = find_tables(place, how) if isinstance(place, Member) else None
     return read_folder(place, how) if tables is None else read_tables(tables, how)
 
 
-def _file(path: Path, how: Reading) -> Parts:
+def _read_file(path: Path, how: Reading) -> Parts:
     suffix = path.suffix.lower()
     if is_archive(path):
         if is_shard(path):
             return read_shards([path], how)
-        return _from_folder(open_archive(path, max_bytes=how.max_bytes), how)
+        return _read_below(open_archive(path, max_bytes=how.max_bytes), how)
     if suffix == ".npy":
         return Parts(Labelled(read_npy(path, max_bytes=how.max_bytes)))
     if suffix == ".npz":
@@ -168,7 +168,7 @@ def _file(path: Path, how: Reading) -> Parts:
     raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
 
 
-def _digits() -> Labelled:
+def _load_digits() -> Labelled:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -200,13 +200,13 @@ def _read_split(pairs: Sequence[tuple[Path, Path | None]], max_bytes: int | None
     return Parts(parts[0], official_part(parts[0], parts[1], pairs[0], pairs[1]))
 
 
-def _not_there(name: str, path: Path) -> UserError:
+def _missing_source_error(name: str, path: Path) -> UserError:
     if path.suffix or path.is_absolute() or os.sep in name or name.startswith(("~", ".")):
         return UserError(f"{path}: no such file or folder: give a name ({', '.join(SETS)}) or {_PATHS}")
     return UserError(f"{unknown('image set', name, SETS)}, or give {_PATHS}")
 
 
-def _resized(path: Path, part: Labelled, side: int, how: Reading) -> Labelled:
+def _resize_part(path: Path, part: Labelled, side: int, how: Reading) -> Labelled:
     images = part.images
     assert isinstance(images, np.ndarray)
     count, height, width, channels = images.shape

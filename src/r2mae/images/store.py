@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, MappedImages, PickedImages
-from r2mae.images.decode import Broken, DecodedImages, Encoded, Reading, decode, header, in_blocks, strictly
+from r2mae.images.decode import BrokenFiles, DecodedImages, Encoded, Reading, decode, header, in_blocks, strict_decoding
 from r2mae.images.formats import check_memory, memory_limit
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
@@ -51,8 +51,8 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
         Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, or too many
         images for memory where they are to be kept there.
     """
-    with strictly():
-        broken = Broken(len(encoded), advised=how.advised)
+    with strict_decoding():
+        broken = BrokenFiles(len(encoded), advised=how.advised)
         if how.cache == "mmap" and (folder := _place(encoded, how, "decoded")).is_dir():
             return _mapped(folder, encoded, how)
         shape, sound = _survey(encoded, how, broken)
@@ -82,7 +82,7 @@ def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImage
         return images if len(sound) == len(encoded) else PickedImages(images, sound), sound
 
 
-def _survey(encoded: Encoded, how: Reading, broken: Broken) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
+def _survey(encoded: Encoded, how: Reading, broken: BrokenFiles) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
     """Return the common shape of the images, and which of them have a beginning that can be read."""
     found = encoded.headers()
     headers = np.zeros((len(encoded), 3), np.int64) if found is None else found.copy()
@@ -112,7 +112,7 @@ def _survey(encoded: Encoded, how: Reading, broken: Broken) -> tuple[Shape, Int6
 
 
 def _decoded(
-    encoded: Encoded, shape: Shape, rows: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
+    encoded: Encoded, shape: Shape, rows: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> Iterator[tuple[list[int], list[np.ndarray]]]:
     """Give the images that can be decoded, in order, some at a time with their rows."""
 
@@ -136,7 +136,7 @@ def _decoded(
 
 
 def _fill(
-    images: np.ndarray, encoded: Encoded, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
+    images: np.ndarray, encoded: Encoded, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> Int64[np.ndarray, " kept"]:
     """Decode into an array from its beginning; return the rows of the images that are there."""
     kept: list[int] = []
@@ -150,7 +150,7 @@ def _fill(
 
 
 def _in_memory(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
+    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     images = np.empty((len(sound), *shape), np.uint8)
     kept = _fill(images, encoded, sound, how, broken)
@@ -158,7 +158,7 @@ def _in_memory(
 
 
 def _on_disk(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
+    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Decode once into a file, which later runs map; one that was broken off is made anew."""
     folder = _place(encoded, how, "decoded")
@@ -192,7 +192,7 @@ def _mapped(
 
 
 def _sound(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: Broken
+    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> Int64[np.ndarray, " kept"]:
     """Find out which images can be decoded by decoding them all, once; which they are is kept on disk."""
     folder = _place(encoded, how, "sound")
@@ -216,7 +216,7 @@ def _kept(folder: Path, encoded: Encoded, how: Reading, *, made: bool) -> Int64[
     """Read which rows are kept, and say again how many are not."""
     kept: np.ndarray = np.load(folder / _ROWS, allow_pickle=False)
     if not made and how.skip_broken and len(kept) < len(encoded):
-        again = Broken(len(encoded))
+        again = BrokenFiles(len(encoded))
         again.found = dict.fromkeys(np.setdiff1d(np.arange(len(encoded)), kept).tolist(), UserError())
         again.report(encoded, skip=True)
     return kept

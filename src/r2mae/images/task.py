@@ -1,4 +1,4 @@
-"""Masked reconstruction of pixels: hidden pixels are filled, and the squared error is taken at them alone."""
+"""Masked reconstruction of pixels: hidden pixels are filled, and the loss is the squared error at hidden pixels."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ from r2mae.masking.masks import RatioLike, element_mask
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output, Task
 
-# The paper's weight network has 64 numbers per gene; with 784 pixels its last layer alone would be 17 times the
-# autoencoder. 4 keep it near the autoencoder's own size.
+# The paper's weight network has 64 channels per gene. With 784 pixels, its last layer alone would be 17 times the size
+# of the autoencoder; 4 channels make it about as large as the autoencoder.
 _CHANNELS = 4
 
 _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
 
 
-GREY = 0.5  # of hidden patches in pictures, which black ones of an image would not be told from
+GREY = 0.5  # hidden patches in pictures; black could be mistaken for a black part of the image
 
 
 class Pictures(NamedTuple):
-    """Images for the eye, each of shape (batch, height, width, channels) with numbers from 0 to 1.
+    """Images to show, each of shape (batch, height, width, channels) with values from 0 to 1.
 
     Parameters
     ----------
     original, masked, completed : Float tensor
-        As they are; where something is hidden, with what the model sees in its place, or :data:`GREY` where it sees
-        nothing; and as the model completes them.
+        The original images; the masked ones, with the model's input at hidden pixels, or :data:`GREY` if it has none
+        there; and the images that the model completes.
     """
 
     original: Float[Tensor, "batch height width channels"]
@@ -43,49 +43,50 @@ class Pictures(NamedTuple):
 
 @runtime_checkable
 class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
-    """What evaluation needs of a model of images: what the loop needs, with batches (batch, height, width, channels).
+    """The task of a model of images: that of the training loop, with batches (batch, height, width, channels).
 
-    What it may offer beyond is in the protocols below and in :mod:`r2mae.training.task`, and evaluation looks for it
-    there: :class:`Completes`, :class:`ChecksImages`, ``Reconstructs``, ``HasEvaluationTask``. Without them, whole
-    images are not reconstructed; pictures are made of inputs, targets and predictions, where these hold those of the
-    images; images of any size are embedded; and the task is measured as it is trained.
+    A task may implement further protocols, which evaluation checks: :class:`Completes` and :class:`ChecksImages` below,
+    ``Reconstructs`` and ``HasEvaluationTask`` in :mod:`r2mae.training.task`. Without ``Reconstructs``, unmasked images
+    are not reconstructed. Without :class:`Completes`, pictures are made of inputs, targets and predictions, if these
+    have as many values as the images. Without :class:`ChecksImages`, images of any size are embedded. Without
+    ``HasEvaluationTask``, the task is evaluated as it is trained.
     """
 
 
 @runtime_checkable
 class Completes(Protocol[_Model_contra]):
-    """A task that makes pictures of its own."""
+    """A task that makes its own pictures."""
 
     def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures:
-        """Mask images, and let a model, which is in evaluation mode, complete them."""
+        """Mask images, and complete them with a model in evaluation mode."""
 
 
 @runtime_checkable
 class ChecksImages(Protocol):
-    """A task that takes images of certain sizes."""
+    """A task that accepts only images of certain sizes."""
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Raise a UserError, which calls the images `name`, if it takes none of this height, width and channels."""
+        """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
 
 
 def check_images(name: str, shape: tuple[int, int, int], taken: tuple[int, int, int]) -> None:
-    """Refuse images of another size than a model takes.
+    """Refuse images of another size than the model accepts.
 
     Raises
     ------
     UserError
-        With both sizes.
+        If the sizes differ; the message gives both.
     """
     if tuple(shape) != tuple(taken):
-        here, there = (" x ".join(map(str, one)) for one in (shape, taken))
+        given, expected = (" x ".join(map(str, one)) for one in (shape, taken))
         raise UserError(
-            f"{name} has images of {here}, and the model takes {there}: bring them to the size (--resize N) and "
-            "channels of the training images"
+            f"{name} has images of {given}, and the model takes {expected}: resize them (--resize N) and convert their "
+            "channels to those of the training images"
         )
 
 
 class PixelAutoencoder(nn.Module, ABC):
-    """A model of flattened images, as :class:`PixelTask` trains it."""
+    """A model of flattened images for :class:`PixelTask`."""
 
     @abstractmethod
     def encode(self, flat: Float[Tensor, "batch pixels"]) -> Float[Tensor, "batch latent"]:
@@ -105,17 +106,16 @@ class PixelTask:
     Parameters
     ----------
     pixels : int
-        Numbers of an image.
+        Number of values of an image (height × width × channels).
     exact : bool
-        Hide exactly the rounded count in every image, instead of each pixel independently.
+        Hide a fixed count of pixels in every image (the rounded one), instead of each pixel independently.
     fill : tuple of float
-        What hidden pixels become (0 to 1): a number for each colour channel, or for each number of an image; without
-        one, zero.
+        Value of hidden pixels (0 to 1), for each colour channel or for each value of an image; if empty, zero.
     together : int
-        How many successive numbers are hidden together: 1, or the colours of a pixel.
+        Number of successive values that are hidden together: 1, or the colours of a pixel.
     mask_input : bool
-        Whether the model takes the mask, too: ``model(flat, hidden)``. Of whole images it gets none, which stands for
-        a mask of zeros.
+        Whether the model also takes the mask: ``model(flat, hidden)``. For unmasked images the argument is omitted,
+        which means a mask of zeros.
     """
 
     pixels: int
@@ -126,21 +126,21 @@ class PixelTask:
 
     @property
     def with_fixed_counts(self) -> "PixelTask":
-        """The task that hides exactly the rounded count in every image."""
+        """The task with a fixed count of hidden pixels (the rounded one) in every image."""
         return replace(self, exact=True)
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images of another number of numbers."""
+        """Refuse images with another number of values."""
         height, width, channels = shape
         if height * width * channels != self.pixels:
             raise UserError(
-                f"{name} has images of {height} x {width} x {channels} ({height * width * channels} numbers), and "
-                f"the model takes {self.pixels}: bring them to the size (--resize N) and channels of the training "
-                "images"
+                f"{name} has images of {height} x {width} x {channels} ({height * width * channels} values), and the "
+                f"model takes {self.pixels}: resize them (--resize N) and convert their channels to those of the "
+                "training images"
             )
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Fill hidden pixels with zero, or with :attr:`fill`.
+        """Replace hidden pixels by zero, or by :attr:`fill`.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class PixelTask:
         ratio, key
             See :func:`r2mae.masking.element_mask`.
         """
-        clean = _flat(batch)
+        clean = _flatten(batch)
         units = (len(clean), clean.shape[1] // self.together)
         hidden = element_mask(units, ratio, key, exact=self.exact, device=clean.device)
         if self.together > 1:
@@ -162,23 +162,23 @@ class PixelTask:
 
     def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        told = (corrupted.hidden,) if self.mask_input else ()
-        prediction, representation = model(corrupted.inputs, *told)
+        mask_argument = (corrupted.hidden,) if self.mask_input else ()
+        prediction, representation = model(corrupted.inputs, *mask_argument)
         return Output(prediction, representation)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:
-        """Return the squared error at hidden pixels, and zero elsewhere."""
+        """Return the squared error at hidden pixels, and zero at kept ones."""
         return nn.functional.mse_loss(output.prediction, corrupted.targets, reduction="none") * corrupted.hidden
 
     @torch.no_grad()
     def embed(self, model: PixelAutoencoder, batch: Tensor) -> Float[Tensor, "batch latent"]:
-        """Return the representation of whole images."""
-        return model.encode(_flat(batch))
+        """Return the representation of unmasked images."""
+        return model.encode(_flatten(batch))
 
     @torch.no_grad()
     def reconstruct(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch pixels"]:
-        """Return the output for images as they are, without a mask."""
-        prediction: Tensor = model(_flat(batch))[0]
+        """Return the output for unmasked images."""
+        prediction: Tensor = model(_flatten(batch))[0]
         return prediction
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
@@ -198,5 +198,5 @@ def scaled(batch: Tensor) -> Float[Tensor, "batch ..."]:
     return batch.float().mul_(1 / 255) if batch.dtype == torch.uint8 else batch.float()
 
 
-def _flat(batch: Tensor) -> Float[Tensor, "batch pixels"]:
+def _flatten(batch: Tensor) -> Float[Tensor, "batch pixels"]:
     return scaled(batch.flatten(1))  # a view

@@ -181,7 +181,7 @@ def test_logits_that_are_not_finite_are_no_result() -> None:
     model = made(MLP)
     model.head.weight.data[0] = torch.nan
     images = np.zeros((5, 8, 8, 3), np.uint8)
-    with pytest.raises(UserError, match="5 of 5 images of x are no finite numbers"):
+    with pytest.raises(UserError, match="5 of 5 images of x are not finite"):
         evaluate(model, ImageSet("x", images, np.zeros(5, np.int64), ("a", "b", "c")))
 
 

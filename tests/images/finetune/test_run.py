@@ -26,7 +26,7 @@ from r2mae.images.finetune import run as finetuning
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import load_data
 from r2mae.images.finetune.domain import DOMAIN
-from r2mae.images.finetune.run import finetune, plan, scores_beside
+from r2mae.images.finetune.run import finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.sweep.measure import evaluate
 from r2mae.sweep.run_states import find_runs
@@ -228,7 +228,7 @@ def test_fine_tuning_after_torchrun_is_the_first_process_s(
     out = fit(config, IMAGES, tmp_path / "run").folder
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
-    scores = scores_beside(config, IMAGES.load(config).splits, 1.0, out.evaluation_file)
+    scores = finetune_scores(config, IMAGES.load(config).splits, 1.0, out.evaluation_file)
     assert 0 <= scores["finetune_top1"] <= 1
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from r2mae.images.models.vit_mae import build, kernels, layers
-from r2mae.images.models.vit_mae.kernels import applies, short_attention
+from r2mae.images.models.vit_mae.kernels import short_attention, use_short_attention
 from r2mae.masking.keys import Key
 
 
@@ -64,14 +64,14 @@ def test_large_scores_do_not_overflow() -> None:
 
 def test_it_is_taken_only_where_it_is_faster_and_knows_how() -> None:
     short = torch.zeros(2, 6, dtype=torch.bfloat16, requires_grad=True)
-    assert applies(short, 17)
-    assert applies(short, 197)
-    assert not applies(short, 577)
-    assert not applies(short.float(), 17)
-    assert not applies(short.detach(), 17)
-    assert not applies(short.to("meta"), 17)
+    assert use_short_attention(short, 17)
+    assert use_short_attention(short, 197)
+    assert not use_short_attention(short, 577)
+    assert not use_short_attention(short.float(), 17)
+    assert not use_short_attention(short.detach(), 17)
+    assert not use_short_attention(short.to("meta"), 17)
     with torch.no_grad():
-        assert not applies(short, 17)
+        assert not use_short_attention(short, 17)
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -17,7 +17,7 @@ from r2mae.images.patches import standardised
 from r2mae.images.task import scaled
 from r2mae.images.weight_conversion.export import to_mae, to_timm, to_transformers
 from r2mae.images.weight_conversion.files import read_weights
-from r2mae.images.weight_conversion.init import begin
+from r2mae.images.weight_conversion.init import load_initial_weights
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 
@@ -101,8 +101,8 @@ def test_a_probe_of_a_mean(pretrained: Path, tmp_path: Path) -> None:
 
 def test_a_run_begins_with_a_fine_tuned_encoder(pretrained: Path, tmp_path: Path) -> None:
     run = tuned(pretrained, tmp_path / "tuned", pool="class")
-    notes = begin(run, ours()).notes
+    notes = load_initial_weights(run, ours()).notes
     assert notes == ("the decoder is fresh", "head.bias, head.weight not used")
     probe = tuned(pretrained, tmp_path / "probe", probe="linear")
     with pytest.raises(UserError, match="probe of a frozen model: begin with the run that it probes"):
-        begin(probe, ours())
+        load_initial_weights(probe, ours())

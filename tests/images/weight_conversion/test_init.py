@@ -24,7 +24,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models.vit_mae.model import positions
 from r2mae.images.weight_conversion.files import Weights
-from r2mae.images.weight_conversion.init import Sizes, begin, fitted_weights
+from r2mae.images.weight_conversion.init import Sizes, fit_weights, load_initial_weights
 from r2mae.images.weight_conversion.names import from_transformers
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, recorded
@@ -46,12 +46,12 @@ def encoder_of(state: State) -> State:
 def test_all_weights_of_a_checkpoint(tmp_path: Path) -> None:
     theirs = dict(ours(seed=1).state_dict())
     model = ours(seed=2)
-    origin = begin(pth(tmp_path / "mae.pth", {"model": theirs}), model)
+    origin = load_initial_weights(pth(tmp_path / "mae.pth", {"model": theirs}), model)
     assert equal(dict(model.state_dict()), theirs)
     assert (origin.layout, origin.notes) == ("mae", ())
     stock = stock_mae()
     stock.save_pretrained(tmp_path / "stock")
-    origin = begin(tmp_path / "stock", model)
+    origin = load_initial_weights(tmp_path / "stock", model)
     assert equal(dict(model.state_dict()), from_transformers(stock.state_dict()))
     assert (origin.layout, origin.notes) == ("transformers", ())
 
@@ -61,25 +61,25 @@ def test_an_encoder_leaves_the_decoder_fresh(tmp_path: Path) -> None:
     head = {"head.weight": torch.ones(3, 32), "head.bias": torch.ones(3)}
     save_file({**theirs, **head}, tmp_path / "timm.safetensors")
     model, before = ours(seed=2), dict(ours(seed=2).state_dict())
-    origin = begin(tmp_path / "timm.safetensors", model)
+    origin = load_initial_weights(tmp_path / "timm.safetensors", model)
     assert equal(dict(model.state_dict()), {**before, **theirs})
     assert origin.notes == ("the decoder is fresh", "head.bias, head.weight not used")
     stock = stock_vit(ViTForImageClassification, num_labels=3)
     stock.save_pretrained(tmp_path / "stock")
-    assert begin(tmp_path / "stock", model).notes == origin.notes
+    assert load_initial_weights(tmp_path / "stock", model).notes == origin.notes
 
 
 def test_a_global_pool_has_no_last_norm_of_tokens(tmp_path: Path) -> None:
     theirs = encoder_of(dict(ours(seed=1).state_dict()))
     theirs |= {f"fc_norm.{kind}": theirs.pop(f"norm.{kind}") for kind in ("weight", "bias")}
-    notes = begin(pth(tmp_path / "pooled.pth", theirs), ours()).notes
+    notes = load_initial_weights(pth(tmp_path / "pooled.pth", theirs), ours()).notes
     assert "norm.weight, norm.bias fresh" in notes
 
 
 def test_half_precision_becomes_single(tmp_path: Path) -> None:
     theirs = {name: value.bfloat16() for name, value in ours(seed=1).state_dict().items()}
     model = ours(seed=2)
-    begin(pth(tmp_path / "mae.pth", theirs), model)
+    load_initial_weights(pth(tmp_path / "mae.pth", theirs), model)
     assert equal(dict(model.state_dict()), {name: value.float() for name, value in theirs.items()})
 
 
@@ -87,12 +87,12 @@ def test_images_of_another_size(tmp_path: Path) -> None:
     """Sines are computed anew; learned positions are interpolated, and the lines say which."""
     theirs = dict(ours((16, 16, 3), seed=1).state_dict())
     model = ours((24, 24, 3), seed=2)
-    notes = begin(pth(tmp_path / "mae.pth", theirs), model).notes
+    notes = load_initial_weights(pth(tmp_path / "mae.pth", theirs), model).notes
     assert torch.equal(model.pos_embed, positions(32, (6, 6)))
     assert torch.equal(model.decoder_pos_embed, positions(16, (6, 6)))
     assert [note.split(" for ")[0] for note in notes] == ["pos_embed computed anew", "decoder_pos_embed computed anew"]
     stock_vit(ViTModel).save_pretrained(tmp_path / "learned")
-    notes = begin(tmp_path / "learned", model).notes
+    notes = load_initial_weights(tmp_path / "learned", model).notes
     assert any("pos_embed interpolated for 6 x 6 patches from 4 x 4 (bicubic" in note for note in notes)
     assert not torch.equal(model.pos_embed, positions(32, (6, 6)))
 
@@ -100,10 +100,12 @@ def test_images_of_another_size(tmp_path: Path) -> None:
 def test_other_means_of_pixels_are_told(tmp_path: Path) -> None:
     stock_vit(ViTModel).save_pretrained(tmp_path / "stock")
     (tmp_path / "stock" / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.5, 0.5, 0.5]}))
-    assert any("pixels around (0.5, 0.5, 0.5)" in note for note in begin(tmp_path / "stock", ours()).notes)
+    assert any(
+        "pixels around (0.5, 0.5, 0.5)" in note for note in load_initial_weights(tmp_path / "stock", ours()).notes
+    )
     mean = {"image_mean": [0.485, 0.456, 0.406]}
     (tmp_path / "stock" / "preprocessor_config.json").write_text(json.dumps(mean))
-    assert not any("pixels" in note for note in begin(tmp_path / "stock", ours()).notes)
+    assert not any("pixels" in note for note in load_initial_weights(tmp_path / "stock", ours()).notes)
 
 
 def _changed(**changes: torch.Tensor | None) -> State:
@@ -140,7 +142,7 @@ REFUSED: dict[str, Callable[[], State]] = {
 def test_another_architecture_is_refused(words: str, tmp_path: Path) -> None:
     model, before = ours(), dict(ours().state_dict())
     with pytest.raises(UserError, match=words) as caught:
-        begin(pth(tmp_path / "weights.pth", REFUSED[words]()), model)
+        load_initial_weights(pth(tmp_path / "weights.pth", REFUSED[words]()), model)
     assert "\n" not in str(caught.value)
     assert equal(dict(model.state_dict()), before)
 
@@ -149,10 +151,10 @@ def test_heads_are_refused_where_the_source_tells_them(tmp_path: Path) -> None:
     """The shapes do not tell them: a model with other heads would load, and be another function."""
     stock_mae(num_attention_heads=2).save_pretrained(tmp_path / "two")
     with pytest.raises(UserError, match=r"and 2 heads, and the model 32, 2 and 4: take .* --model.heads 2"):
-        begin(tmp_path / "two", ours())
+        load_initial_weights(tmp_path / "two", ours())
     stock_mae(decoder_num_attention_heads=4).save_pretrained(tmp_path / "four")
     with pytest.raises(UserError, match="2 layers and 4 heads, and the model's 16, 2 and 2"):
-        begin(tmp_path / "four", ours())
+        load_initial_weights(tmp_path / "four", ours())
 
 
 @settings(max_examples=15)
@@ -170,7 +172,7 @@ def test_any_mixture_gives_a_whole_state_or_a_line(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         theirs = encoder_of(theirs)
     try:
-        made = fitted_weights(Weights(Path("x"), "mae", theirs, ()), own, Sizes((4, 4), 4, 2))
+        made = fit_weights(Weights(Path("x"), "mae", theirs, ()), own, Sizes((4, 4), 4, 2))
     except UserError:
         return
     assert made.state.keys() | set(made.fresh) == own.keys()
@@ -274,7 +276,7 @@ def test_nothing_is_written_for_weights_that_do_not_fit(tmp_path: Path, capsys: 
 def test_init_is_for_models_that_others_have() -> None:
     with pytest.raises(UserError, match=r"init is for models that other libraries have \(vit-mae\), not for 'mlp'"):
         ImagesConfig(data="digits", init="mae.pth")
-    with pytest.raises(UserError, match="init names no file"):
+    with pytest.raises(UserError, match="init is empty"):
         config(Path("x.npy"), init="")
     relative: Any = config(Path("x.npy"), init="mae.pth").init
     assert Path(relative).is_absolute()

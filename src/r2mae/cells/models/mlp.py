@@ -23,9 +23,9 @@ LogCounts = Float[Tensor, "cells columns"] | SparseRows
 class GeneLinear(nn.Module):
     """A linear layer on genes and the batch, with one row of weights for each gene.
 
-    Genes that are hidden in all cells cost nothing: they are zero, and their rows are left out of the product. In
-    sparse form the other zeros cost nothing, either. Instead of a product with the one-hot batch, the row of the batch
-    is looked up and added.
+    Genes that are hidden in all cells cost nothing: they are zero, and their rows are omitted from the product. In
+    sparse form, other zeros cost nothing either. The weights of the batch are looked up and added, instead of a product
+    with the one-hot batch.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ class GeneLinear(nn.Module):
         """Apply the layer; `columns` gives the indices of the genes in `x`, if these are not all genes."""
         if isinstance(x, SparseRows):
             return add_batch(x.times(self.weight) + self.bias, self.batch, batch)
-        weight = self.weight if columns is None else _Rows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
+        weight = self.weight if columns is None else _SelectRows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
         return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
 
 
-class _Rows(torch.autograd.Function):
+class _SelectRows(torch.autograd.Function):
     """Selects rows of a matrix, none twice. Gradients are copied into place, while index_select would add them."""
 
     @staticmethod
@@ -86,9 +86,9 @@ class CountAutoencoder(CountModel):
         Normalisation of the hidden layers (paper: batch).
     mask_input : bool
         Whether the encoder also has an input for each gene that says whether it is hidden (ours, not the paper's).
-        Where all cells of a mini-batch hide the same genes, these inputs add the same numbers to every cell. A batch
-        normalisation would take them away again: they are added after the first one, before its ReLU. Their weights,
-        `mask_weight`, are drawn last: all others begin as in the same run without them.
+        If all cells of a mini-batch hide the same genes, these inputs add the same values to every cell, which batch
+        normalisation would remove. They are therefore added after the first normalisation, before its ReLU. Their
+        weights, `mask_weight`, are drawn last: all others start as in the same run without them.
     """
 
     def __init__(
@@ -129,19 +129,19 @@ class CountAutoencoder(CountModel):
         """Return the representation; see :meth:`r2mae.cells.task.CountModel.encode`.
 
         `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
-        nothing is hidden. Only a model of `mask_input` takes it.
+        nothing is hidden. Only a model with `mask_input` takes it.
         """
         state: Tensor = self.first(log_counts, batch, columns)
         if hidden is None:
             return self.encoder(state)  # type: ignore[no-any-return]
         norm, *others = self.encoder
-        state = norm(state) + self._of_mask(hidden)
+        state = norm(state) + self._mask_term(hidden)
         for layer in others:
             state = layer(state)
         return state
 
-    def _of_mask(self, hidden: Hidden) -> Float[Tensor, "*cells width"]:
-        """Return the mask times its weights: for all cells at once, which costs next to nothing, or for each."""
+    def _mask_term(self, hidden: Hidden) -> Float[Tensor, "*cells width"]:
+        """Return the mask times its weights: one row for all cells, at almost no cost, or one for each cell."""
         assert self.mask_weight is not None
         if hidden.dtype == torch.bool:
             return hidden.to(self.mask_weight.dtype) @ self.mask_weight
@@ -184,9 +184,9 @@ def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.cells.models`."""
     genes, batches = len(architecture["genes"]), len(architecture["batches"])
     n_hidden, n_latent = int(architecture["n_hidden"]), int(architecture["n_latent"])
-    told = bool(architecture.get("mask_input", False))
+    mask_input = bool(architecture.get("mask_input", False))
     norm = architecture.get("norm", "batch")
-    model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=told)
+    model = CountAutoencoder(genes, batches, n_hidden, n_latent, norm=norm, mask_input=mask_input)
     model.gene_names, model.batch_names = tuple(architecture["genes"]), tuple(architecture["batches"])
     representation = architecture.get("representation", "latent")
-    return GeneTask(genes, n_hidden, representation, told, takes_sparse=True), model
+    return GeneTask(genes, n_hidden, representation, mask_input, takes_sparse=True), model

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.images.finetune.config import WHOLE
+from r2mae.images.finetune.config import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import Block
@@ -17,7 +17,7 @@ from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask
 from r2mae.masking.keys import Key, uniforms
 
-_DEVIATION = 2e-5  # of a fresh head, which begins as good as blind
+_DEVIATION = 2e-5  # standard deviation of a fresh head, whose first predictions are uniform
 _PROBE_DEVIATION = 0.01
 _EPSILON = 1e-6
 Pool = Literal["mean", "class"]
@@ -42,7 +42,7 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def depth_of(self, name: str) -> int:
-        """Return the layer of a parameter, from 0 at the bottom to :attr:`depth` at the head."""
+        """Return the layer of a parameter, from 0 (lowest) to :attr:`depth` (the head)."""
 
     @property
     @abstractmethod
@@ -51,7 +51,7 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def start(self, pretrained: nn.Module) -> None:
-        """Take the weights of a pretrained model."""
+        """Load the weights of a pretrained model."""
 
     def draws(self, rows: int, key: Key) -> Draws | None:
         """Return the random numbers of a training step; None for a model that draws none.
@@ -59,9 +59,9 @@ class Classifier(nn.Module, ABC):
         Parameters
         ----------
         rows : int
-            Images.
+            Number of images.
         key : Key
-            Of the step; ``key.row`` is the row of the first image in the global batch.
+            Key of the step; ``key.row`` is the row of the first image in the global batch.
         """
         return None
 
@@ -127,7 +127,7 @@ class VisionTransformerClassifier(Classifier):
             block = cast("Block", layer)
             if rate and draws is not None:
                 states = states + drop_path(
-                    block.attn.whole(block.norm1(states), lengths, None), draws[:, place, 0], rate
+                    block.attn.self_attention(block.norm1(states), lengths, None), draws[:, place, 0], rate
                 )
                 states = states + drop_path(block.mlp(block.norm2(states)), draws[:, place, 1], rate)
             else:
@@ -149,9 +149,9 @@ class VisionTransformerClassifier(Classifier):
         return 0 if name.startswith(("patch_embed.", "cls_token", "pos_embed")) else self.depth
 
     def start(self, pretrained: nn.Module) -> None:
-        """Take the encoder's weights; a mean over patches has a norm of its own."""
-        there = pretrained.state_dict()
-        own = {name: there[name] for name in self.state_dict() if name in there}
+        """Load the encoder's weights; with the mean over patches, the norm is fresh."""
+        state = pretrained.state_dict()
+        own = {name: state[name] for name in self.state_dict() if name in state}
         self.load_state_dict(own, strict=False)
 
 
@@ -183,9 +183,9 @@ class MLPClassifier(Classifier):
         return int(name.split(".")[1]) // 3 if name.startswith("encoder.") else self.depth
 
     def start(self, pretrained: nn.Module) -> None:
-        """Take the encoder's weights."""
-        there = pretrained.state_dict()
-        self.load_state_dict({name: there[name] for name in self.state_dict() if name in there}, strict=False)
+        """Load the encoder's weights."""
+        state = pretrained.state_dict()
+        self.load_state_dict({name: state[name] for name in self.state_dict() if name in state}, strict=False)
 
 
 class LinearProbe(Classifier):
@@ -194,9 +194,9 @@ class LinearProbe(Classifier):
     Parameters
     ----------
     task : ImageTask
-        Of the pretrained model, whose embedding of whole images is classified.
+        Task of the pretrained model, whose embedding of unmasked images is classified.
     pretrained : nn.Module
-        Stays as it is, in evaluation mode.
+        Frozen, in evaluation mode.
     width, classes : int
     """
 
@@ -208,14 +208,14 @@ class LinearProbe(Classifier):
         self.head = _head(width, classes, _PROBE_DEVIATION)
 
     def train(self, mode: bool = True) -> "LinearProbe":
-        """Switch the norm alone: the encoder stays in evaluation mode."""
+        """Switch the mode of norm and head; the encoder stays in evaluation mode."""
         super().train(mode)
         self.encoder.eval()
         return self
 
     @torch.no_grad()
     def features(self, images: Images) -> Float[Tensor, "batch features"]:
-        """Return the embedding of whole images."""
+        """Return the embedding of unmasked images."""
         return self.task.embed(self.encoder, images)
 
     def forward(
@@ -235,23 +235,23 @@ class LinearProbe(Classifier):
         return 0
 
     def start(self, pretrained: nn.Module) -> None:
-        """Take all weights of the pretrained model, and its batch statistics."""
+        """Load all weights of the pretrained model, and its batch statistics."""
         self.encoder.load_state_dict(pretrained.state_dict())
 
 
 def drop_path(
     branch: Float[Tensor, "tokens width"], draws: Float[Tensor, " batch"], rate: float
 ) -> Float[Tensor, "tokens width"]:
-    """Leave a branch of a layer out for some images, and enlarge it for the others: its mean stays (Huang 2016).
+    """Skip a branch of a layer for some images; scale it for the others, so that its mean stays (Huang 2016).
 
     Parameters
     ----------
     branch : tensor, shape (tokens, width)
-        All images have equally many tokens, and lie one after the other.
+        Tokens of all images, one after the other; equally many for each.
     draws : tensor, shape (batch,)
         A random number from 0 to 1 for each image.
     rate : float
-        Probability of an image's branch to be left out.
+        Probability that the branch of an image is skipped.
     """
     kept = (draws >= rate)[:, None, None]
     return (branch.view(len(draws), -1, branch.shape[1]) * (kept / (1 - rate)).to(branch.dtype)).view(branch.shape)
@@ -275,7 +275,7 @@ def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mappin
         case "mlp":
             return MLPClassifier(cast("Any", pretrained), classes)
         case name:
-            whole = " and ".join(WHOLE)
+            whole = " and ".join(FINETUNABLE)
             raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
 
 

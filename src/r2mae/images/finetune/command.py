@@ -12,7 +12,7 @@ from r2mae.training.progress import ProgressBar
 
 
 def run(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
-    """Run the command; the same command goes on where it was cut off.
+    """Run the command; rerunning it resumes an interrupted run.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
     was_finished = RunFolder(where).trained
     results = finetune(config, where, reporter=ProgressBar(f"{config.data}, {'probe' if probe else 'finetune'}"))
     if json:
-        print(json_text.dumps(_finite({"run": str(where), **results}), indent=2))
+        print(json_text.dumps(_json_ready({"run": str(where), **results}), indent=2))
         return
     if was_finished:
         print(f"{where} is finished already; nothing was trained")
@@ -45,7 +45,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
     print(f"model and results are in {where}")
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values with None for numbers that JSON has no word for."""
+def _json_ready(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the results with None for scores that are not finite, which JSON cannot represent."""
     scores = {name: value if math.isfinite(value) else None for name, value in values["scores"].items()}
     return {**values, "scores": scores}

@@ -7,55 +7,55 @@ from typing import Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.training.config import HIDING_FIELDS, RunConfig
 
-WHOLE = ("vit-mae", "mlp")
-"""The models that can be fine-tuned as a whole; of others, features can be probed."""
+FINETUNABLE = ("vit-mae", "mlp")
+"""The models that can be fine-tuned as a whole; for others, only a linear probe of features is possible."""
 
 _BATCH = 256
 _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
 _NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
 _NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
-_WHOLE_IMAGES = {"crop": 1.0, "flip": False, **_NO_MIXING}
+_NO_AUGMENTATION = {"crop": 1.0, "flip": False, **_NO_MIXING}
 _FRACTIONS = ("smoothing", "erasing", "drop_path")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(RunConfig):
-    """A run that learns the labels of images, from a pretrained model. :func:`recipe` gives the defaults of a model.
+    """A run that learns the labels of images from a pretrained model. :func:`recipe` gives the defaults for a model.
 
     Parameters
     ----------
     run : str
         Folder of the pretrained run.
     weights : str
-        Beginning of the SHA-256 of its weights, so that a run never goes on from others.
+        First digits of the SHA-256 of its weights, so that a run never resumes from other weights.
     probe : {"none", "linear"}
-        Fine-tune the whole encoder, or train a linear layer on its frozen features, which a batch normalisation
-        without weights of its own brings to one scale.
+        Fine-tune the encoder, or train a linear layer on its frozen features, after a batch normalisation without
+        weights.
     pool : {"mean", "class"}
-        What is classified, for models with a class token: the mean over patches, or the class token.
+        For models with a class token: classify the mean over patches, or the class token.
     cached : bool
-        With a linear probe: compute the features of every image once, without augmentation.
+        With a linear probe: compute the features once, without augmentation.
     layer_decay : float
         Factor on the learning rate from each layer to the one below it.
     drop_path : float
-        Probability with which the last layer is skipped, for each image; it rises linearly over the layers.
+        Probability that the last layer is skipped, for each image; it increases linearly over the layers.
     crop : float
-        Smallest share of an image that a random crop takes; 1 takes whole images.
+        Smallest fraction of an image in a random crop; 1 for no crops.
     flip : bool
         Flip half of the images left to right.
     randaugment : float
-        Magnitude of RandAugment, up to 10; 0 leaves it out.
+        Magnitude of RandAugment, up to 10; 0 for none.
     mixup, cutmix : float
-        α of the Beta distribution of the mixtures; 0 leaves one out.
+        α of the Beta distribution of the mixtures; 0 for none.
     smoothing : float
-        Share of each label that is spread over all classes.
+        Fraction of each label that is spread over all classes.
     erasing : float
-        Probability with which a rectangle of an image is erased.
+        Probability that a rectangle of an image is erased.
     resize, resize_mode, test_fraction, cache, skip_broken, draft
         How the images are read, as in :class:`r2mae.images.config.ImagesConfig`.
     split_seed : int
-        Seed of the division into training and test images, where a set has no official one: that of the pretrained run,
-        so that no test image was pretrained on.
+        Seed of the split into training and test images, if a set has no official one: that of the pretrained run, so
+        that no test image was used in pretraining.
     """
 
     domain: ClassVar[str] = "images-finetune"
@@ -94,7 +94,7 @@ class FinetuneConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_numbers()
-        self._check_ways()
+        self._check_probe_options()
 
     def _check_numbers(self) -> None:
         for name in _FRACTIONS:
@@ -109,54 +109,56 @@ class FinetuneConfig(RunConfig):
         if not 0 <= self.randaugment <= 10:
             raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
         if not 0 < self.test_fraction < 1:
-            raise UserError(f"test_fraction must lie between 0 and 1, not {self.test_fraction}")
+            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
         if self.resize is not None and self.resize < 1:
             raise UserError(f"resize must be 1 or more, not {self.resize}")
 
-    def _check_ways(self) -> None:
-        """Refuse what would change nothing, or could not be done."""
+    def _check_probe_options(self) -> None:
+        """Refuse options that have no effect with this probe, or that do not fit the batch."""
         if self.cached and self.probe == "none":
-            raise UserError("cached features are of a frozen encoder: add --probe linear, or leave --cached out")
+            raise UserError("cached needs a frozen encoder: add --probe linear, or omit --cached")
         if self.probe == "linear":
-            self._refuse_unless(_NO_LAYERS, "is for fine-tuning, and a linear probe trains one layer")
+            self._require_values(_NO_LAYERS, "has no effect with a linear probe, which trains one layer")
         if self.cached:
-            self._refuse_unless(_WHOLE_IMAGES, "changes images, and --cached computes features of whole ones")
+            self._require_values(
+                _NO_AUGMENTATION, "has no effect with --cached, whose features are of images without augmentation"
+            )
         share = self.batch_size // (self.accumulate * self.ranks)
         if (self.mixup or self.cutmix) and share % 2:
             raise UserError(
-                f"mixup and cutmix take images in pairs, and {share} come at a time: make batch_size even, or set both "
-                "to 0"
+                f"mixup and cutmix mix pairs of images, and a micro-batch has {share}: make batch_size even, or set "
+                "both to 0"
             )
         if self.probe == "linear" and share < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
 
-    def _refuse_unless(self, none: Mapping[str, Any], reason: str) -> None:
+    def _require_values(self, none: Mapping[str, Any], reason: str) -> None:
         for name, value in none.items():
             if getattr(self, name) != value:
-                raise UserError(f"{name} {reason}: leave it out")
+                raise UserError(f"{name} {reason}: omit it")
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """Where the pretrained run lies: its weights, which are compared, tell it from others."""
+        """`run`, the path of the pretrained run, if `weights` identifies it."""
         return super().idle_fields | ({"run"} if self.weights else frozenset())
 
     def measured_in_words(self) -> str:
-        """Say what was trained."""
+        """Return, as a sentence, what was trained."""
         return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned as a whole."
 
 
 def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False) -> dict[str, Any]:
     """Return the defaults for a pretrained model: fields of :class:`FinetuneConfig` by name.
 
-    Fine-tuning is that of the authors of MAE (their published commands, which differ from Table 9 of their paper for
-    ViT-B, ViT-L and ViT-H), the linear probe that of their Table 10 but for the optimiser: their LARS is for batches of
-    16,384, and hardly moves at the rate of a small batch, so that SGD takes its place. Other models than vision
-    transformers, and smaller ones than ViT-B, have no recipe there; theirs is ours.
+    The fine-tuning recipe is that of MAE's published commands, which differ from Table 9 of the MAE paper for ViT-B,
+    ViT-L and ViT-H. The linear probe is that of its Table 10, with SGD instead of LARS: LARS is for batches of 16,384,
+    and hardly learns at the rate of a small batch. MAE has no recipe for other models, nor for vision transformers
+    smaller than ViT-B; these are ours.
 
     Parameters
     ----------
     architecture : mapping
-        Of the pretrained model.
+        Architecture of the pretrained model.
     probe : {"none", "linear"}
     cached : bool
         Whether features are computed once, so that no image is augmented.
@@ -171,7 +173,7 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
             "smoothing": 0.0,
             **_NO_LAYERS,
         }
-        return {**own, **(_WHOLE_IMAGES if cached else _NO_MIXING)}
+        return {**own, **(_NO_AUGMENTATION if cached else _NO_MIXING)}
     if architecture["model"] != "vit-mae":
         return _NO_LAYERS
     width = int(architecture["width"])
@@ -184,6 +186,6 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
 
 
 def warmup_epochs(probe: str, epochs: float) -> float:
-    """Return the warm-up of MAE, 5 epochs and 10 of a linear probe; of a short run a tenth, which is ours."""
+    """Return the epochs of warm-up: MAE's 5, or 10 for a linear probe; in short runs at most a tenth (ours)."""
     longest, share = _WARMUP[probe]
     return min(longest, share * epochs)

@@ -1,4 +1,4 @@
-"""Images with labels as fine-tuning wants them: augmented, mixed, or as features that are computed once."""
+"""Batches of labelled images for fine-tuning: augmented and mixed, or features that are computed once."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from r2mae.images.finetune.mixing import erase, mix, soft_targets
 from r2mae.images.finetune.randaugment import rand_augment
 from r2mae.images.finetune.task import IMAGES, TARGETS
 from r2mae.images.resize import ResizeMode
-from r2mae.images.sources import options_that_fit
+from r2mae.images.sources import applicable_options
 from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.devices import torch_device
@@ -47,9 +47,9 @@ class LabelledBatches:
     labels : int64 ndarray, shape (n,)
     classes : int
     rows : ndarray of int
-        Which of the samples.
+        Indices of the samples.
     config : FinetuneConfig, optional
-        How images are augmented and mixed; without it they stay as they are.
+        How images are augmented and mixed; by default not at all.
     """
 
     samples: np.ndarray | StoredImages | Tensor
@@ -74,14 +74,14 @@ class LabelledBatches:
             return {IMAGES: samples, TARGETS: soft_targets(labels, self.classes)}
         targets = soft_targets(labels, self.classes, self.config.smoothing)
         if samples.ndim > 2:
-            samples, targets = augmented(samples, targets, key, self.config)
+            samples, targets = augment(samples, targets, key, self.config)
         return {IMAGES: samples, TARGETS: targets}
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
-        """Move the samples to a GPU, which augments them then; they stay where they would take a quarter of its memory.
+        """Move the samples to a GPU, which then augments them, unless they need more than a quarter of its memory.
 
-        It is that of the card, not what happens to be free: augmented numbers of a CPU and a GPU differ in the last
-        bits, and a run that goes on beside another one must not change.
+        The limit is on the GPU's total memory, not on its free memory: augmented values of a CPU and a GPU differ in
+        the last bits, and a run that resumes next to another one must not change.
         """
         if device.type != "cuda" or not isinstance(self.samples, np.ndarray):
             return self
@@ -90,7 +90,7 @@ class LabelledBatches:
         return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
 
 
-def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
+def augment(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
     """Crop, flip, change, erase and mix images, in MAE's order.
 
     Parameters
@@ -99,7 +99,7 @@ def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig)
         uint8 (0 to 255) or float (0 to 1), on any device.
     targets : tensor, shape (batch, classes)
     key : Key
-        Of the step; ``key.row`` is the row of the first image in the global batch.
+        Key of the step; ``key.row`` is the row of the first image in the global batch.
     config : FinetuneConfig
 
     Returns
@@ -122,18 +122,18 @@ def augmented(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FinetuneData:
-    """What a fine-tuning run reads.
+    """The data of a fine-tuning run.
 
     Parameters
     ----------
     splits : Splits
         Training and test images.
     train, validation : LabelledBatches
-        Training samples, and those of them held out.
+        Training samples, and validation samples, which are not among them.
     architecture : dict
-        From which the classifier is built.
+        Description from which the classifier is built.
     pretrained : nn.Module
-        The model that it starts from.
+        The pretrained model.
     """
 
     splits: Splits
@@ -143,14 +143,14 @@ class FinetuneData:
     pretrained: nn.Module
 
     def load_start_weights(self, model: Classifier) -> None:
-        """Put the pretrained weights into a fresh classifier."""
+        """Load the pretrained weights into a fresh classifier."""
         model.start(self.pretrained)
 
 
-class OpenedData:
-    """The data of a fine-tuning run, of which only as much is read as is asked for.
+class LazyFinetuneData:
+    """The data of a fine-tuning run, read on access.
 
-    A finished run is measured on its images alone: its pretrained model need not be there any more.
+    A finished run is evaluated with its images only: its pretrained model need not exist any more.
 
     Parameters
     ----------
@@ -163,46 +163,46 @@ class OpenedData:
     @cached_property
     def splits(self) -> Splits:
         """Training and test images."""
-        return self._whole.splits if "_whole" in vars(self) else read_splits(self._config)
+        return self._loaded.splits if "_loaded" in vars(self) else read_splits(self._config)
 
     @cached_property
-    def _whole(self) -> FinetuneData:
+    def _loaded(self) -> FinetuneData:
         return load_data(self._config)
 
     @property
     def train(self) -> LabelledBatches:
         """The training samples."""
-        return self._whole.train
+        return self._loaded.train
 
     @property
     def validation(self) -> LabelledBatches | None:
-        """Those of them held out."""
-        return self._whole.validation
+        """The validation samples."""
+        return self._loaded.validation
 
     @property
     def architecture(self) -> dict[str, Any]:
-        """From which the classifier is built."""
-        return self._whole.architecture
+        """Description from which the classifier is built."""
+        return self._loaded.architecture
 
     def load_start_weights(self, model: Classifier) -> None:
-        """Put the pretrained weights into a fresh classifier."""
-        self._whole.load_start_weights(model)
+        """Load the pretrained weights into a fresh classifier."""
+        self._loaded.load_start_weights(model)
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredData:
-    """Images that a classifier is measured on, and not trained."""
+    """Images on which a classifier is only evaluated."""
 
     splits: Splits
 
 
 def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneData:
-    """Read images and pretrained model of a run; `splits` are its images, where they have been read.
+    """Read images and pretrained model of a run; `splits` are its images, if they are read already.
 
     Raises
     ------
     UserError
-        For images without two classes or of another size than the model takes, or weights that have changed.
+        For images without two classes or of another size than the model's, or weights that have changed.
     """
     check_weights(config)
     pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
@@ -214,9 +214,9 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     train_set = splits.train
     assert train_set.classes is not None
     if config.pool == "class" and not hasattr(task, "pool"):
-        raise UserError(f"the model {described['model']!r} has no class token: leave --pool out")
+        raise UserError(f"the model {described['model']!r} has no class token: omit --pool")
     if config.drop_path and described["model"] != "vit-mae":
-        raise UserError(f"the model {described['model']!r} has no layers to skip: leave --drop-path out")
+        raise UserError(f"the model {described['model']!r} has no layers to skip: omit --drop-path")
     task = with_pool(task, config.pool)
     width = int(pretraining.settings.latent)
     architecture: dict[str, Any] = {
@@ -227,12 +227,12 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
         "drop_path": config.drop_path,
         "width": width,
     }
-    whole = partial(_samples, config, task, model, classes=len(train_set.classes))
-    everything = whole(train_set)
+    samples_of = partial(_samples, config, task, model, classes=len(train_set.classes))
+    everything = samples_of(train_set)
     order, held_out = permutation(Key.root(config.split_seed).fold("validation"), len(train_set)), 0
     validation = None
     if config.validation and splits.validation is not None:
-        validation = whole(splits.validation)
+        validation = samples_of(splits.validation)
     elif config.validation and len(order) > 1:
         held_out = min(max(1, round(config.validation * len(order))), len(order) - 1)
         validation = replace(everything, rows=np.sort(order[:held_out]))
@@ -241,7 +241,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
 
 
 def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None) -> Splits:
-    """Read the images, and check that they have classes and fit the model, where one is given."""
+    """Read the images; check that they have classes, and that they fit `encoder`, if given."""
     splits = load_splits(
         config.data,
         test_fraction=config.test_fraction,
@@ -257,11 +257,11 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None
         raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
     if encoder is None:
         return splits
-    there, here = list(splits.train.shape), [int(side) for side in encoder["shape"]]
-    if there != here:
-        sizes = [" x ".join(map(str, shape)) for shape in (there, here)]
-        fits = here[2] == there[2] and here[0] == here[1]
-        hint = f"add --resize {here[0]}" if fits else "bring them to the size and channels of the model's images"
+    given, expected = list(splits.train.shape), [int(side) for side in encoder["shape"]]
+    if given != expected:
+        sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
+        resizable = expected[2] == given[2] and expected[0] == expected[1]
+        hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the model's"
         raise UserError(f"{config.data} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
     return splits
 
@@ -275,25 +275,25 @@ def other_data(
     resize_mode: ResizeMode | None = None,
     skip_broken: bool | None = None,
 ) -> tuple[FinetuneConfig, MeasuredData]:
-    """Read other images to measure a classifier on.
+    """Read external images to evaluate a classifier on.
 
     Raises
     ------
     UserError
-        For images of another size, or with other classes, than the classifier knows.
+        For images of another size or with other classes than those of the classifier.
     """
-    fitting = options_that_fit(source, "auto", config.skip_broken, config.draft)
+    fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
     fitting |= {} if skip_broken is None else {"skip_broken": skip_broken}
     own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, **fitting}
     config = replace(config, data=source, **own)
     splits = read_splits(config, architecture["encoder"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
-        raise UserError(f"{source} has other classes than the classifier: give data with the classes of {config.run}")
+        raise UserError(f"{source} has other classes than the classifier: name data with the classes of {config.run}")
     return config, MeasuredData(splits)
 
 
 def with_pool(task: Any, pool: str) -> Any:
-    """Return a task that embeds by this pooling, where it has a choice."""
+    """Return the task with this pooling, if it has the option."""
     return replace(task, pool=pool) if hasattr(task, "pool") else task
 
 
@@ -308,18 +308,18 @@ def weights_of(run: str | Path) -> str:
     folder = RunFolder(run)
     folder.read_config()
     if not folder.trained:
-        raise UserError(f"{folder.path} is not finished: run its `r2mae pretrain` command again to go on")
+        raise UserError(f"{folder.path} is not finished: rerun its `r2mae pretrain` command to resume")
     return sha256(folder.weights.read_bytes()).hexdigest()[:_DIGITS]
 
 
 def check_weights(config: FinetuneConfig) -> None:
-    """Refuse to go on from other weights than those that a run began with."""
+    """Refuse to resume a run whose pretrained weights have changed."""
     if config.weights and weights_of(config.run) != config.weights:
-        raise UserError(f"the weights in {config.run} have changed since this run was begun: choose another --out")
+        raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
 
 
 def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet, *, classes: int) -> LabelledBatches:
-    """Return images, or their features, which are computed where the run computes."""
+    """Return labelled images, or with `cached` their features, computed on the run's device."""
     assert images.labels is not None
     samples: Any = images.images
     if config.cached:

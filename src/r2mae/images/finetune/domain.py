@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from r2mae.images.finetune.classifier import Classifier
-    from r2mae.images.finetune.data import FinetuneData, MeasuredData, OpenedData
+    from r2mae.images.finetune.data import FinetuneData, LazyFinetuneData, MeasuredData
     from r2mae.images.finetune.task import ClassificationTask
     from r2mae.images.resize import ResizeMode
 
@@ -65,11 +65,11 @@ class FinetuneDomain(BaseDomain):
 
         check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
 
-    def load(self, config: FinetuneConfig) -> "OpenedData":
+    def load(self, config: FinetuneConfig) -> "LazyFinetuneData":
         """Return images and pretrained model, each read when it is asked for."""
-        from r2mae.images.finetune.data import OpenedData
+        from r2mae.images.finetune.data import LazyFinetuneData
 
-        return OpenedData(config)
+        return LazyFinetuneData(config)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
@@ -85,7 +85,7 @@ class FinetuneDomain(BaseDomain):
         config: FinetuneConfig,
         task: "ClassificationTask",
         model: "Classifier",
-        data: "FinetuneData | OpenedData | MeasuredData",
+        data: "FinetuneData | LazyFinetuneData | MeasuredData",
     ) -> dict[str, float]:
         """Measure a classifier on the test images."""
         from r2mae.images.finetune.evaluate import evaluate

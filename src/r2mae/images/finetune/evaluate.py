@@ -1,4 +1,4 @@
-"""What a classifier is worth: how often the right class is first, or among the first five."""
+"""Evaluation of a classifier: top-1 and top-5 accuracy, and cross entropy."""
 
 import numpy as np
 import torch
@@ -18,24 +18,24 @@ TOP = 5
 
 
 def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
-    """Measure a classifier on whole images.
+    """Measure a classifier on images without augmentation.
 
     Returns
     -------
     dict
-        ``top1``; ``top5``, where there are more than five classes; ``cross_entropy`` in nats.
+        ``top1``; ``top5``, if there are more than five classes; ``cross_entropy`` in nats.
 
     Raises
     ------
     UserError
-        If logits are not finite, and mean nothing.
+        If logits are not finite.
     """
     assert images.labels is not None
     logits, labels = predict(model, images), torch.from_numpy(images.labels)
     if broken := int((~torch.isfinite(logits)).any(1).sum()):
         raise UserError(
-            f"the logits of {broken:,} of {len(images):,} images of {images.name} are no finite numbers: train the "
-            "classifier again, with a lower --base-lr"
+            f"the logits of {broken:,} of {len(images):,} images of {images.name} are not finite: train the "
+            "classifier again with a lower --base-lr"
         )
     scores = {"top1": top_accuracy(logits, labels, 1)}
     if logits.shape[1] > TOP:
@@ -56,9 +56,9 @@ def predict(model: Classifier, images: ImageSet) -> Float[Tensor, "n classes"]:
 
 
 def top_accuracy(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"], k: int) -> float:
-    """Return how often fewer than `k` other classes have a logit as large as the right one's, or larger.
+    """Return the fraction of images for which fewer than `k` other classes have a logit as large as the true class's.
 
-    NaN is never right.
+    A NaN counts as wrong.
     """
     own = logits.gather(1, labels[:, None])
     above = (~(logits < own)).sum(1) - 1

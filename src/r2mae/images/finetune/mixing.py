@@ -44,7 +44,7 @@ def mix(
     key : Key
         Of the step. Its row does not matter: the whole global batch shares λ.
     mixup, cutmix : float
-        α of the Beta(α, α) that λ is drawn from; with 0 that way of mixing is left out.
+        α of the Beta(α, α) that λ is drawn from; 0 for none.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def mix(
     if alpha == 0:
         return images, targets
     share = beta(alpha, key.fold("share").uniform())
-    others = _partners(images)
+    others = _swap_pairs(images)
     if cut:
         top, left, bottom, right = cut_box(images.shape[1], images.shape[2], share, key.fold("box"))
         mixed = images.clone()
@@ -73,7 +73,7 @@ def mix(
         share = 1 - (bottom - top) * (right - left) / (images.shape[1] * images.shape[2])
     else:
         mixed = images * share + others * (1 - share)
-    return mixed, targets * share + _partners(targets) * (1 - share)
+    return mixed, targets * share + _swap_pairs(targets) * (1 - share)
 
 
 def beta(alpha: float, uniform: float) -> float:
@@ -97,7 +97,7 @@ def cut_box(height: int, width: int, share: float, key: Key) -> Box:
     return max(top, 0), max(left, 0), min(top + tall, height), min(left + wide, width)
 
 
-def _partners(rows: Tensor) -> Tensor:
+def _swap_pairs(rows: Tensor) -> Tensor:
     """Exchange rows 0 and 1, 2 and 3 and so on."""
     return rows.view(-1, 2, *rows.shape[1:]).flip(1).reshape(rows.shape)
 

@@ -1,4 +1,4 @@
-"""Fine-tune into a run folder: plan the configuration, train with the one loop, measure, and keep the scores."""
+"""Fine-tune into a run folder: make the configuration, train, evaluate, and save the scores."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
-from r2mae.images.finetune.config import WHOLE, FinetuneConfig, recipe, warmup_epochs
+from r2mae.images.finetune.config import FINETUNABLE, FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.domain import DOMAIN
 from r2mae.images.sets import SETS
-from r2mae.images.sources import options_that_fit
+from r2mae.images.sources import applicable_options
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
 from r2mae.training.progress import Reporter, RunProgress
@@ -22,12 +22,12 @@ from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
-_LEAST = 8  # batches of an epoch
+_MIN_BATCHES = 8  # batches of an epoch
 _READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
 
 
 def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -> FinetuneConfig:
-    """Return the configuration of a fine-tuning run: given options, and the recipe of the model for the others.
+    """Return the configuration of a fine-tuning run: the given options, and the model's recipe for the others.
 
     Parameters
     ----------
@@ -36,29 +36,29 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     options : mapping
         Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     data : str, optional
-        A named set or a path; by default what the run was pretrained on.
+        A named set or a path; by default the pretraining data.
 
     Raises
     ------
     UserError
-        If there is no finished run of images, or an option means nothing here.
+        If there is no finished run of images, or an option does not apply.
     """
     folder = RunFolder(run)
-    there = folder.read_config()
-    if there.get("domain") != ImagesConfig.domain:
+    fields = folder.read_config()
+    if fields.get("domain") != ImagesConfig.domain:
         raise UserError(
-            f"{folder.path} is a run of {there.get('domain')}: name a pretrained run of {ImagesConfig.domain}"
+            f"{folder.path} is a run of {fields.get('domain')}: name a pretrained run of {ImagesConfig.domain}"
         )
     described = folder.description.architecture if folder.trained else {}
     weights = weights_of(run)
-    if options.get("probe", "none") == "none" and (name := described["model"]) not in WHOLE:
-        whole = " and ".join(WHOLE)
+    if options.get("probe", "none") == "none" and (name := described["model"]) not in FINETUNABLE:
+        whole = " and ".join(FINETUNABLE)
         raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
-    pretraining = ImagesConfig.from_dict(there, source=str(folder.config_file))
+    pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     probe = options.get("probe", "none")
     own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
-    if data is not None:  # files of images may have been read in a way that an array has no use for
-        own |= options_that_fit(data, pretraining.cache, pretraining.skip_broken, pretraining.draft)
+    if data is not None:  # reader options for image files do not apply to arrays
+        own |= applicable_options(data, pretraining.cache, pretraining.skip_broken, pretraining.draft)
     own |= {"split_seed": pretraining.seed, **recipe(described, probe, cached=_cached(options))}
     own |= options
     epochs = float(own.get("epochs", FinetuneConfig.epochs))
@@ -67,7 +67,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     else:
         own = {"warmup_epochs": warmup_epochs(probe, epochs), **own}
     return FinetuneConfig(
-        data=_lasting(data) if data is not None else pretraining.data,
+        data=_absolute_source(data) if data is not None else pretraining.data,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
@@ -82,10 +82,10 @@ def finetune(
     splits: Splits | None = None,
     alone: bool = False,
 ) -> dict[str, Any]:
-    """Fine-tune into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
+    """Fine-tune into a run folder, evaluate, and write ``results.json``; finished parts are not repeated.
 
-    `splits` are its images, where they have been read. With `alone` it is trained by this process alone, although
-    torchrun may have started others with it.
+    `splits` are its images, if they are read already. With `alone`, this process trains on its own, even if torchrun
+    started several.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def _finetune(
     data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
-        raise SystemExit(0)  # the first process measures and reports
+        raise SystemExit(0)  # rank 0 evaluates and reports
     if results is None and data is not None:
         _, task, model = load_model(folder.path, DOMAIN, device=config.device)
         folder.check_data(config.data, DOMAIN.fingerprint(config))
@@ -117,7 +117,7 @@ def _finetune(
     return results
 
 
-def scores_beside(
+def finetune_scores(
     config: ImagesConfig,
     splits: Splits,
     epochs: float,
@@ -125,46 +125,46 @@ def scores_beside(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Fine-tune a finished run in a folder within its own, and return ``finetune_top1`` and so on.
+    """Fine-tune a finished run in a subfolder of its run folder; return ``finetune_top1`` and so on.
 
     Parameters
     ----------
     config : ImagesConfig
-        Of the run, or of its measurement on other data.
+        Configuration of the run, or of its evaluation on other data.
     splits : Splits
         Its images.
     epochs : float
-        In batches of 256, and smaller ones where an epoch would have fewer than eight.
+        Epochs of batches of 256, or of smaller ones if an epoch would have fewer than eight.
     kept : path, optional
-        The file ``evaluation.json`` of the run folder; fine-tuning is a run folder beside it, so that a finished one is
-        not repeated and a half-finished one goes on.
+        The file ``evaluation.json`` of the run folder. Fine-tuning has a run folder next to it, so that a finished
+        run is not repeated and a half-finished one resumes.
     progress : callable, optional
-        Called with steps done and steps in all.
+        Called with the number of finished steps, and of all steps.
 
     Raises
     ------
     UserError
-        For a model that is not in a folder, or images without labels.
+        For a model without a run folder, or images without labels.
     """
     if not has_classes(splits):
         raise UserError(f"{config.data} has no labels to fine-tune on: set finetune_epochs to 0")
     if kept is None:
-        raise UserError("fine-tuning starts from a run folder: name one, or leave finetune_epochs at 0")
-    there = RunFolder(kept.parent).read_config()
+        raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
+    fields = RunFolder(kept.parent).read_config()
     own = {name: getattr(config, name) for name in (*_READING, "seed", "device", "precision", "threads")}
-    batch = next((size for size in (256, 128, 64, 32) if len(splits.train) >= _LEAST * size), 16)
+    batch = next((size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size), 16)
     planned = plan(kept.parent, {**own, "epochs": float(epochs), "batch_size": batch}, config.data)
     name = (
-        f"finetune-{epochs:g}" if there.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
+        f"finetune-{epochs:g}" if fields.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
     )
-    reporter = _Told(progress) if progress else None
+    reporter = _ProgressReporter(progress) if progress else None
     results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 
 
 @dataclass
-class _Told:
-    """Passes the progress of a run on as steps done and in all."""
+class _ProgressReporter:
+    """Reports the progress of a run as finished steps and all steps."""
 
     progress: Callable[[int, int], None]
     total: int = 0
@@ -184,7 +184,7 @@ def _cached(options: Mapping[str, Any]) -> bool:
     return bool(options.get("cached", False))
 
 
-def _lasting(data: str) -> str:
-    """Return data as a run folder must know them from wherever it is used."""
+def _absolute_source(data: str) -> str:
+    """Return the absolute path of data, or the name of a named set."""
     path = Path(data)
     return data if data in SETS or not path.exists() else str(path.absolute())

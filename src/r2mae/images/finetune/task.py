@@ -18,18 +18,18 @@ from r2mae.masking.schemes import Curriculum
 from r2mae.training.task import Corrupted, Output, ParameterGroup
 
 IMAGES, TARGETS = "images", "targets"
-"""Entries of a batch: images (or features that were computed before), and soft labels."""
+"""Entries of a batch: images (or cached features), and soft labels."""
 
 
 @dataclass(frozen=True)
 class ClassificationTask:
-    """Classify images. For the loop, every image is one entry, and all of them are "hidden": they are in the loss."""
+    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
 
     def corrupt(self, batch: Mapping[str, Tensor], ratio: RatioLike, key: Key) -> Corrupted:
-        """Return the batch as it is: it was augmented and mixed when it was made.
+        """Return the batch unchanged: it is augmented and mixed already.
 
-        The key goes to the model, whose layers are skipped by it: the numbers of an image are those of its row in the
-        global batch, however many processes and micro-batches there are.
+        The model draws the layers to skip from the key. The draws of an image depend on its row in the global batch,
+        not on the number of processes and micro-batches.
         """
         images = batch[IMAGES]
         everything = torch.ones(len(images), dtype=torch.bool, device=images.device)
@@ -47,23 +47,22 @@ class ClassificationTask:
 
     @torch.no_grad()
     def embed(self, model: Classifier, batch: Tensor) -> Float[Tensor, "batch features"]:
-        """Return what the last layer classifies, of whole images."""
+        """Return the input of the last layer, for unaugmented images."""
         return model.features(scaled(batch))
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Refuse: only hidden entries have learned weights."""
+        """Raise TypeError: only hidden entries have learned weights."""
         raise TypeError("fine-tuning has no curriculum")
 
     def learned_weights(self, network: nn.Module, corrupted: Corrupted, output: Output) -> Tensor:
-        """Refuse, as :meth:`weight_network`."""
+        """Raise TypeError, as :meth:`weight_network`."""
         raise TypeError("fine-tuning has no curriculum")
 
     def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
         """Return the parameters that are trained, the head's first.
 
-        A layer learns `layer_decay` times as fast as the one above it.
-
-        Weight decay is for matrices: not for biases, norms, the class token and the embedding of places.
+        The learning rate of a layer is `layer_decay` times that of the layer above it. Weight decay applies to matrices
+        only, not to biases, norms, the class token and position embeddings.
         """
         found: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
         for name, parameter in model.named_parameters():

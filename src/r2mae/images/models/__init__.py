@@ -1,18 +1,18 @@
-"""The models of images by name, a module each. No torch.
+"""The models of images by name, one module each. This module does not import torch.
 
-Such a module has
+The module of a model has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; its `latent`,
-  a field or a property, is how many numbers the representation has. It may say more: `ignores`, fields of the
-  configuration that do nothing for the model, and are refused beside it; `exchanged`, True for a model that other
-  libraries have, too, so that a run may begin with their weights; `reconstructs`, False for a model that does not give
-  back whole images; `ratios`, the numbers of the schemes where they are not the domain's; `error_bound`, the largest
-  masked error; `takes_mask`, True for a model that can have the mask as inputs (`mask_input`), or `mask_tokens`, True
-  for one that knows without it what is hidden; ``check_shape(shape)``, which refuses images of a height, width and
-  number of channels that it does not take, before anything is written;
+- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; `latent`, a
+  field or a property, is the width of the representation. It may have more attributes: `ignores`, fields of the
+  configuration that do nothing for the model, and are refused with it; `exchanged`, True for a model that other
+  libraries have, so that a run may start from their weights; `reconstructs`, False for a model that does not
+  reconstruct unmasked images; `ratios`, the defaults of the schemes, if not those of the domain; `error_bound`, the
+  largest masked error; `takes_mask`, True for a model that can have the mask as inputs (`mask_input`); `mask_tokens`,
+  True for one that is mask-aware without it; ``check_shape(shape)``, which refuses images of a height, width and number
+  of channels that the model does not accept, before anything is written;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
-  The mapping is what the run folder keeps: `model`; `shape` (height, width, channels); the settings; `mask_input`,
-  where the model gets the mask; `exact`; and `fill`, where hidden pixels become the mean colour.
+  The mapping is saved in the run folder. It has `model`; `shape` (height, width, channels); the settings; `mask_input`
+  if the model gets the mask; `exact`; and `fill` if hidden pixels get the mean colour.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class MLPSettings:
-    """Settings of the default model, which are fields of every configuration: they are here, since `mlp` loads torch.
+    """Settings of the default model, which are fields of every configuration. Here, as the module `mlp` imports torch.
 
     Parameters
     ----------

@@ -22,14 +22,14 @@ class MLPAutoencoder(PixelAutoencoder):
     Parameters
     ----------
     pixels : int
-        Numbers of an image (784 for MNIST).
+        Number of values of an image (784 for MNIST).
     hidden, latent : int
         Widths of the hidden layers (paper: 16 or 512, and 16, 32, 64, 256 or 1024).
     norm : {"batch", "layer"}
         Normalisation of the hidden layers (paper: batch).
     mask_input : bool
-        Whether the first layer also has an input for each number of the mask (ours, not the paper's). Their weights,
-        `mask_layer`, are drawn last: all others begin as in the same run without them.
+        Whether the first layer also has an input for each value of the mask (ours, not the paper's). Their weights,
+        `mask_layer`, are drawn last: all others start as in the same run without them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MLPAutoencoder(PixelAutoencoder):
     def encode(
         self, flat: Float[Tensor, "batch pixels"], mask: Bool[Tensor, "batch pixels"] | None = None
     ) -> Float[Tensor, "batch latent"]:
-        """Return the second hidden layer; without a mask nothing is hidden. Only a model of `mask_input` takes one."""
+        """Return the second hidden layer; by default nothing is hidden. Only a model with `mask_input` takes a mask."""
         if mask is None:
             return self.encoder(flat)  # type: ignore[no-any-return]
         assert self.mask_layer is not None
@@ -73,13 +73,13 @@ class MLPAutoencoder(PixelAutoencoder):
 def build(architecture: Mapping[str, Any]) -> tuple[PixelTask, MLPAutoencoder]:
     """Make the task and a fresh model; see :mod:`r2mae.images.models`."""
     pixels = math.prod(int(side) for side in architecture["shape"])
-    told = bool(architecture.get("mask_input", False))
+    mask_input = bool(architecture.get("mask_input", False))
     model = MLPAutoencoder(
         pixels,
         int(architecture["hidden"]),
         int(architecture["latent"]),
         norm=architecture.get("norm", "batch"),
-        mask_input=told,
+        mask_input=mask_input,
     )
     fill = tuple(float(value) for value in architecture.get("fill", ()))
-    return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill, mask_input=told), model
+    return PixelTask(pixels, exact=bool(architecture["exact"]), fill=fill, mask_input=mask_input), model

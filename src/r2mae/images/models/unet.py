@@ -1,6 +1,6 @@
-"""`unet`, the paper's U-Net for faces (section 4.4, appendix "CelebA"): convolutions, so images keep their shape.
+"""`unet`, the paper's U-Net for faces (section 4.4, appendix "CelebA"), on images that keep their shape.
 
-What the paper leaves open is chosen here, and listed in docs/images.md, "U-Net on faces".
+Our choices where the paper gives none are listed in docs/images.md, "U-Net on faces".
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from r2mae.training.units import within
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
 
 _LEVELS = 4  # the paper's down-sampling blocks
-_MOST_CHANNELS = 1 << 12  # beyond, the bottleneck alone would have tens of billions of weights
+_MAX_CHANNELS = 1 << 12  # above, the bottleneck alone would have tens of billions of weights
 _WEIGHT_CHANNELS = 16
 
 
@@ -35,9 +35,9 @@ class Settings:
     Parameters
     ----------
     channels : int
-        Of the first block; each of the four levels below has twice as many (paper: 8, 16 or 32).
+        Channels of the first block; each of the four levels below has twice as many (paper: 8, 16 or 32).
     share_colours : bool
-        Hide all colours of a pixel together, or each by itself.
+        Hide all colours of a pixel together, or each independently.
     """
 
     takes_mask: ClassVar[bool] = True
@@ -46,54 +46,56 @@ class Settings:
     share_colours: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.channels <= _MOST_CHANNELS:
-            raise UserError(f"model.channels must be 1 to {_MOST_CHANNELS:,}, not {self.channels:,}")
+        if not 1 <= self.channels <= _MAX_CHANNELS:
+            raise UserError(f"model.channels must be 1 to {_MAX_CHANNELS:,}, not {self.channels:,}")
 
     @property
     def latent(self) -> int:
-        """Numbers of the representation: the channels of the bottleneck."""
+        """Width of the representation: the channels of the bottleneck."""
         return self.channels << _LEVELS
 
 
 class UNet(nn.Module):
-    """Four blocks down, a bottleneck, four blocks up, each of which also sees the block of its own size going down.
+    """Four down-sampling blocks, a bottleneck and four up-sampling blocks, with skip connections at each level.
 
     A block is two 3×3 convolutions, each with batch normalisation and ReLU. Between blocks are 2×2 max pooling, and
-    transposed 2×2 convolutions. Where a side is odd, pooling looks beyond the edge at nothing, and what up-sampling
-    makes of that is cut off: images of any size work, and no number that the model or the loss sees is padding (but for
-    the zeros around each convolution).
+    transposed 2×2 convolutions. At an odd side, pooling windows extend beyond the edge, and the extra row or column is
+    cropped after up-sampling. Images of any size therefore work, and neither the model nor the loss sees padding (apart
+    from the zeros around each convolution).
 
-    Images lie in memory as they come, the colours last: convolutions are faster on that (benchmarks/unet.py).
+    Images stay in memory with the colours last: convolutions are faster in this layout (benchmarks/unet.py).
 
     Parameters
     ----------
     colours : int
-        Of the images, 1 or 3.
+        Channels of the images, 1 or 3.
     channels : int
-        Of the first block; twice as many at each level below.
+        Channels of the first block; twice as many at each level below.
     mask_channels : int
         Further channels of the first convolution, for the mask (ours, not the paper's): 0, 1 for a mask that the
-        colours share, or `colours`. Their weights, `mask_layer`, are drawn last: all others begin as without them.
+        colours share, or `colours`. Their weights, `mask_layer`, are drawn last: all others start as without them.
     """
 
     def __init__(self, colours: int, channels: int = 16, *, mask_channels: int = 0) -> None:
         super().__init__()
         self.colours = colours
         widths = [channels << level for level in range(_LEVELS + 1)]
-        rising = list(zip(widths[-2::-1], widths[:0:-1], strict=True))  # (of this level, of the one below), upwards
-        self.down = nn.ModuleList(_block(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
-        self.bottleneck = _block(widths[-2], widths[-1])
+        rising = list(
+            zip(widths[-2::-1], widths[:0:-1], strict=True)
+        )  # (this level, the level below), from the bottom up
+        self.down = nn.ModuleList(_conv_block(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
+        self.bottleneck = _conv_block(widths[-2], widths[-1])
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
-        self.up = nn.ModuleList(_block(2 * here, here) for here, _ in rising)
+        self.up = nn.ModuleList(_conv_block(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
         self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks and what joins them; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the blocks and the layers between them; see :class:`r2mae.training.units.HasUnits`."""
         return [*self.down, self.bottleneck, *self.enlarge, *self.up]
 
     def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:
-        """Return the mean over the bottleneck's places."""
+        """Return the mean over the bottleneck's positions."""
         return self._descend(images)[0].mean((2, 3))
 
     def forward(
@@ -101,15 +103,15 @@ class UNet(nn.Module):
         images: Float[Tensor, "batch height width colours"],
         mask: Bool[Tensor, "batch height width masks"] | None = None,
     ) -> tuple[Float[Tensor, "batch height width colours"], Float[Tensor, "batch latent"]]:
-        """Return the reconstruction and the mean over the bottleneck's places.
+        """Return the reconstruction and the mean over the bottleneck's positions.
 
-        Without a mask nothing is hidden; only a model with `mask_channels` takes one, with so many channels.
+        Without a mask nothing is hidden. Only a model with `mask_channels` takes a mask, which has this many channels.
         """
         state, kept = self._descend(images, mask)
         representation = state.mean((2, 3))
-        for enlarge, block, beside in zip(self.enlarge, self.up, reversed(kept), strict=True):
-            height, width = beside.shape[2:]
-            state = block(torch.cat([beside, enlarge(state)[:, :, :height, :width]], dim=1))
+        for enlarge, block, skip in zip(self.enlarge, self.up, reversed(kept), strict=True):
+            height, width = skip.shape[2:]
+            state = block(torch.cat([skip, enlarge(state)[:, :, :height, :width]], dim=1))
         return self.output(state).movedim(1, 3), representation
 
     def _descend(
@@ -120,16 +122,16 @@ class UNet(nn.Module):
         """Return the bottleneck, and the state of each level before it is pooled."""
         state, kept = images.movedim(3, 1), []
         for level, block in enumerate(self.down):
-            state = block(state) if level or mask is None else within(block, self._first, images, mask)
-            # Of one colour a tensor cannot tell that its colours are last; of more this changes nothing.
+            state = block(state) if level or mask is None else within(block, self._first_block_with_mask, images, mask)
+            # With one colour, torch cannot infer the channels-last layout; with more, this changes nothing.
             kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
         return self.bottleneck(state), kept
 
-    def _first(
+    def _first_block_with_mask(
         self, images: Float[Tensor, "batch height width colours"], mask: Bool[Tensor, "batch height width masks"]
     ) -> Float[Tensor, "batch channels height width"]:
-        """Apply the first block to images and mask: one convolution of all channels, those of the mask last."""
+        """Apply the first block to images and mask, as one convolution of all channels; those of the mask are last."""
         assert self.mask_layer is not None
         convolution, *others = cast("nn.Sequential", self.down[0])
         weight = torch.cat([cast("nn.Conv2d", convolution).weight, self.mask_layer.weight], dim=1)
@@ -139,8 +141,8 @@ class UNet(nn.Module):
         return state
 
 
-def _block(inputs: int, outputs: int) -> nn.Sequential:
-    """Two convolutions; their biases would be lost in the batch normalisation."""
+def _conv_block(inputs: int, outputs: int) -> nn.Sequential:
+    """Return two convolutions, without biases, which batch normalisation would remove."""
     layers: list[nn.Module] = []
     for width in (inputs, outputs):
         layers += [
@@ -158,13 +160,13 @@ class UNetTask:
     shape : (int, int, int)
         Height, width and colours of the images.
     share_colours : bool
-        Hide all colours of a pixel together, or each by itself.
+        Hide all colours of a pixel together, or each independently.
     exact : bool
-        Hide exactly the rounded count in every image, instead of each pixel independently.
+        Hide a fixed count of pixels in every image (the rounded one), instead of each pixel independently.
     fill : tuple of float
-        What hidden pixels become (0 to 1), a number for each colour; without one, zero.
+        Value of hidden pixels (0 to 1), for each colour; if empty, zero.
     mask_input : bool
-        Whether the model takes the mask, too; see :class:`UNet`.
+        Whether the model also takes the mask; see :class:`UNet`.
     """
 
     shape: tuple[int, int, int]
@@ -173,15 +175,15 @@ class UNetTask:
     fill: tuple[float, ...] = ()
     mask_input: bool = False
 
-    statistics_samples: ClassVar[int] = 2048  # every image has many places: a quarter of the default is plenty
+    statistics_samples: ClassVar[int] = 2048  # every image has many positions: a quarter of the default is enough
 
     @property
     def with_fixed_counts(self) -> "UNetTask":
-        """The task that hides exactly the rounded count in every image."""
+        """The task with a fixed count of hidden pixels (the rounded one) in every image."""
         return replace(self, exact=True)
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Fill hidden pixels with zero, or with :attr:`fill`.
+        """Replace hidden pixels by zero, or by :attr:`fill`.
 
         Parameters
         ----------
@@ -198,17 +200,17 @@ class UNetTask:
         return Corrupted(inputs, hidden, clean, entries=clean.numel())
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
-        """Refuse images of other colours; any height and width will do."""
+        """Refuse images with another number of channels; any height and width is accepted."""
         if shape[2] != self.shape[2]:
             raise UserError(
-                f"{name} has images of {shape[2]} colour channels, and the model takes {self.shape[2]}: bring them to "
-                "the channels of the training images"
+                f"{name} has images of {shape[2]} colour channels, and the model takes {self.shape[2]}: convert them "
+                "to the channels of the training images"
             )
 
     def forward(self, model: UNet, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        told = (corrupted.hidden[..., : self.mask_channels],) if self.mask_input else ()
-        prediction, representation = model(corrupted.inputs, *told)
+        mask_argument = (corrupted.hidden[..., : self.mask_channels],) if self.mask_input else ()
+        prediction, representation = model(corrupted.inputs, *mask_argument)
         return Output(prediction, representation)
 
     @property
@@ -219,17 +221,17 @@ class UNetTask:
         return 1 if self.share_colours else self.shape[2]
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch numbers"]:
-        """Return the squared error at hidden pixels, and zero elsewhere; images are flattened."""
+        """Return the squared error at hidden pixels, and zero at kept ones; images are flattened."""
         return ((output.prediction - corrupted.targets).square() * corrupted.hidden).flatten(1)
 
     @torch.no_grad()
     def embed(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch latent"]:
-        """Return the mean over the bottleneck of whole images."""
+        """Return the mean over the bottleneck of unmasked images."""
         return model.encode(scaled(batch))
 
     @torch.no_grad()
     def reconstruct(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
-        """Return the output for images as they are, without a mask (Fig. 2B)."""
+        """Return the output for unmasked images (Fig. 2B)."""
         prediction: Tensor = model(scaled(batch))[0]
         return prediction
 
@@ -246,16 +248,16 @@ class UNetTask:
 
 
 class PositionWeights(nn.Module):
-    """One weight for each place and ratio, from the mean image of a batch: the curricula's network for a U-Net.
+    """The weight network of curricula for a U-Net: one weight for each position and ratio, from a batch's mean image.
 
-    The paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have a last layer of many millions of
+    The last layer of the paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have many millions of
     weights for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates
-    of each place, with a few thousand weights whatever the size of the images. The colours of a pixel share its weight.
+    of each position. It has a few thousand weights for images of any size. The colours of a pixel share its weight.
 
     Parameters
     ----------
     colours : int
-        Of the images.
+        Channels of the images.
     curriculum : Curriculum
         Its grid gives the ratios; its `iterations` and `floor` are used.
     """
@@ -272,7 +274,7 @@ class PositionWeights(nn.Module):
         )
 
     def forward(self, clean: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "numbers ratios"]:
-        """Return the weight matrix of this batch; over the places, weights of a ratio average to one."""
+        """Return the weight matrix of this batch; the weights of each ratio average to one over the positions."""
         height, width, colours = clean.shape[1:]
         mean = mean_over_ranks(clean.flatten(1)).view(height, width, colours).movedim(2, 0)
         rows, columns = (torch.linspace(-1, 1, side, device=mean.device, dtype=mean.dtype) for side in (height, width))
@@ -288,6 +290,6 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
         raise UserError("a U-Net needs images of two pixels or more")
     fill = tuple(float(value) for value in architecture.get("fill", ()))
     shared, exact = bool(architecture["share_colours"]), bool(architecture["exact"])
-    told = bool(architecture.get("mask_input", False))
-    task = UNetTask((height, width, colours), shared, exact, fill, told)
+    mask_input = bool(architecture.get("mask_input", False))
+    task = UNetTask((height, width, colours), shared, exact, fill, mask_input)
     return task, UNet(colours, int(architecture["channels"]), mask_channels=task.mask_channels)

@@ -36,7 +36,7 @@ _PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedModel:
     """A finished vision transformer: a masked autoencoder, or a classifier.
 
     Parameters
@@ -77,13 +77,13 @@ class Finished:
 
 def to_timm(run: Path, output: Path) -> str:
     """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
-    _new(output, (".safetensors", *_PICKLED))
-    made = finished(run)
+    _check_output(output, (".safetensors", *_PICKLED))
+    made = read_finished(run)
     state = made.state if made.classes else made.encoder
     if output.suffix == ".safetensors":
         _write(output, save(_contiguous(state), {"format": "pt"}))
     else:
-        _write(output, _pickled(_contiguous(state)))
+        _write(output, _to_pickle(_contiguous(state)))
     return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
 
 
@@ -95,14 +95,14 @@ def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
     UserError
         For a classifier that MAE's code cannot make.
     """
-    _new(output, _PICKLED)
-    made = finished(run)
+    _check_output(output, _PICKLED)
+    made = read_finished(run)
     if made.pool == _AFTER and not encoder:
         raise UserError(
             f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
             "--pool class, export --to timm, or add --encoder"
         )
-    _write(output, _pickled({"model": _contiguous(made.encoder if encoder else made.state)}))
+    _write(output, _to_pickle({"model": _contiguous(made.encoder if encoder else made.state)}))
     if made.classes and not encoder:
         pool = " --cls_token" if made.pool == "class" else ""
         return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}{pool}"
@@ -115,8 +115,8 @@ def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
     It is one of ``ViTMAEForPreTraining``, of a classifier one of ``ViTForImageClassification``; with `encoder` one of
     ``ViTModel``.
     """
-    _new(output)
-    made = finished(run)
+    _check_output(output)
+    made = read_finished(run)
     height, width = made.size
     if made.classes and made.pool != "class":
         raise UserError(
@@ -138,7 +138,7 @@ def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
     return told
 
 
-def finished(run: Path) -> Finished:
+def read_finished(run: Path) -> FinishedModel:
     """Read a finished run.
 
     Raises
@@ -157,14 +157,14 @@ def finished(run: Path) -> Finished:
     crop = getattr(config, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
         return replace(_classifier(state, architecture), crop=crop)
-    return Finished(state, architecture, mean_ratio(config, domain, folder), crop=crop)
+    return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
 
 
-def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
+def _classifier(state: State, architecture: Mapping[str, Any]) -> FinishedModel:
     """Return a fine-tuned model, or a probe: the frozen model with the head that the probe amounts to."""
     encoder, classes = architecture["encoder"], tuple(map(str, architecture["classes"]))
     if architecture["probe"] != "linear":
-        return Finished(state, encoder, None, classes, architecture["pool"])
+        return FinishedModel(state, encoder, None, classes, architecture["pool"])
     inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
     made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
     # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
@@ -172,10 +172,10 @@ def _classifier(state: State, architecture: Mapping[str, Any]) -> Finished:
     weight = state["head.weight"] / deviation
     made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
     pool = "class" if architecture["pool"] == "class" else _AFTER
-    return Finished(made, encoder, None, classes, pool)
+    return FinishedModel(made, encoder, None, classes, pool)
 
 
-def _timm_options(made: Finished) -> str:
+def _timm_options(made: FinishedModel) -> str:
     """Return the arguments with which timm makes the same model."""
     width, channels, patch = made.state[PATCHES].shape[:3]
     height, across = made.size
@@ -184,7 +184,7 @@ def _timm_options(made: Finished) -> str:
         "patch_size": patch,
         "in_chans": channels,
         "embed_dim": width,
-        "depth": _layers(made.state, "blocks"),
+        "depth": _count_layers(made.state, "blocks"),
         "num_heads": int(made.architecture["heads"]),
         "num_classes": len(made.classes),
     }
@@ -193,14 +193,14 @@ def _timm_options(made: Finished) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
-def vit_config(made: Finished, kind: str = "ViTModel") -> dict[str, Any]:
+def vit_config(made: FinishedModel, kind: str = "ViTModel") -> dict[str, Any]:
     """Return config.json for the encoder."""
     state, (height, width) = made.state, made.size
     return {
         "architectures": [kind],
         "model_type": "vit",
         "hidden_size": len(state[PATCHES]),
-        "num_hidden_layers": _layers(state, "blocks"),
+        "num_hidden_layers": _count_layers(state, "blocks"),
         "num_attention_heads": int(made.architecture["heads"]),
         "intermediate_size": len(state["blocks.0.mlp.fc1.bias"]),
         "hidden_act": "gelu",
@@ -216,13 +216,13 @@ def vit_config(made: Finished, kind: str = "ViTModel") -> dict[str, Any]:
     }
 
 
-def mae_config(made: Finished) -> dict[str, Any]:
+def mae_config(made: FinishedModel) -> dict[str, Any]:
     """Return config.json for the whole model."""
     return {
         **vit_config(made, "ViTMAEForPreTraining"),
         "model_type": "vit_mae",
         "decoder_hidden_size": len(made.state["decoder_embed.bias"]),
-        "decoder_num_hidden_layers": _layers(made.state, "decoder_blocks"),
+        "decoder_num_hidden_layers": _count_layers(made.state, "decoder_blocks"),
         "decoder_num_attention_heads": int(made.architecture["decoder_heads"]),
         "decoder_intermediate_size": len(made.state["decoder_blocks.0.mlp.fc1.bias"]),
         "mask_ratio": made.ratio,
@@ -230,7 +230,7 @@ def mae_config(made: Finished) -> dict[str, Any]:
     }
 
 
-def processor_config(made: Finished) -> dict[str, Any]:
+def processor_config(made: FinishedModel) -> dict[str, Any]:
     """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
     channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
     mean, deviation = list(MEAN), list(DEVIATION)
@@ -259,7 +259,7 @@ def processor_config(made: Finished) -> dict[str, Any]:
     }
 
 
-def classifier_config(made: Finished) -> dict[str, Any]:
+def classifier_config(made: FinishedModel) -> dict[str, Any]:
     """Return config.json for a classifier."""
     names = {str(number): name for number, name in enumerate(made.classes)}
     labels = {name: int(number) for number, name in names.items()}
@@ -296,7 +296,7 @@ def write_folder(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _new(output: Path, suffixes: tuple[str, ...] = ()) -> None:
+def _check_output(output: Path, suffixes: tuple[str, ...] = ()) -> None:
     """Refuse an output that is there already, or is not called as it must be, before anything is read."""
     if suffixes and output.suffix not in suffixes:
         raise UserError(f"{output} should end in {' or '.join(suffixes)}: -o {output.stem or 'weights'}{suffixes[0]}")
@@ -309,7 +309,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _pickled(content: Mapping[str, Any]) -> bytes:
+def _to_pickle(content: Mapping[str, Any]) -> bytes:
     made = io.BytesIO()
     torch.save(dict(content), made)
     return made.getvalue()
@@ -319,5 +319,5 @@ def _contiguous(state: Mapping[str, torch.Tensor]) -> State:
     return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
 
 
-def _layers(state: Mapping[str, Any], blocks: str) -> int:
+def _count_layers(state: Mapping[str, Any], blocks: str) -> int:
     return len({name.split(".")[1] for name in state if name.startswith(f"{blocks}.")})

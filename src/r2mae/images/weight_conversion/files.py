@@ -33,7 +33,7 @@ _WEIGHTS_ONLY = (
     "save the weights alone, with safetensors or as torch.save(model.state_dict(), FILE), and name that file"
 )
 _SHOWN = 3  # names that an error repeats
-_MOST_DEEP = 3
+_MAX_DEPTH = 3
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def read_weights(path: str | Path) -> Weights:
         raise UserError(f"{place}: no such file or folder: {_EXPECTED}")
     folder = RunFolder(place)
     if folder.config_file.is_file():
-        architecture = _own_architecture(folder)
-        return _of_a_run(place, folder.weights, architecture)
+        architecture = _run_architecture(folder)
+        return _run_weights(place, folder.weights, architecture)
     files = _files_of(place) if place.is_dir() else [place]
     state: State = {}
     for file in files:
@@ -107,7 +107,7 @@ def read_weights(path: str | Path) -> Weights:
     read = Weights(place, "timm", state, tuple(files))
     if is_transformers(state):
         read = replace(read, layout="transformers", state=from_transformers(state))
-        return _described(read) if place.is_dir() else read
+        return _with_architecture(read) if place.is_dir() else read
     if PATCHES not in state:
         first = ", ".join(list(state)[:_SHOWN]) or "nothing"
         raise UserError(f"{place} holds no vision transformer that is known here ({first} …): {_EXPECTED}")
@@ -122,7 +122,7 @@ def read_file(file: Path) -> State:
     UserError
         If it is damaged, holds no tensors by name, or anything that loading would have to run.
     """
-    with _told(file):
+    with _loading_errors(file):
         if file.suffix.lower() == ".safetensors":
             return load_file(file)
         # Checkpoints of MAE hold the command's arguments, a plain bag of values.
@@ -132,7 +132,7 @@ def read_file(file: Path) -> State:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _loading_errors(file: Path) -> Iterator[None]:
     """Turn what readers raise into one line."""
     try:
         yield
@@ -154,7 +154,7 @@ def _told(file: Path) -> Iterator[None]:
 
 def _tensors(content: Any, file: Path) -> State:
     """Find the mapping of names to tensors: the content itself, or under one of the default names."""
-    for _ in range(_MOST_DEEP):
+    for _ in range(_MAX_DEPTH):
         if not isinstance(content, Mapping):
             break
         found = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
@@ -191,7 +191,7 @@ def _parts(index: Path) -> list[str]:
     return names
 
 
-def _own_architecture(folder: RunFolder) -> Mapping[str, Any]:
+def _run_architecture(folder: RunFolder) -> Mapping[str, Any]:
     """Return the architecture of a finished run of a vision transformer, pretrained or fine-tuned."""
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: run its command again to go on, then begin from it")
@@ -205,36 +205,36 @@ def _own_architecture(folder: RunFolder) -> Mapping[str, Any]:
     return architecture
 
 
-def _of_a_run(path: Path, file: Path, architecture: Mapping[str, Any]) -> Weights:
+def _run_weights(path: Path, file: Path, architecture: Mapping[str, Any]) -> Weights:
     height, width = (int(side) for side in architecture["shape"][:2])
     read = Weights(path, "r2mae", read_file(file), (file,), int(architecture["heads"]), image=(height, width))
     return replace(read, decoder_heads=int(architecture["decoder_heads"])) if read.has_decoder else read
 
 
-def _described(read: Weights) -> Weights:
+def _with_architecture(read: Weights) -> Weights:
     """Add what config.json and preprocessor_config.json of transformers say."""
     config = read_json(read.path / "config.json", linked=True)
     if config.get("hidden_act", "gelu") not in ("gelu", "gelu_python"):
         raise UserError(f"{read.path} has the activation {config['hidden_act']!r}: expected 'gelu', as in ours")
-    image = _two(config.get("image_size", 224))
+    image = _as_pair(config.get("image_size", 224))
     processor = read.path / "preprocessor_config.json"
     mean = read_json(processor, linked=True).get("image_mean") if processor.is_file() else None
     numbers = isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)
     return replace(
         read,
-        heads=_whole(config.get("num_attention_heads", 12)),
-        decoder_heads=_whole(config.get("decoder_num_attention_heads", 16)) if read.has_decoder else None,
+        heads=_as_positive(config.get("num_attention_heads", 12)),
+        decoder_heads=_as_positive(config.get("decoder_num_attention_heads", 16)) if read.has_decoder else None,
         image=image if image is None or prod(image) > 0 else None,
         mean=tuple(float(one) for one in mean) if numbers and mean is not None else None,
     )
 
 
-def _two(value: Any) -> tuple[int, int] | None:
+def _as_pair(value: Any) -> tuple[int, int] | None:
     sides = value if isinstance(value, list) else [value, value]
     if len(sides) != 2 or not all(isinstance(side, int) and not isinstance(side, bool) for side in sides):
         return None
     return sides[0], sides[1]
 
 
-def _whole(value: Any) -> int | None:
+def _as_positive(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

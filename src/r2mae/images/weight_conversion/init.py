@@ -18,7 +18,7 @@ from r2mae.training.initial import Origin
 _SHOWN = 3  # names that a line repeats
 _DECODER = ("decoder_", "mask_token")
 # Of classifiers, and of other losses: no part of what is pretrained here.
-_LEFT_OUT = (
+_OMITTED = (
     *("head.", "head_dist.", "fc_norm.", "pooler.", "pre_logits.", "classifier.", "decoder.", "vit.pooler."),
     *("embeddings.mask_token", "vit.embeddings.mask_token"),
 )
@@ -62,7 +62,7 @@ class Fitted:
     notes: tuple[str, ...] = ()
 
 
-def begin(path: str | Path, model: nn.Module) -> Origin:
+def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     """Let a fresh model begin with the weights of a file or folder.
 
     Parameters
@@ -80,12 +80,12 @@ def begin(path: str | Path, model: nn.Module) -> Origin:
     assert isinstance(model, VisionTransformerMAE)
     weights = read_weights(path)
     sizes = Sizes(model.grid, model.blocks[0].attn.heads, model.decoder_blocks[0].attn.heads)  # type: ignore[union-attr,arg-type]
-    fitted = fitted_weights(weights, model.state_dict(), sizes)
+    fitted = fit_weights(weights, model.state_dict(), sizes)
     model.load_state_dict({**model.state_dict(), **fitted.state})
     return Origin(Path(path), weights.files, weights.layout, fitted.notes)
 
 
-def fitted_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> Fitted:
+def fit_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> Fitted:
     """Choose and check the weights for a model, whose state is `own`; it may lack a decoder, or have a ``head``.
 
     Raises
@@ -95,16 +95,18 @@ def fitted_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) ->
         another shape.
     """
     _check_sizes(weights, own, sizes)
-    decoder = weights.has_decoder and any(map(_of_decoder, own))
-    wanted = [name for name in own if decoder or not _of_decoder(name)]
+    decoder = weights.has_decoder and any(map(_is_of_decoder, own))
+    wanted = [name for name in own if decoder or not _is_of_decoder(name)]
     missing = [name for name in wanted if name not in weights.state and not name.startswith("head.")]
     pooled = bool(missing) and all(name.startswith("norm.") for name in missing) and "fc_norm.weight" in weights.state
     if missing and not pooled:
-        raise UserError(f"{weights.path} has no {_some(missing)}: it is not a whole vision transformer")
+        raise UserError(f"{weights.path} has no {_list_names(missing)}: it is not a whole vision transformer")
     unused = sorted(weights.state.keys() - own.keys())
-    if strange := [name for name in unused if not _of_decoder(name) and not name.startswith(_LEFT_OUT)]:
-        raise UserError(f"{weights.path} has {_some(strange)}, which our model has not: it is another architecture")
-    fitted = _positioned(weights, [name for name in wanted if name in weights.state], sizes)
+    if strange := [name for name in unused if not _is_of_decoder(name) and not name.startswith(_OMITTED)]:
+        raise UserError(
+            f"{weights.path} has {_list_names(strange)}, which our model has not: it is another architecture"
+        )
+    fitted = _fit_positions(weights, [name for name in wanted if name in weights.state], sizes)
     _check_values(weights.path, fitted.state, own)
     state = {name: value.to(own[name].dtype) for name, value in fitted.state.items()}
     fresh = tuple(name for name in own if name not in state)
@@ -112,7 +114,7 @@ def fitted_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) ->
     return Fitted(state, fresh, tuple(unused), notes)
 
 
-def _of_decoder(name: str) -> bool:
+def _is_of_decoder(name: str) -> bool:
     return name.startswith(_DECODER)
 
 
@@ -125,7 +127,7 @@ def _check_sizes(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> N
     if there.shape[1] != channels:
         raise UserError(
             f"{weights.path} takes images of {there.shape[1]} channels, and these have {channels}: bring the images to "
-            f"{there.shape[1]} channels, or leave init out"
+            f"{there.shape[1]} channels, or omit init"
         )
     if weights.patch != patch:
         raise UserError(
@@ -161,7 +163,7 @@ def _check_decoder(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) ->
         )
 
 
-def _positioned(weights: Weights, names: Iterable[str], sizes: Sizes) -> Fitted:
+def _fit_positions(weights: Weights, names: Iterable[str], sizes: Sizes) -> Fitted:
     """Take these weights, with positions for the grid of the model."""
     there = None if weights.image is None else (weights.image[0] // weights.patch, weights.image[1] // weights.patch)
     state, notes = {}, []
@@ -179,27 +181,27 @@ def _check_values(path: Path, state: Mapping[str, Tensor], own: Mapping[str, Ten
     wrong = [name for name, value in state.items() if value.shape != own[name].shape]
     if wrong:
         shapes = (f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in wrong)
-        raise UserError(f"{path} has other shapes: {_some(shapes, len(wrong))}: it is another architecture")
+        raise UserError(f"{path} has other shapes: {_list_names(shapes, len(wrong))}: it is another architecture")
     for name, value in state.items():
         if not value.is_floating_point() or not torch.isfinite(value).all():
             raise UserError(f"{path}: {name} does not hold finite numbers alone: fetch or save it again")
 
 
 def _notes(weights: Weights, fresh: Iterable[str], unused: Iterable[str]) -> Iterable[str]:
-    decoder = [name for name in fresh if _of_decoder(name)]
+    decoder = [name for name in fresh if _is_of_decoder(name)]
     if decoder:
         yield "the decoder is fresh"
-    if rest := [name for name in fresh if not _of_decoder(name) and not name.startswith("head.")]:
-        yield f"{_some(rest)} fresh"
+    if rest := [name for name in fresh if not _is_of_decoder(name) and not name.startswith("head.")]:
+        yield f"{_list_names(rest)} fresh"
     if left := list(unused):
-        yield f"{_some(left)} not used"
+        yield f"{_list_names(left)} not used"
     if weights.mean is not None and (
         len(weights.mean) == len(MEAN) and max(abs(a - b) for a, b in zip(weights.mean, MEAN, strict=True)) > _CLOSE
     ):
         yield f"it was trained on pixels around {weights.mean}, and here they are around ImageNet's {MEAN}"
 
 
-def _some(names: Iterable[str], count: int | None = None) -> str:
+def _list_names(names: Iterable[str], count: int | None = None) -> str:
     """List the first names, and say how many more there are."""
     first = list(names)
     more = (count or len(first)) - _SHOWN
@@ -208,4 +210,4 @@ def _some(names: Iterable[str], count: int | None = None) -> str:
 
 def encoder_alone(weights: Weights) -> Weights:
     """Leave the decoder out."""
-    return replace(weights, state={name: value for name, value in weights.state.items() if not _of_decoder(name)})
+    return replace(weights, state={name: value for name, value in weights.state.items() if not _is_of_decoder(name)})

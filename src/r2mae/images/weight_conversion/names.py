@@ -18,7 +18,7 @@ PATCHES = "patch_embed.proj.weight"
 """What every such model has; its shape is (width, channels, patch, patch)."""
 
 # Ours on the left; `@` stands for a prefix, the encoder's or none.
-_SINGLE = {
+_SINGLE_NAMES = {
     "cls_token": "@embeddings.cls_token",
     "pos_embed": "@embeddings.position_embeddings",
     "patch_embed.proj": "@embeddings.patch_embeddings.projection",
@@ -30,7 +30,7 @@ _SINGLE = {
     "decoder_pred": "decoder.decoder_pred",
     "head": "classifier",
 }
-_IN_A_BLOCK = {
+_BLOCK_NAMES = {
     "norm1": "layernorm_before",
     "attn.proj": "attention.output.dense",
     "norm2": "layernorm_after",
@@ -81,7 +81,7 @@ def from_transformers(state: Mapping[str, Tensor]) -> State:
     found: State = {}
     parts: dict[str, dict[str, Tensor]] = {}
     for name, value in state.items():
-        ours = _ours(_older(name.removeprefix(_VIT)))
+        ours = _own_name(_older_name(name.removeprefix(_VIT)))
         if "|" in ours:
             whole, part = ours.split("|")
             parts.setdefault(whole, {})[part] = value
@@ -106,7 +106,7 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
     """
     found: State = {}
     for name, value in state.items():
-        theirs = _theirs(name).replace("@", prefix)
+        theirs = _transformers_name(name).replace("@", prefix)
         if "|" in theirs:
             before, after = theirs.split("|")
             for part, one in zip(_QKV, value.chunk(3), strict=True):
@@ -116,13 +116,13 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
     return found
 
 
-def _older(name: str) -> str:
+def _older_name(name: str) -> str:
     for pattern, older in _NEWER:
         name = pattern.sub(older, name)
     return name
 
 
-def _ours(name: str) -> str:
+def _own_name(name: str) -> str:
     """Return our name; ``whole|part`` for a third of it; nothing for what we do not have."""
     for ours, theirs in _BLOCKS.items():
         match = re.match(rf"{re.escape(theirs.removeprefix('@'))}\.(\d+)\.(.+)\.(weight|bias)$", name)
@@ -131,23 +131,23 @@ def _ours(name: str) -> str:
         number, part, kind = match.groups()
         if part.startswith("attention.attention."):
             return f"{ours}.{number}.attn.qkv.{kind}|{part.removeprefix('attention.attention.')}"
-        known = {value: key for key, value in _IN_A_BLOCK.items()}
+        known = {value: key for key, value in _BLOCK_NAMES.items()}
         return f"{ours}.{number}.{known[part]}.{kind}" if part in known else ""
-    for ours, theirs in _SINGLE.items():
+    for ours, theirs in _SINGLE_NAMES.items():
         place = theirs.removeprefix("@")
         if name == place or name in (f"{place}.weight", f"{place}.bias"):
             return ours + name.removeprefix(place)
     return ""
 
 
-def _theirs(name: str) -> str:
+def _transformers_name(name: str) -> str:
     """Return the name in transformers, where a bar stands for query, key or value."""
     match = re.match(r"(blocks|decoder_blocks)\.(\d+)\.(.+)\.(weight|bias)$", name)
     if match is not None:
         blocks, number, part, kind = match.groups()
         place = f"{_BLOCKS[blocks]}.{number}"
-        return f"{place}.attention.attention.|.{kind}" if part == "attn.qkv" else f"{place}.{_IN_A_BLOCK[part]}.{kind}"
-    for ours, theirs in _SINGLE.items():
+        return f"{place}.attention.attention.|.{kind}" if part == "attn.qkv" else f"{place}.{_BLOCK_NAMES[part]}.{kind}"
+    for ours, theirs in _SINGLE_NAMES.items():
         if name == ours or name in (f"{ours}.weight", f"{ours}.bias"):
             return theirs + name.removeprefix(ours)
     raise KeyError(name)

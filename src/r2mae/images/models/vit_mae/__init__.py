@@ -21,10 +21,10 @@ PATCH_RATIOS = RatioDefaults(
     high=0.9,
     rows=(0.5, 0.75, 0.9),
     decay_in="epochs",
-    # The paper has no curricula of patches: they take the numbers of its token models, those of DNA.
+    # The paper has no curricula of patches; these use the defaults of its token models, those of DNA.
     curriculum=replace(DNA_CURRICULUM, ours=True),
 )
-"""The paper's ratios of ViT-MAE; the dynamic one falls with the epoch."""
+"""The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,33 +34,33 @@ class Settings:
     Parameters
     ----------
     patch : int
-        Side of a patch in pixels; it divides the sides of the images.
+        Side of a patch in pixels; it must divide the sides of the images.
     width, layers, heads : int
-        Of the encoder, which sees kept patches alone.
+        Sizes of the encoder, which sees only kept patches.
     decoder_width, decoder_layers, decoder_heads : int
-        Of the decoder.
+        Sizes of the decoder.
     norm_pix : bool
-        Predict the pixels of a patch relative to its own mean and deviation.
+        Predict the pixels of a patch normalised by its own mean and deviation.
     decode : float
-        Share of the hidden patches that the decoder sees and predicts in training, drawn anew for every image.
+        Fraction of the hidden patches that the decoder sees and predicts in training, drawn for every image and step.
     mask : {"random", "block"}
-        Hide patches at random places, or in one block.
+        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
-        What embeddings of whole images are: the mean over patches, or the class token.
+        Embedding of unmasked images: the mean over patches, or the class token.
     """
 
     ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "bn_statistics")
-    """Fields of the configuration that do nothing for this model, and are refused beside it."""
+    """Fields of the configuration that do nothing for this model, and are refused with it."""
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
     exchanged: ClassVar[bool] = True
-    """Whether other libraries have the same model, so that runs may begin with their weights (`init`)."""
+    """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = False
-    """Whether it gives back whole images when nothing is hidden."""
+    """Whether it reconstructs unmasked images."""
     ratios: ClassVar[RatioDefaults] = PATCH_RATIOS
-    """Numbers of the schemes, in place of the domain's."""
+    """Defaults of the schemes, instead of the domain's."""
     error_bound: ClassVar[float] = float("inf")
-    """The largest error of a hidden patch that is possible: the output is not cut off."""
+    """The largest possible error of a hidden patch: the output is not clipped."""
 
     patch: int = 16
     width: int = 768
@@ -84,11 +84,11 @@ class Settings:
             if width % 4:
                 raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
         if not 0 < self.decode <= 1:
-            raise UserError(f"model.decode must be a share above 0 and at most 1, not {self.decode}")
+            raise UserError(f"model.decode must be above 0 and at most 1, not {self.decode}")
 
     @property
     def latent(self) -> int:
-        """Numbers of the representation."""
+        """Width of the representation."""
         return self.width
 
     def check_shape(self, shape: tuple[int, int, int]) -> None:

@@ -1,8 +1,8 @@
-"""Layers of a vision transformer for rows of several lengths, laid out one after the other without padding.
+"""Layers of a vision transformer for images with different numbers of tokens, concatenated without padding.
 
-Tokens of all images lie in one matrix (tokens, width), so that norms and matrix products know nothing of rows. Only
-attention does: images with equally many tokens lie side by side, and each such group is one call, which is attention
-with a block-diagonal mask. Usually, with one mask ratio for a mini-batch, there is a single group.
+The tokens of all images are one matrix (tokens, width), on which norms and matrix products act. Only attention needs to
+know the images. Images with equally many tokens are adjacent and form a group, with one call of attention for each
+group. With one mask ratio for a mini-batch, which is the default, there is a single group.
 """
 
 from typing import NamedTuple
@@ -12,21 +12,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
-from r2mae.images.models.vit_mae.kernels import applies, short_attention
+from r2mae.images.models.vit_mae.kernels import short_attention, use_short_attention
 
 NORM_EPSILON = 1e-6
 Mask = Bool[Tensor, "#rows 1 1 _"] | None
 
 
 class Group(NamedTuple):
-    """Images with equally many tokens, which lie one after the other.
+    """Adjacent images with equally many tokens.
 
     Parameters
     ----------
     rows : int
         Number of images.
     kept, asked : int
-        Tokens of each that the encoder sees beside the class token, and tokens that are to be predicted.
+        Tokens of each image that the encoder sees, without the class token, and tokens to predict.
     """
 
     rows: int
@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Self-attention, with queries, keys and values in one product.
+    """Self-attention, with queries, keys and values from one matrix product.
 
     Parameters
     ----------
@@ -49,44 +49,46 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def whole(self, states: Float[Tensor, "tokens width"], lengths: list[tuple[int, int]], mask: Mask) -> Tensor:
-        """Attend from all tokens; `lengths` are rows and tokens of each group."""
+    def self_attention(
+        self, states: Float[Tensor, "tokens width"], lengths: list[tuple[int, int]], mask: Mask
+    ) -> Tensor:
+        """Attend from all tokens to all; `lengths` are rows and tokens of each group."""
         return self.proj(self.attend(self.qkv(states), lengths, mask))  # type: ignore[no-any-return]
 
     def attend(self, qkv: Float[Tensor, "tokens three"], lengths: list[tuple[int, int]], mask: Mask) -> Tensor:
-        """Return the values that queries find, of all groups, shape (tokens, width)."""
+        """Return the attended values of all groups, shape (tokens, width)."""
         found = []
         for (rows, length), part in zip(lengths, _split(qkv, [r * n for r, n in lengths]), strict=True):
-            if mask is None and applies(part, length):
+            if mask is None and use_short_attention(part, length):
                 found.append(short_attention(part, None, rows, self.heads))
                 continue
             query, key, value = part.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))
         return found[0] if len(found) == 1 else torch.cat(found)
 
-    def keys_of(self, states: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens two"]:
+    def keys_and_values(self, states: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens two"]:
         """Return keys and values."""
         width = states.shape[1]
         return linear(states, self.qkv.weight[width:], self.qkv.bias[width:])
 
-    def ask(
+    def cross_attention(
         self,
         asking: Float[Tensor, "asked width"],
         keys: Float[Tensor, "tokens two"],
         lengths: list[tuple[int, int, int]],
         mask: Mask,
     ) -> Float[Tensor, "asked width"]:
-        """Attend from some tokens to all; `lengths` are rows, asking tokens, and all tokens of each group."""
+        """Attend from some tokens to all; `lengths` are rows, query tokens and all tokens of each group."""
         width = asking.shape[1]
         queries = linear(asking, self.qkv.weight[:width], self.qkv.bias[:width])
         found = []
         asked, known = _split(queries, [r * a for r, a, _ in lengths]), _split(keys, [r * n for r, _, n in lengths])
-        for (rows, some, length), mine, theirs in zip(lengths, asked, known, strict=True):
-            if mask is None and applies(mine, length):
-                found.append(short_attention(mine, theirs, rows, self.heads))
+        for (rows, some, length), own_queries, own_keys in zip(lengths, asked, known, strict=True):
+            if mask is None and use_short_attention(own_queries, length):
+                found.append(short_attention(own_queries, own_keys, rows, self.heads))
                 continue
-            query = mine.view(rows, some, self.heads, -1).transpose(1, 2)
-            key, value = theirs.view(rows, length, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            query = own_queries.view(rows, some, self.heads, -1).transpose(1, 2)
+            key, value = own_keys.view(rows, length, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))
         return self.proj(found[0] if len(found) == 1 else torch.cat(found))  # type: ignore[no-any-return]
 
@@ -111,7 +113,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """A layer of the transformer: attention, then the MLP, each after its norm and added to what came in.
+    """A layer of the transformer: attention, then the MLP, each after a norm and with a residual connection.
 
     Parameters
     ----------
@@ -130,10 +132,10 @@ class Block(nn.Module):
         self, states: Float[Tensor, "tokens width"], lengths: list[tuple[int, int]], mask: Mask = None
     ) -> Float[Tensor, "tokens width"]:
         """Transform all tokens."""
-        return self.after(states, self.attn.whole(self.norm1(states), lengths, mask))
+        return self.finish(states, self.attn.self_attention(self.norm1(states), lengths, mask))
 
-    def after(self, states: Float[Tensor, "some width"], attended: Tensor) -> Float[Tensor, "some width"]:
-        """Add what attention found, and do the rest of the layer."""
+    def finish(self, states: Float[Tensor, "some width"], attended: Tensor) -> Float[Tensor, "some width"]:
+        """Add the output of attention, and apply the MLP."""
         states = states + attended
         return states + self.mlp(self.norm2(states))  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""The network of `vit-mae`: an encoder of kept patches and a light decoder, which computes what the loss sees."""
+"""The network of `vit-mae`: an encoder of kept patches, and a light decoder, computed only for the loss."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,7 +14,7 @@ from r2mae.images.patches import check_patch, patchify
 from r2mae.training.units import within
 
 _DEVIATION = 0.02  # of fresh tokens
-_GRAPHS = 64  # that may be built for one model: pairs of lengths, with and without gradients
+_MAX_GRAPHS = 64  # compiled graphs of one model: pairs of lengths, with and without gradients
 
 
 class VisionTransformerMAE(nn.Module):
@@ -27,9 +27,9 @@ class VisionTransformerMAE(nn.Module):
     patch : int
         Side of a patch in pixels.
     width, layers, heads : int
-        Of the encoder.
+        Sizes of the encoder.
     decoder_width, decoder_layers, decoder_heads : int
-        Of the decoder.
+        Sizes of the decoder.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class VisionTransformerMAE(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Draw fresh weights as the original does: Xavier for products, small tokens, no biases."""
+        """Initialise as the original: Xavier for matrices, small normal tokens, zero biases."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -74,7 +74,7 @@ class VisionTransformerMAE(nn.Module):
         nn.init.normal_(self.mask_token, std=_DEVIATION)
 
     def compile(self, *arguments: Any, **others: Any) -> None:
-        """Compile the forward pass; rows are then padded to one of a few lengths, so that few graphs are built."""
+        """Compile the forward pass; rows are then padded to a few lengths, so that few graphs are built."""
         import torch._dynamo
 
         self.padded = True
@@ -83,8 +83,8 @@ class VisionTransformerMAE(nn.Module):
         assert compiled is not None
 
         def with_graphs(*inputs: Any, **named: Any) -> Any:
-            # Only for these calls: the limit of other models of the process stays as it is.
-            most = max(torch._dynamo.config.recompile_limit, _GRAPHS)
+            # Only for these calls: the limit for other models of the process is unchanged.
+            most = max(torch._dynamo.config.recompile_limit, _MAX_GRAPHS)
             with torch._dynamo.config.patch(recompile_limit=most):
                 return compiled(*inputs, **named)
 
@@ -95,7 +95,7 @@ class VisionTransformerMAE(nn.Module):
         return [*self.blocks, *self.decoder_blocks]
 
     def encode(self, images: Float[Tensor, "batch height width channels"]) -> Float[Tensor, "batch tokens features"]:
-        """Return the last hidden states of whole images, after the norm: of the class token, then of every patch.
+        """Return the last hidden states of unmasked images, after the norm: the class token, then every patch.
 
         Parameters
         ----------
@@ -127,9 +127,9 @@ class VisionTransformerMAE(nn.Module):
         patches : tensor, shape (kept, numbers)
             Standardised pixels of the kept patches of all images, one image after the other.
         keep, asked : int64 tensor, shapes (kept,) and (asked,)
-            Places in their images of the kept patches, and of the patches that are to be predicted.
+            Positions in their images of the kept patches, and of the patches to predict.
         groups : sequence of Group
-            How many images have how many of them, in the order of the tokens.
+            Images with equally many kept and predicted patches, in the order of the tokens.
         encoder_mask, decoder_mask : Bool tensor, shape (rows or 1, 1, 1, length), optional
             False at padding, in the order class token, kept, asked; for a single group.
 
@@ -137,41 +137,41 @@ class VisionTransformerMAE(nn.Module):
         -------
         prediction : tensor, shape (asked, numbers)
         states : tensor, shape (asked, decoder_width)
-            The states of the decoder that the predictions are made of.
+            The decoder's states from which the predictions are made.
         """
-        states = self._encoded(patches, keep, groups, encoder_mask)
-        states = self._decoded(self.decoder_embed(states), keep, asked, groups, decoder_mask)
+        states = self._encode_kept(patches, keep, groups, encoder_mask)
+        states = self._decode_asked(self.decoder_embed(states), keep, asked, groups, decoder_mask)
         return self.decoder_pred(states), states
 
-    def _encoded(self, patches: Tensor, keep: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    def _encode_kept(self, patches: Tensor, keep: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
         tokens = self.patch_embed(patches) + self.pos_embed[0, 1:].index_select(0, keep)
-        states = _with_first(self.cls_token[0] + self.pos_embed[0, :1], tokens, groups)
+        states = _prepend_class_token(self.cls_token[0] + self.pos_embed[0, :1], tokens, groups)
         lengths = [(rows, 1 + kept) for rows, kept, _ in groups]
         for block in self.blocks:
             states = block(states, lengths, mask)
         return self.norm(states)  # type: ignore[no-any-return]
 
-    def _decoded(self, seen: Tensor, keep: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    def _decode_asked(self, seen: Tensor, keep: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
         """Return the normed states of asked patches.
 
-        Before the first layer, a hidden patch is the mask token at its place, the same in all images: its norm, query,
-        key and value are computed once for each place. In the last layer only asked patches have queries.
+        Before the first layer, a hidden patch is the mask token at its position, the same in all images: its norm,
+        query, key and value are computed once for each position. In the last layer only asked patches have queries.
         """
         places = self.decoder_pos_embed[0]
-        seen = seen + _with_first(places[:1], places[1:].index_select(0, keep), groups)
+        seen = seen + _prepend_class_token(places[:1], places[1:].index_select(0, keep), groups)
         blank = self.mask_token[0] + places[1:]
         first, *others = cast("list[Block]", list(self.decoder_blocks))
         if not others:
-            return self.decoder_norm(within(first, _only, first, seen, blank, asked, groups, mask))  # type: ignore[no-any-return]
-        states = within(first, _first, first, seen, blank, asked, groups, mask)
+            return self.decoder_norm(within(first, _single_decoder_layer, first, seen, blank, asked, groups, mask))  # type: ignore[no-any-return]
+        states = within(first, _first_decoder_layer, first, seen, blank, asked, groups, mask)
         lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
         for block in others[:-1]:
             states = block(states, lengths, mask)
-        return self.decoder_norm(within(others[-1], _ask_last, others[-1], states, groups, mask))  # type: ignore[no-any-return]
+        return self.decoder_norm(within(others[-1], _last_decoder_layer, others[-1], states, groups, mask))  # type: ignore[no-any-return]
 
 
 class PatchEmbedding(nn.Module):
-    """The linear map of flattened patches, whose weights are kept as those of a convolution.
+    """The linear map of flattened patches, whose weights are stored as those of a convolution.
 
     Parameters
     ----------
@@ -189,9 +189,9 @@ class PatchEmbedding(nn.Module):
 
 
 def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens width"]:
-    """Return sines and cosines of the places of patches, and zeros for the class token before them.
+    """Return sines and cosines of the positions of patches, after zeros for the class token.
 
-    The first half of the width tells the column, the second the row; the wavelengths are 2π·10000^(4i/width).
+    The first half of the width encodes the column, the second the row; the wavelengths are 2π·10000^(4i/width).
 
     Parameters
     ----------
@@ -208,38 +208,46 @@ def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens widt
     return torch.from_numpy(table).float()[None]
 
 
-def _only(block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
-    """Apply the layer of a decoder that has no other; `blank` are hidden patches at every place."""
+def _single_decoder_layer(
+    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask
+) -> Tensor:
+    """Apply the layer of a one-layer decoder; `blank` are hidden patches at every position."""
     hidden = embedding(asked, blank)
     normed, blank = block.norm1(seen), block.norm1(blank)
-    keys = _woven(block.attn.keys_of(normed), embedding(asked, block.attn.keys_of(blank)), groups)
-    found = block.attn.ask(embedding(asked, blank), keys, _asking(groups), mask)
-    return block.after(hidden, found)
+    keys = _append_asked(
+        block.attn.keys_and_values(normed), embedding(asked, block.attn.keys_and_values(blank)), groups
+    )
+    found = block.attn.cross_attention(embedding(asked, blank), keys, _query_lengths(groups), mask)
+    return block.finish(hidden, found)
 
 
-def _first(block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
-    """Apply the first layer of a decoder; `blank` are hidden patches at every place."""
+def _first_decoder_layer(
+    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask
+) -> Tensor:
+    """Apply the first layer of a decoder; `blank` are hidden patches at every position."""
     hidden = embedding(asked, blank)
     normed, blank = block.norm1(seen), block.norm1(blank)
-    qkv = _woven(block.attn.qkv(normed), embedding(asked, block.attn.qkv(blank)), groups)
+    qkv = _append_asked(block.attn.qkv(normed), embedding(asked, block.attn.qkv(blank)), groups)
     lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
-    return block.after(_woven(seen, hidden, groups), block.attn.proj(block.attn.attend(qkv, lengths, mask)))
+    return block.finish(_append_asked(seen, hidden, groups), block.attn.proj(block.attn.attend(qkv, lengths, mask)))
 
 
-def _ask_last(block: Block, states: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
-    """Apply the last layer of a decoder, at asked patches alone."""
+def _last_decoder_layer(block: Block, states: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    """Apply the last layer of a decoder to asked patches only."""
     normed = block.norm1(states)
-    found = block.attn.ask(_last(normed, groups), block.attn.keys_of(normed), _asking(groups), mask)
-    return block.after(_last(states, groups), found)
+    found = block.attn.cross_attention(
+        _asked_states(normed, groups), block.attn.keys_and_values(normed), _query_lengths(groups), mask
+    )
+    return block.finish(_asked_states(states, groups), found)
 
 
-def _asking(groups: Sequence[Group]) -> list[tuple[int, int, int]]:
-    """Return rows, asking tokens and all tokens of each group."""
+def _query_lengths(groups: Sequence[Group]) -> list[tuple[int, int, int]]:
+    """Return the numbers of rows, query tokens and all tokens of each group."""
     return [(rows, some, 1 + kept + some) for rows, kept, some in groups]
 
 
-def _with_first(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Put the class token in front of each image's kept patches."""
+def _prepend_class_token(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:
+    """Prepend the class token to each image's kept patches."""
     made, sizes = [], [rows * kept for rows, kept, _ in groups]
     for (rows, kept, _), part in zip(groups, torch.split(tokens, sizes), strict=True):
         front = first.to(part.dtype).expand(rows, 1, -1)
@@ -247,20 +255,20 @@ def _with_first(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequenc
     return made[0] if len(made) == 1 else torch.cat(made)
 
 
-def _woven(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Put the asked patches of each image behind what the encoder saw of it."""
+def _append_asked(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
+    """Append each image's asked patches to its encoded tokens."""
     made = []
     sizes = [rows * (1 + kept) for rows, kept, _ in groups], [rows * some for rows, _, some in groups]
-    for (rows, _, _), mine, theirs in zip(
+    for (rows, _, _), seen_part, hidden_part in zip(
         groups, torch.split(seen, sizes[0]), torch.split(hidden, sizes[1]), strict=True
     ):
-        both = [part.view(rows, len(part) // rows, -1) for part in (mine, theirs.to(mine.dtype))]
+        both = [part.view(rows, len(part) // rows, -1) for part in (seen_part, hidden_part.to(seen_part.dtype))]
         made.append(torch.cat(both, 1).flatten(0, 1))
     return made[0] if len(made) == 1 else torch.cat(made)
 
 
-def _last(states: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Take the asked patches of each image out of all tokens."""
+def _asked_states(states: Tensor, groups: Sequence[Group]) -> Tensor:
+    """Return the states of each image's asked patches, which are its last tokens."""
     made, sizes = [], [rows * (1 + kept + some) for rows, kept, some in groups]
     for (rows, kept, _), part in zip(groups, torch.split(states, sizes), strict=True):
         made.append(part.view(rows, -1, part.shape[1])[:, 1 + kept :].flatten(0, 1))

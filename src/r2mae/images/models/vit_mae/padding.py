@@ -1,4 +1,4 @@
-"""Rows of few lengths for compiled code: without padding, every number of kept patches would build a graph."""
+"""Padding to a few lengths for compiled code: otherwise every number of kept patches would need its own graph."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from torch.nn.functional import pad
 from r2mae.images.models.vit_mae.layers import Group
 
 LENGTHS = 8
-"""Lengths of rows in compiled code: kept and hidden patches are padded to a multiple of an eighth of the image."""
+"""Number of lengths in compiled code: kept and asked patches are padded to a multiple of an eighth of the image."""
 
 
 def padded_lengths(groups: Sequence[Group], length: int) -> tuple[int, int]:
-    """Return to how many kept and asked patches the rows of images with `length` patches are padded."""
+    """Return the padded numbers of kept and asked patches, for images with `length` patches."""
     unit = -(-length // LENGTHS)
     most = (max(group.kept for group in groups), max(group.asked for group in groups))
     kept, asked = (min(-(-one // unit) * unit, length) for one in most)
     return kept, asked
 
 
-def filled(units: Tensor, groups: Sequence[Group], which: int, most: int) -> Tensor:
+def pad_groups(units: Tensor, groups: Sequence[Group], which: int, most: int) -> Tensor:
     """Pad kept (1) or asked (2) patches of every image with zeros."""
     sizes, made = [group.rows * group[which] for group in groups], []
     for group, part in zip(groups, torch.split(units, sizes), strict=True):
@@ -31,15 +31,17 @@ def filled(units: Tensor, groups: Sequence[Group], which: int, most: int) -> Ten
     return torch.cat(made)
 
 
-def unfilled(units: Tensor, groups: Sequence[Group], most: int) -> Tensor:
-    """Take the padding of asked patches off."""
+def unpad_groups(units: Tensor, groups: Sequence[Group], most: int) -> Tensor:
+    """Remove the padding of asked patches."""
     sizes = [group.rows * most for group in groups]
     parts = zip(groups, torch.split(units, sizes), strict=True)
     return torch.cat([part.reshape(group.rows, most, -1)[:, : group.asked].flatten(0, 1) for group, part in parts])
 
 
-def real(groups: Sequence[Group], kept: int, asked: int | None, device: torch.device) -> Bool[Tensor, "rows 1 1 n"]:
-    """Return False at the padding of rows: class token, kept and, where they are given, asked patches."""
+def token_mask(
+    groups: Sequence[Group], kept: int, asked: int | None, device: torch.device
+) -> Bool[Tensor, "rows 1 1 n"]:
+    """Return True at tokens and False at padding, in the order class token, kept and, if given, asked patches."""
     made = []
     for group in groups:
         flags = np.zeros(1 + kept + (asked or 0), dtype=bool)

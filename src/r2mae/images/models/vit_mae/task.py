@@ -1,4 +1,4 @@
-"""Masked patches: the encoder sees those that are kept, and the squared error is taken at hidden ones alone."""
+"""Masked patches: the encoder sees kept patches, and the loss is the squared error at hidden ones."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from r2mae.images.models.vit_mae.hidden import HiddenPatches, choose
+from r2mae.images.models.vit_mae.hidden import HiddenPatches, choose_patches
 from r2mae.images.models.vit_mae.layers import Group
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE
-from r2mae.images.models.vit_mae.padding import filled, padded_lengths, real, unfilled
+from r2mae.images.models.vit_mae.padding import pad_groups, padded_lengths, token_mask, unpad_groups
 from r2mae.images.patches import (
     EPSILON,
     as_pixels,
@@ -39,16 +39,16 @@ class PatchTask:
     patch : int
         Side of a patch in pixels.
     norm_pix : bool
-        Targets are the pixels of a patch relative to its own mean and deviation.
+        Targets are the pixels of a patch normalised by its own mean and deviation.
     decode : float
-        Share of the hidden patches that are predicted and seen by the decoder, a random part that is drawn for every
-        image from the key. The mean over this part estimates the mean over all of them without bias.
+        Fraction of the hidden patches that the decoder sees and predicts: a random subset, drawn for every image from
+        the key. The mean loss over the subset is an unbiased estimate of the mean over all hidden patches.
     mask : {"random", "block"}
-        Where patches are hidden.
+        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
         What :meth:`embed` returns: the mean over patches, or the class token.
     width : int
-        Of the decoder, whose states a curriculum weighs patches by.
+        Width of the decoder, whose states the weight network of a curriculum takes.
     """
 
     shape: tuple[int, int, int]
@@ -66,7 +66,7 @@ class PatchTask:
 
     @property
     def evaluation_task(self) -> "PatchTask":
-        """The task as it is measured: every hidden patch is predicted."""
+        """The task of evaluation: every hidden patch is predicted."""
         return replace(self, decode=1.0)
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
@@ -74,7 +74,7 @@ class PatchTask:
         check_images(name, shape, self.shape)
 
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> HiddenPatches:
-        """Hide exactly the rounded count of patches in every image.
+        """Hide a fixed count of patches (the rounded one) in every image.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class PatchTask:
         """
         patches = patchify(batch, self.patch)
         rows, length, _ = patches.shape
-        found = choose(rows, self.grid, ratio, key, mask=self.mask, decode=self.decode, device=batch.device)
+        found = choose_patches(rows, self.grid, ratio, key, mask=self.mask, decode=self.decode, device=batch.device)
         numbers = patches.flatten(0, 1)
         targets = standardised_patches(numbers.index_select(0, found.asked_at), self.shape[2])
         return HiddenPatches(
@@ -101,42 +101,42 @@ class PatchTask:
         )
 
     def forward(self, model: VisionTransformerMAE, corrupted: HiddenPatches) -> Output:
-        """Predict hidden patches; padding, in compiled code, is taken off again."""
+        """Predict hidden patches; the padding of compiled code is removed."""
         run, groups = model, corrupted.groups
         if not model.padded:
             return Output(*run(corrupted.inputs, corrupted.keep, corrupted.asked, groups))
         rows, (kept, asked) = sum(group.rows for group in groups), padded_lengths(groups, self.grid[0] * self.grid[1])
         found = run(
-            filled(corrupted.inputs, groups, 1, kept),
-            filled(corrupted.keep, groups, 1, kept),
-            filled(corrupted.asked, groups, 2, asked),
+            pad_groups(corrupted.inputs, groups, 1, kept),
+            pad_groups(corrupted.keep, groups, 1, kept),
+            pad_groups(corrupted.asked, groups, 2, asked),
             (Group(rows, kept, asked),),
-            real(groups, kept, None, corrupted.keep.device),
-            real(groups, kept, asked, corrupted.keep.device),
+            token_mask(groups, kept, None, corrupted.keep.device),
+            token_mask(groups, kept, asked, corrupted.keep.device),
         )
-        return Output(*(unfilled(one, groups, asked) for one in found))
+        return Output(*(unpad_groups(one, groups, asked) for one in found))
 
     def losses(self, output: Output, corrupted: HiddenPatches) -> Float[Tensor, " asked"]:
-        """Return the squared error of each predicted patch, the mean over its numbers."""
+        """Return the mean squared error of each predicted patch."""
         return (output.prediction.float() - corrupted.targets).square().mean(1)
 
     @torch.no_grad()
     def embed(self, model: VisionTransformerMAE, batch: Tensor) -> Float[Tensor, "batch width"]:
-        """Return the mean over the patches of whole images after the last norm, or the class token there."""
+        """Return the mean over the patches of unmasked images after the last norm, or their class token."""
         states = model.encode(standardised(batch))
         return states[:, 0] if self.pool == "class" else states[:, 1:].mean(1)
 
     @torch.no_grad()
     def complete(self, model: VisionTransformerMAE, batch: Tensor, ratio: float, key: Key) -> Pictures:
-        """Mask images and let the model complete them: hidden patches are its own, kept ones the images'.
+        """Mask images and complete them: kept patches are the originals, hidden ones are predicted.
 
-        A prediction of normalised pixels is brought back with the mean and the deviation of the true patch.
+        Predictions of normalised pixels are scaled back by the mean and deviation of the true patch.
         """
         corrupted = self.evaluation_task.corrupt(batch, ratio, key)
         made = self.forward(model, corrupted).prediction.float()
         channels = self.shape[2]
         patches = standardised_patches(patchify(batch, self.patch), channels)
-        at = corrupted.count_samples(corrupted.asked, [group.asked for group in corrupted.groups]), corrupted.asked
+        at = corrupted.sample_of(corrupted.asked, [group.asked for group in corrupted.groups]), corrupted.asked
         if self.norm_pix:
             variance, mean = torch.var_mean(patches[at], -1, keepdim=True)
             made = made * (variance + EPSILON).sqrt() + mean
@@ -147,12 +147,12 @@ class PatchTask:
         return Pictures(clean, unpatchify(seen, self.patch, *self.shape[:2]), completed)
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a network that makes one weight per hidden patch and ratio, from the decoder's state there."""
+        """Return a network that makes one weight per hidden patch and ratio, from the decoder's state of the patch."""
         return UnitWeights(self.width, curriculum)
 
     def learned_weights(
         self, network: nn.Module, corrupted: HiddenPatches, output: Output
     ) -> Float[Tensor, "asked ratios"]:
-        """Return the weights of the hidden patches of this mini-batch; they are normalised over these alone."""
+        """Return the weights of the hidden patches of this mini-batch, over which they are normalised."""
         weights: Tensor = network(output.representation.float())
         return weights

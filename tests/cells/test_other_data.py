@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.elsewhere import other_data
+from r2mae.cells.other_data import other_data
 from r2mae.cli.main import main
 
 Make = Callable[..., anndata.AnnData]

@@ -1,4 +1,4 @@
-"""Other cells than those of a run, for its evaluation: with the run's genes and batches, and the probes they allow."""
+"""External cells for the evaluation of a run: with its genes and batches, and the probes that are possible."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from r2mae.cells.batches import CellBatches, CellData, architecture_of, columns_of
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
-from r2mae.cells.donors import check_probes, lack_of_classes, lack_of_numbers, one_donor, split_donors
+from r2mae.cells.donors import check_probes, lack_of_classes, lack_of_donors, lack_of_numbers, split_donors
 from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import column_notes, read_obs
 from r2mae.cells.table import CellTable, check_columns, load_cells
@@ -18,12 +18,12 @@ Notes = tuple[str, ...]
 def other_data(
     config: CellsConfig, genes: tuple[str, ...], batches: tuple[str, ...], transform_batch: str | None
 ) -> tuple[CellsConfig, CellData]:
-    """Read other cells than those of a run, mapped onto its genes and batches. All of them are validation cells.
+    """Read external cells, mapped onto the genes and batches of a run. All of them are validation cells.
 
     Returns
     -------
     config : CellsConfig
-        Without the probes that these cells do not allow; see :func:`possible_probes`.
+        Without the probes that are impossible for these cells; see :func:`possible_probes`.
     data : CellData
 
     Raises
@@ -44,23 +44,23 @@ def other_data(
 
 
 def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig, Notes]:
-    """Leave out the probes that cells do not allow, so that everything else can be measured on them.
+    """Omit the probes that are impossible for these cells, so that everything else can be measured.
 
-    These are probes of columns that obs lacks, or that have fewer than two values. Without donors, or cells that a rule
-    names, there is no probe at all: probes that share donors, or of other cells, would not compare with those of the
-    run.
+    These are probes of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a
+    rule is missing, there is one donor, or rules leave no cell, all probes are omitted: probes that share donors, or
+    use other cells, would not be comparable with those of the run.
 
     Returns
     -------
     config : CellsConfig
     notes : tuple of str
-        What was left out, and why.
+        Which probes were omitted, and why.
     """
-    lacks = {column: "obs has no such column" for column in _probed(config) if column not in table.obs}
-    config = _without(table, config, lacks)
-    if _probed(config) and (reason := _no_probes(table, config)):
-        lacks |= dict.fromkeys(_probed(config), reason)
-    elif _probed(config):
+    lacks = {column: "obs has no such column" for column in _probed_columns(config) if column not in table.obs}
+    config = _without_probes(table, config, lacks)
+    if _probed_columns(config) and (reason := _lack_of_probes(table, config)):
+        lacks |= dict.fromkeys(_probed_columns(config), reason)
+    elif _probed_columns(config):
         split = split_donors(table, config)
         for columns, lack_of in ((config.labels, lack_of_classes), (config.regress, lack_of_numbers)):
             for column in columns:
@@ -70,26 +70,28 @@ def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig,
                     lacks[column] = str(error)
                 else:
                     lacks |= {column: f"it has {lack}"} if lack else {}
-    return _without(table, config, lacks), tuple(f"{column}: no probe, as {lack}" for column, lack in lacks.items())
+    return _without_probes(table, config, lacks), tuple(
+        f"{column}: no probe, as {lack}" for column, lack in lacks.items()
+    )
 
 
-def _probed(config: CellsConfig) -> tuple[str, ...]:
+def _probed_columns(config: CellsConfig) -> tuple[str, ...]:
     return (*config.labels, *config.regress)
 
 
-def _no_probes(table: CellTable, config: CellsConfig) -> str:
-    """Return why there can be no probe of these cells, in words; empty if there can."""
+def _lack_of_probes(table: CellTable, config: CellsConfig) -> str:
+    """Return in words why no probe of these cells is possible; empty if one is."""
     for name in (config.donor_key, *rule_columns(config)):
         if name is not None and name not in table.obs:
             return f"obs has no column {name!r} ({'donor_key' if name == config.donor_key else 'exclude or only'})"
     try:
-        return one_donor(split_donors(table, config))
+        return lack_of_donors(split_donors(table, config))
     except UserError as error:  # no cell meets a rule
         return str(error)
 
 
-def _without(table: CellTable, config: CellsConfig, columns: Collection[str]) -> CellsConfig:
-    """Return the configuration without the probes of some columns, and without donors and rules if none is left."""
+def _without_probes(table: CellTable, config: CellsConfig, columns: Collection[str]) -> CellsConfig:
+    """Return the configuration without the probes of some columns; without any probe, also without donors and rules."""
 
     def kept(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if name not in columns)
@@ -108,4 +110,4 @@ def _without(table: CellTable, config: CellsConfig, columns: Collection[str]) ->
         exclude=others(config.exclude),
         only=others(config.only),
     )
-    return config if _probed(config) else replace(config, donor_key=None, exclude=(), only=())
+    return config if _probed_columns(config) else replace(config, donor_key=None, exclude=(), only=())
