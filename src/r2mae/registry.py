@@ -72,7 +72,7 @@ def package_of(name: str) -> str | None:
     return None if name in BUILT_IN or name in FOLLOW_UPS else _elsewhere(tuple(sys.path))[GROUP][name][1]
 
 
-def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
+def plugin_schemes() -> Mapping[str, tuple[str, str]]:
     """Return module and distribution of each scheme that other packages register, by name."""
     return _elsewhere(tuple(sys.path))[SCHEMES]
 
