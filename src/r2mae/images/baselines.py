@@ -167,7 +167,7 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 def _identify(test: ImageBatches, items: ItemRecorder | None) -> None:
     """Let the recorder see test images that are masked nowhere: it knows items by what an evaluation reads."""
     if items is not None:
-        read_whole(items.reading(test))
+        read_whole(items.recording(test))
 
 
 def _pixel_scores(

@@ -196,7 +196,7 @@ def jumps_of_run(cell: SweepRun) -> Mapping[str, float]:
     if len(steps) < _LEAST_STEPS:
         return {}
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return dict(zip(JUMPS, (found.around_trend, found.beside_ratio), strict=True))
+    return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
 
 
 def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Variant]:
