@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
     told = " ".join(run(f"{command} {domain} --help").split())
     numbers = get_domain(domain).ratios
-    whose = "ours: the paper gives none" if numbers.ours else "the paper's"
+    whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
     assert f"`cl` and `cl-k0`. By default {numbers.fixed:g} ({whose})." in told
     assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
     assert f"Upper end of the range of ratios. By default {numbers.high:g}" in told

@@ -43,7 +43,7 @@ class Waves(BaseDomain):
     name = "waves"
     title = "Waves"
     config = Config
-    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8, ours=True)
+    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8, not_in_paper=True)
     command_line = CommandLine(
         commands=(
             Command(

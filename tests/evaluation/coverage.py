@@ -1,8 +1,8 @@
 """Coverage of 95 % intervals of a mean over seeds and test items: ``python -m tests.evaluation.coverage``.
 
 Scores are drawn from the model of two-way random effects, x = μ + a_seed + b_item + e, of which seeds and items make
-given shares of the variance of the mean. The mean squares of such a table are independent chi-squares, so that the t
-intervals need no table; the bootstrap gets tables.
+given shares of the variance of the mean. The mean squares of such a table are independent chi-squares, so the t
+intervals need no table; the bootstrap does.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ SHARES = ((0.0, 0.0), (0.0, 0.5), (0.0, 0.95), (0.1, 0.1), (0.3, 0.6), (0.5, 0.2
 """Shares of seeds and of items in the variance of the mean."""
 
 
-def of_t(seeds: int, items: int, share: tuple[float, float], draws: int) -> dict[str, tuple[float, float]]:
-    """Return coverage, and half-width in units of the true standard error, over seeds alone and crossed."""
+def coverage_of_t(seeds: int, items: int, share: tuple[float, float], draws: int) -> dict[str, tuple[float, float]]:
+    """Return coverage, and half-width in units of the true standard error, over seeds only and crossed."""
     rng = np.random.default_rng([seeds, items, *(int(100 * part) for part in share)])
     of_seeds, of_items = share
     rest = (1 - of_seeds - of_items) * seeds * items  # the variance of the mean is 1
@@ -30,11 +30,11 @@ def of_t(seeds: int, items: int, share: tuple[float, float], draws: int) -> dict
     alone = stats.t.ppf(0.975, seeds - 1) * np.sqrt(squares["a"] / (seeds * items))
     return {
         name: (float((error <= half).mean()), float(np.median(half)))
-        for name, half in (("seeds alone", alone), ("crossed t", crossed))
+        for name, half in (("seeds only", alone), ("crossed t", crossed))
     }
 
 
-def of_bootstrap(seeds: int, items: int, share: tuple[float, float], tables: int, draws: int = 400) -> float:
+def coverage_of_bootstrap(seeds: int, items: int, share: tuple[float, float], tables: int, draws: int = 400) -> float:
     """Return the coverage of the crossed bootstrap."""
     rng = np.random.default_rng([seeds, items, *(int(100 * part) for part in share)])
     of_seeds, of_items = share
@@ -50,15 +50,22 @@ def of_bootstrap(seeds: int, items: int, share: tuple[float, float], tables: int
 
 def main(counts: Sequence[int] = (3, 4, 5, 10), items: int = 1000) -> None:
     """Print the table, as Markdown."""
-    print("| seeds | share of seeds, items | seeds alone | crossed t | its width, of seeds alone | crossed bootstrap |")
+    print("| seeds | share of seeds, items | seeds only | crossed t | its width, of seeds only | crossed bootstrap |")
     print("|---|---|---|---|---|---|")
     for seeds in counts:
         for share in SHARES:
-            found = of_t(seeds, items, share, 20_000)
-            (alone, wide), (crossed, half) = found["seeds alone"], found["crossed t"]
-            boot = of_bootstrap(seeds, items, share, 400)
-            cells = (seeds, f"{share[0]:g}, {share[1]:g}", f"{alone:.3f}", f"{crossed:.3f}", f"{half / wide:.2f}", boot)
-            print(f"| {' | '.join(map(str, cells))} |")
+            found = coverage_of_t(seeds, items, share, 20_000)
+            (alone, wide), (crossed, half) = found["seeds only"], found["crossed t"]
+            boot = coverage_of_bootstrap(seeds, items, share, 400)
+            values = (
+                seeds,
+                f"{share[0]:g}, {share[1]:g}",
+                f"{alone:.3f}",
+                f"{crossed:.3f}",
+                f"{half / wide:.2f}",
+                boot,
+            )
+            print(f"| {' | '.join(map(str, values))} |")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_perfect_is_one_and_the_majority_is_zero() -> None:
     assert (majority.accuracy, majority.auroc) == (0, 0.5)
 
 
-def test_attributes_of_one_value_are_left_out() -> None:
+def test_attributes_with_one_value_are_not_scored() -> None:
     _, truth = data(50)
     some = truth.copy()
     some[:, 0], some[:, 1] = 0, 1
@@ -61,7 +61,7 @@ def test_attributes_of_one_value_are_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_what_is_there_and_not_what_is_not() -> None:
+def test_only_learnable_attributes_are_learned() -> None:
     (x, y), (test, truth) = data(), data(800, seed=1)
     head = fit_attributes(x, y, seed=0)
     logits = head.logits(test)
@@ -75,7 +75,7 @@ def test_it_learns_what_is_there_and_not_what_is_not() -> None:
 
 
 @pytest.mark.slow
-def test_a_seed_decides_weights_order_and_dropout() -> None:
+def test_a_seed_determines_weights_order_and_dropout() -> None:
     x, y = data(300)
     torch.manual_seed(1)
     first = fit_attributes(x, y, hidden=32, epochs=2, batch_size=64, seed=3).logits(x)
@@ -90,7 +90,7 @@ def test_a_seed_decides_weights_order_and_dropout() -> None:
     )
 
 
-def test_it_is_the_paper_s_network() -> None:
+def test_the_network_is_the_papers() -> None:
     head = AttributeHead(24, 40)
     assert [tuple(value.shape) for value in head.parameters()] == [(512, 24), (512,), (40, 512), (40,)]
     x = torch.randn(3, 24)
@@ -101,18 +101,18 @@ def test_it_is_the_paper_s_network() -> None:
 
 
 def test_dropout_keeps_the_mean() -> None:
-    from r2mae.evaluation.attributes import _kept
+    from r2mae.evaluation.attributes import _dropout_factors
     from r2mae.masking.keys import Key
 
-    kept = _kept(Key.root(0), 2000, 64, 0.25, torch.device("cpu"))
+    kept = _dropout_factors(Key.root(0), 2000, 64, 0.25, torch.device("cpu"))
     assert kept is not None
     assert sorted(kept.unique().tolist()) == pytest.approx([0, 4 / 3])
     assert float(kept.mean()) == pytest.approx(1, abs=0.02)
-    assert _kept(Key.root(0), 2, 64, 0.0, torch.device("cpu")) is None
+    assert _dropout_factors(Key.root(0), 2, 64, 0.0, torch.device("cpu")) is None
 
 
 @pytest.mark.slow
-def test_pixels_are_bytes() -> None:
+def test_bytes_are_converted_to_floats() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (200, 12), dtype=np.uint8)
     y = (pixels[:, :3] > 127).astype(np.uint8)
     bytes_, floats = (fit_attributes(x, y, hidden=16, epochs=3).logits(x) for x in (pixels, pixels / np.float32(255)))
@@ -121,11 +121,11 @@ def test_pixels_are_bytes() -> None:
 
 def test_bad_features_and_attributes_are_refused() -> None:
     x, y = data(20)
-    for features, attributes, told in (
+    for features, attributes, message in (
         (x[:10], y, "10 rows of features and 20"),
         (x[:0], y[:0], "0 rows"),
         (np.full_like(x, np.nan), y, "NaN"),
         (x, y + 1, "0 or 1; found 2"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             fit_attributes(features, attributes)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.evaluation.coverage import SHARES, of_bootstrap, of_t
+from tests.evaluation.coverage import SHARES, coverage_of_bootstrap, coverage_of_t
 
 from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
 from r2mae.evaluation.crossed import components
@@ -30,14 +30,14 @@ def test_components_are_those_of_the_analysis_of_variance() -> None:
     assert found.df == pytest.approx(10**2 / (6**2 / 1 + 4.5**2 / 2 + 0.5**2 / 2))
 
 
-def test_without_items_that_differ_it_is_the_interval_over_seeds() -> None:
+def test_with_equal_items_it_is_the_interval_over_seeds() -> None:
     scores = np.repeat([[1.0], [2.0], [6.0]], 500, axis=1)
     over, alone = crossed_interval(scores), mean_interval([1.0, 2.0, 6.0])
     np.testing.assert_allclose([over.mean, over.low, over.high], [alone.mean, alone.low, alone.high])
     assert (over.n, over.method) == (3, "crossed t")
 
 
-def test_without_seeds_that_differ_it_is_the_interval_over_items() -> None:
+def test_with_equal_seeds_it_is_the_interval_over_items() -> None:
     items = np.random.default_rng(0).normal(size=400)
     found = crossed_interval(np.repeat(items[None], 3, axis=0))
     low, high = stats.t.interval(0.95, 399, loc=items.mean(), scale=stats.sem(items))
@@ -45,7 +45,7 @@ def test_without_seeds_that_differ_it_is_the_interval_over_items() -> None:
 
 
 @given(st.integers(2, 5), st.integers(2, 30), st.integers(0, 99), st.floats(-5, 5), st.floats(0.1, 10))
-def test_it_follows_the_scores(seeds: int, items: int, seed: int, shift: float, scale: float) -> None:
+def test_intervals_are_equivariant(seeds: int, items: int, seed: int, shift: float, scale: float) -> None:
     scores = table(seeds, items, (1.0, 2.0, 3.0), seed)
     one, other = crossed_interval(scores), crossed_interval(shift + scale * scores)
     ends = [one.mean, one.low, one.high]
@@ -85,15 +85,15 @@ def test_coverage_of_crossed_t_intervals() -> None:
     """At three seeds at least 92 %, from five on 94 %, wherever the variance comes from."""
     for seeds, least in ((3, 0.92), (5, 0.935)):
         for share in SHARES:
-            coverage, _ = of_t(seeds, 1000, share, 6000)["crossed t"]
+            coverage, _ = coverage_of_t(seeds, 1000, share, 6000)["crossed t"]
             assert least <= coverage <= 0.99, (seeds, share, coverage)
 
 
 @pytest.mark.slow
 def test_the_bootstrap_is_too_narrow_where_few_seeds_matter() -> None:
-    assert of_bootstrap(3, 200, (0.9, 0.05), 300, 200) < 0.85
-    assert of_bootstrap(3, 200, (0.0, 0.95), 300, 200) > 0.9
-    assert of_t(3, 200, (0.9, 0.05), 10_000)["crossed t"][0] > 0.92
+    assert coverage_of_bootstrap(3, 200, (0.9, 0.05), 300, 200) < 0.85
+    assert coverage_of_bootstrap(3, 200, (0.0, 0.95), 300, 200) > 0.9
+    assert coverage_of_t(3, 200, (0.9, 0.05), 10_000)["crossed t"][0] > 0.92
 
 
 def test_coverage_for_right_and_wrong_answers() -> None:

@@ -16,11 +16,11 @@ def test_the_metric_costs_neither_scikit_learn_nor_torch():
 
 
 @pytest.mark.parametrize("name", r2mae.evaluation.__all__)
-def test_every_exported_name_is_there(name):
+def test_every_exported_name_can_be_imported(name):
     assert getattr(r2mae.evaluation, name).__name__ == name
 
 
-def test_other_names_are_not():
+def test_other_names_raise():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = r2mae.evaluation.nothing
 

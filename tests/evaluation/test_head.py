@@ -34,7 +34,7 @@ def test_is_a_plain_training_loop():
     torch.testing.assert_close(head.bias, layer.bias.detach(), atol=1e-5, rtol=0)
 
 
-def test_is_a_function_of_the_seed_alone():
+def test_is_a_function_of_the_seed_only():
     x, y = data()
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -60,7 +60,7 @@ def test_learns_the_digits():
 
 
 @pytest.mark.parametrize(("rows", "epochs"), [(300, 667), (17_024, 16), (17_025, 15)])
-def test_few_rows_are_gone_through_until_2000_steps_are_made(rows, epochs):
+def test_few_rows_are_repeated_for_2000_steps(rows, epochs):
     x, y = data(rows, d=2, classes=2)
     assert torch.equal(fit_head(x, y, seed=1).weight, fit_head(x, y, epochs=epochs, seed=1).weight)
 
@@ -93,11 +93,11 @@ def test_bad_input(x, y, message):
 
 @pytest.mark.usefixtures("unchecked")
 def test_unequal_lengths():
-    with pytest.raises(UserError, match="3 rows of features and 2 labels"):
+    with pytest.raises(UserError, match="3 rows of features, but 2 labels"):
         fit_head(torch.zeros(3, 2), torch.zeros(2, dtype=torch.long))
 
 
-def test_bytes_count_as_zero_to_one():
+def test_bytes_are_converted_to_zero_to_one():
     pixels = np.random.default_rng(0).integers(0, 256, (5000, 6), dtype=np.uint8)
     labels = (pixels[:, 0] > 127).astype(np.int64)
     floats = torch.from_numpy(pixels).float() / 255

@@ -83,7 +83,7 @@ def test_curvatures_of_equal_probabilities() -> None:
     np.testing.assert_allclose(curvatures(residuals), 0.2)
 
 
-def test_large_matrices_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_matrices_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, residuals = problem(3)
     monkeypatch.setattr(_hessian, "LARGEST", 3 * 7**2 - 1)
     assert by_class(rows, residuals, STRENGTH) is None
@@ -133,7 +133,7 @@ def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
     assert np.sqrt(decrement / rows.n) < 1e-4
 
 
-def test_a_model_that_cannot_be_had_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _ = problem(3)
     tried: list[float] = []
     monkeypatch.setattr(_logistic, "by_class", lambda rows, residuals, strength: tried.append(strength))

@@ -1,4 +1,4 @@
-"""Scores of single items: shares of a mean, what identifies items, and the file that keeps them."""
+"""Scores of single items: shares of a mean, fingerprints, and the file."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.evaluation import items as module
-from r2mae.evaluation.items import ItemRecorder, ItemScores, kept_items, shares
+from r2mae.evaluation.items import ItemRecorder, ItemScores, item_shares, kept_items
 from r2mae.masking.keys import Key
 
 KEY = Key.root(0)
@@ -28,9 +28,9 @@ class Rows:
         return torch.from_numpy(self.values[indices])
 
 
-def taken(values: np.ndarray, batch: int = 4, times: int = 1, labels: object = None) -> ItemScores:
+def item_scores(values: np.ndarray, batch: int = 4, times: int = 1, labels: object = None) -> ItemScores:
     items = ItemRecorder()
-    rows = items.reading(Rows(values))
+    rows = items.recording(Rows(values))
     assert len(rows) == len(values)
     if labels is not None:
         items.identify("labels", np.asarray(labels))
@@ -38,7 +38,7 @@ def taken(values: np.ndarray, batch: int = 4, times: int = 1, labels: object = N
         for first in range(0, len(values), batch):
             rows.batch(np.arange(first, min(first + batch, len(values))), KEY)
     items.add("error", np.arange(len(values), dtype=np.float64))
-    found = items.taken()
+    found = items.item_scores()
     assert found is not None
     return found
 
@@ -48,23 +48,30 @@ def test_shares_have_the_mean_of_the_scores(ratios: int, count: int, seed: int) 
     rng = np.random.default_rng(seed)
     sums, hidden = rng.gamma(1.0, size=(ratios, count)), rng.integers(1, 9, (ratios, count))
     means = sums.sum(1) / hidden.sum(1)
-    found = shares(sums, means)
+    found = item_shares(sums, means)
     assert found.mean() == pytest.approx(means.mean())
     by_hand = (sums / hidden.mean(1, keepdims=True)).mean(0)  # losses over the hidden entries of an average item
     np.testing.assert_allclose(found, by_hand)
 
 
 def test_a_perfect_ratio_has_no_shares() -> None:
-    np.testing.assert_array_equal(shares(np.array([[0.0, 0.0], [1.0, 3.0]]), [0.0, 2.0]), [0.5, 1.5])
+    np.testing.assert_array_equal(item_shares(np.array([[0.0, 0.0], [1.0, 3.0]]), [0.0, 2.0]), [0.5, 1.5])
 
 
 def test_the_same_items_have_one_fingerprint_and_others_another() -> None:
     values = np.random.default_rng(0).random((10, 3), dtype=np.float32)
-    first = taken(values)
-    assert taken(values.copy(), times=3).fingerprint == first.fingerprint  # read again, as by several draws of masks
+    first = item_scores(values)
+    assert (
+        item_scores(values.copy(), times=3).fingerprint == first.fingerprint
+    )  # read again, as by several draws of masks
     changed = values.copy()
     changed[9, 2] += 1
-    others = [taken(changed), taken(values[::-1].copy()), taken(values[:9]), taken(values, labels=np.arange(10))]
+    others = [
+        item_scores(changed),
+        item_scores(values[::-1].copy()),
+        item_scores(values[:9]),
+        item_scores(values, labels=np.arange(10)),
+    ]
     assert len({one.fingerprint for one in [first, *others]}) == 5
 
 
@@ -74,42 +81,42 @@ def test_a_batch_may_be_a_mapping() -> None:
         items = ItemRecorder()
         items.identify("rows", {name: torch.arange(3)})
         items.add("error", np.ones(3))
-        one = items.taken()
+        one = items.item_scores()
         assert one is not None
         found.add(one.fingerprint)
     assert len(found) == 2
 
 
-def test_a_prefix_is_of_names_alone() -> None:
+def test_a_prefix_changes_only_names() -> None:
     items = ItemRecorder()
     items.add("error", np.ones(3))
     items.prefixed("as_trained_").add("error", np.zeros(3))
-    found = items.taken()
+    found = items.item_scores()
     assert found is not None
     assert {name: float(one[0]) for name, one in found.scores.items()} == {"error": 1.0, "as_trained_error": 0.0}
     with pytest.raises(ValueError, match="4 items"):
         items.prefixed("x").add("error", np.ones(4))
 
 
-def test_nothing_is_kept_of_scores_that_are_not_finite() -> None:
+def test_scores_that_are_not_finite_are_not_recorded() -> None:
     items = ItemRecorder()
     items.add("error", np.array([1.0, np.nan]))
-    assert items.taken() is None
+    assert items.item_scores() is None
 
 
-def test_of_many_items_some_are_kept_spread_over_all() -> None:
+def test_of_many_items_an_evenly_spaced_subset_is_stored() -> None:
     assert kept_items(3).tolist() == [0, 1, 2]
-    rows = kept_items(module.MOST * 3)
-    assert len(rows) == len(set(rows.tolist())) == module.MOST
-    assert (rows[0], rows[-1]) == (0, module.MOST * 3 - 1)
+    rows = kept_items(module.MAX_ITEMS * 3)
+    assert len(rows) == len(set(rows.tolist())) == module.MAX_ITEMS
+    assert (rows[0], rows[-1]) == (0, module.MAX_ITEMS * 3 - 1)
     assert set(np.diff(rows).tolist()) <= {2, 3, 4}
 
 
-def test_the_file_gives_them_back_for_the_same_measurement_alone(tmp_path: Path) -> None:
-    path, found = tmp_path / "items.safetensors", taken(np.zeros((10, 2), np.float32))
+def test_the_file_is_read_only_for_the_same_measurement(tmp_path: Path) -> None:
+    path, found = tmp_path / "items.safetensors", item_scores(np.zeros((10, 2), np.float32))
     found.write(path, {"bn_statistics": "yes", "labels": ("a",)})
     again = ItemScores.read(path, {"labels": ["a"], "bn_statistics": "yes"})
-    assert again is not None and (again.fingerprint, again.of, again.kept) == (found.fingerprint, 10, 10)
+    assert again is not None and (again.fingerprint, again.total_items, again.kept) == (found.fingerprint, 10, 10)
     np.testing.assert_array_equal(again.scores["error"], found.scores["error"])
     assert ItemScores.read(path, {"bn_statistics": "no"}) is None
     assert ItemScores.read(tmp_path / "none.safetensors", {}) is None
@@ -117,18 +124,18 @@ def test_the_file_gives_them_back_for_the_same_measurement_alone(tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x80\x04garbage", b"\xff" * 64])
-def test_a_damaged_file_is_none(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_read_as_none(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "items.safetensors"
     path.write_bytes(damage)
     assert ItemScores.read(path, {}) is None
 
 
-def test_a_file_of_a_stranger_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untrusted_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "items.safetensors"
-    for of, values in ((3, np.ones(2)), (2, np.array([1.0, np.inf])), (0, np.ones(0))):
-        ItemScores("x", of, {"error": values.astype(np.float32)}).write(path, {})
+    for total, values in ((3, np.ones(2)), (2, np.array([1.0, np.inf])), (0, np.ones(0))):
+        ItemScores("x", total, {"error": values.astype(np.float32)}).write(path, {})
         assert ItemScores.read(path, {}) is None
     ItemScores("x", 2, {"error": np.ones(2, np.float32)}).write(path, {})
     assert ItemScores.read(path, {}) is not None
-    monkeypatch.setattr(module, "_LARGEST", 8)
+    monkeypatch.setattr(module, "_MAX_FILE_BYTES", 8)
     assert ItemScores.read(path, {}) is None

@@ -20,32 +20,32 @@ def sample(count: int = 300, width: int = 6, classes: int = 4) -> tuple[np.ndarr
 
 @pytest.mark.parametrize("k", [1, 5, 20])
 def test_unweighted_votes_are_those_of_scikit_learn(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knn, "_NUMBERS", 1 << 10)  # many blocks
+    monkeypatch.setattr(knn, "_MAX_SIMILARITIES", 1 << 10)  # many blocks
     x, y = sample()
-    theirs = KNeighborsClassifier(k, metric="cosine").fit(x[:200], y[:200])
-    ours = knn_predict(x[:200], y[:200], x[200:], k=k, temperature=None)
-    assert np.array_equal(ours, theirs.predict(x[200:]))
+    reference = KNeighborsClassifier(k, metric="cosine").fit(x[:200], y[:200])
+    predicted = knn_predict(x[:200], y[:200], x[200:], k=k, temperature=None)
+    assert np.array_equal(predicted, reference.predict(x[200:]))
     accuracy = knn_accuracy(x[:200], y[:200], x[200:], y[200:], k=k, temperature=None)
-    assert accuracy == pytest.approx(theirs.score(x[200:], y[200:]))
+    assert accuracy == pytest.approx(reference.score(x[200:], y[200:]))
 
 
 def test_weighted_votes_are_those_of_scikit_learn() -> None:
     x, y = sample()
-    theirs = KNeighborsClassifier(20, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
-    predicted = theirs.fit(x[:200], y[:200]).predict(x[200:])
+    reference = KNeighborsClassifier(20, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
+    predicted = reference.fit(x[:200], y[:200]).predict(x[200:])
     assert np.array_equal(knn_predict(x[:200], y[:200], x[200:]), predicted)
 
 
 @given(st.integers(1, 30), st.integers(1, 1 << 12))
-def test_blocks_change_nothing(k: int, numbers: int) -> None:
+def test_blocks_change_nothing(k: int, similarities: int) -> None:
     x, y = sample(60)
-    whole = knn_predict(x[:40], y[:40], x[40:], k=k)
-    before = knn._NUMBERS
+    unchanged = knn_predict(x[:40], y[:40], x[40:], k=k)
+    before = knn._MAX_SIMILARITIES
     try:
-        knn._NUMBERS = numbers
-        assert np.array_equal(knn_predict(x[:40], y[:40], x[40:], k=k), whole)
+        knn._MAX_SIMILARITIES = similarities
+        assert np.array_equal(knn_predict(x[:40], y[:40], x[40:], k=k), unchanged)
     finally:
-        knn._NUMBERS = before
+        knn._MAX_SIMILARITIES = before
 
 
 def test_few_samples_and_a_small_temperature() -> None:
@@ -55,7 +55,7 @@ def test_few_samples_and_a_small_temperature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda x, y: (x[:0], y[:0]), "0 embeddings"),
         (lambda x, y: (x, y[:3]), "3 labels"),
@@ -64,7 +64,7 @@ def test_few_samples_and_a_small_temperature() -> None:
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_mistakes_are_told(change: Callable[..., tuple[np.ndarray, np.ndarray]], told: str) -> None:
+def test_mistakes_are_refused(change: Callable[..., tuple[np.ndarray, np.ndarray]], message: str) -> None:
     x, _ = sample(8)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         knn_predict(*change(x, np.arange(8) % 4), x)

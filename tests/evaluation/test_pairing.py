@@ -1,23 +1,23 @@
-"""Which interval a difference has, and what it is."""
+"""The choice of the interval of a paired difference, and its values."""
 
 import numpy as np
 import pytest
-from tests.evaluation.coverage import of_t
+from tests.evaluation.coverage import coverage_of_t
 
 from r2mae.evaluation import crossed_difference, detectable, paired_difference
-from r2mae.evaluation.crossed import components, judged, t_interval
+from r2mae.evaluation.crossed import components, t_interval, with_verdict
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.pairing import LEAST_SEEDS, WHY, Paired, paired, reason_for
-from r2mae.evaluation.power import detectable_by
+from r2mae.evaluation.pairing import MIN_SEEDS_FOR_ITEMS, REASONS, PairedComparison, compare_paired, pairing_reason
+from r2mae.evaluation.power import detectable_with_error
 
 ITEMS = 60
 
 
-def runs(table: np.ndarray, of: int | None = None, names: str = "") -> list[ItemScores | None]:
-    """Scores of single items of runs, a row a seed; `names` are their fingerprints."""
+def runs(table: np.ndarray, total: int | None = None, names: str = "") -> list[ItemScores | None]:
+    """Return item scores of runs, one row per seed; `names` are their fingerprints."""
     given = names or "x" * len(table)
     return [
-        ItemScores(name, of or len(row), {"error": row.astype(np.float32)})
+        ItemScores(name, total or len(row), {"error": row.astype(np.float32)})
         for name, row in zip(given, table, strict=True)
     ]
 
@@ -30,8 +30,10 @@ def tables(seeds: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return tuple(table.astype(np.float32).astype(np.float64) for table in (a, b))  # type: ignore[return-value]
 
 
-def compared(a: np.ndarray, b: np.ndarray, of_a: list[ItemScores | None], of_b: list[ItemScores | None]) -> Paired:
-    return paired(a.mean(1), b.mean(1), of_a, of_b, "error", higher_is_better=False)
+def compared(
+    a: np.ndarray, b: np.ndarray, of_a: list[ItemScores | None], of_b: list[ItemScores | None]
+) -> PairedComparison:
+    return compare_paired(a.mean(1), b.mean(1), of_a, of_b, "error", higher_is_better=False)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 12])
@@ -44,10 +46,10 @@ def test_shared_items_give_the_crossed_interval_at_any_number_of_seeds(seeds: in
     assert found.difference.verdict == expected.verdict == "better"
     for name in ("mean", "low", "high"):
         assert getattr(found.difference, name) == pytest.approx(getattr(expected, name))
-    assert 0 < found.decides < np.inf
+    assert 0 < found.smallest_detectable < np.inf
 
 
-def test_otherwise_it_is_over_seeds_alone_and_says_why() -> None:
+def test_otherwise_the_interval_is_over_seeds_only_and_has_a_reason() -> None:
     a, b = tables(3)
     of_a, of_b = runs(a), runs(b)
     alone = paired_difference(a.mean(1), b.mean(1), higher_is_better=False)
@@ -62,58 +64,61 @@ def test_otherwise_it_is_over_seeds_alone_and_says_why() -> None:
         found = compared(a, b, first, list(second))
         assert (found.over, found.reason, found.items) == ("seeds", reason, 0)
         assert found.difference == alone
-        assert found.decides == detectable(float((a - b).mean(1).std(ddof=1)), 3)
-    assert reason_for(of_a, other, "error") == "not kept"
-    few = LEAST_SEEDS - 1
+        assert found.smallest_detectable == detectable(float((a - b).mean(1).std(ddof=1)), 3)
+    assert pairing_reason(of_a, other, "error") == "not kept"
+    few = MIN_SEEDS_FOR_ITEMS - 1
     assert compared(a[:few], b[:few], of_a[:few], of_b[:few]).reason == "few seeds"
-    assert {*cases, "few seeds", "shared"} == set(WHY)
+    assert {*cases, "few seeds", "shared"} == set(REASONS)
 
 
 def test_two_seeds_would_be_too_few() -> None:
-    """In the worst case of the study of coverage three seeds hold the truth, and two do not."""
-    worst = {seeds: of_t(seeds, 1000, (0.9, 0.05), 6000)["crossed t"][0] for seeds in (LEAST_SEEDS - 1, LEAST_SEEDS)}
-    assert worst[LEAST_SEEDS - 1] < 0.9 < 0.92 < worst[LEAST_SEEDS]
+    """In the worst case of the coverage study, three seeds reach the nominal coverage, and two do not."""
+    worst = {
+        seeds: coverage_of_t(seeds, 1000, (0.9, 0.05), 6000)["crossed t"][0]
+        for seeds in (MIN_SEEDS_FOR_ITEMS - 1, MIN_SEEDS_FOR_ITEMS)
+    }
+    assert worst[MIN_SEEDS_FOR_ITEMS - 1] < 0.9 < 0.92 < worst[MIN_SEEDS_FOR_ITEMS]
 
 
-def test_a_part_of_the_items_tells_the_spread_of_all() -> None:
-    """The mean and the spread of seeds are those of all items; what items differ by is known from those kept."""
+def test_a_subset_of_the_items_estimates_the_spread_of_all() -> None:
+    """Mean and spread of seeds are over all items; the spread of items is estimated from those stored."""
     rng = np.random.default_rng(1)
     whole = rng.normal(0.02, 1.0, (1, 4000)) + 0.2 * rng.normal(size=(4, 4000)) + 0.01 * rng.normal(size=(4, 1))
     part = whole[:, ::4]
-    found = components(part, means=whole.mean(1), of=4000)
+    found = components(part, means=whole.mean(1), total_items=4000)
     exact = components(whole)
     assert found.variance == pytest.approx(exact.variance, rel=0.1)
     assert found.items == pytest.approx(exact.items, rel=0.1)
     assert components(part).items > 3 * exact.items  # 1,000 items alone would tell the mean less well
-    same = components(whole, means=whole.mean(1), of=4000)
+    same = components(whole, means=whole.mean(1), total_items=4000)
     assert same.variance == pytest.approx(exact.variance) and same.df == pytest.approx(exact.df)
-    for wrong in ({"of": 999}, {"means": np.zeros(3)}, {"means": np.full(4, np.nan)}):
+    for wrong in ({"total_items": 999}, {"means": np.zeros(3)}, {"means": np.full(4, np.nan)}):
         with pytest.raises(ValueError, match="means"):
             components(part, **wrong)
 
 
-def test_coverage_where_a_part_of_the_items_is_kept() -> None:
+def test_coverage_if_a_subset_of_the_items_is_stored() -> None:
     """Against new seeds and items, whose true mean is 0: items make nine tenths of the variance, seeds little."""
     rng = np.random.default_rng(2)
     inside, draws = 0, 400
     for _ in range(draws):
         whole = rng.normal(size=(1, 400)) + rng.normal(size=(3, 400)) + 0.01 * rng.normal(size=(3, 1))
         means = whole.mean(1)
-        found = t_interval(float(means.mean()), components(whole[:, ::4], means=means, of=400), 3)
+        found = t_interval(float(means.mean()), components(whole[:, ::4], means=means, total_items=400), 3)
         inside += found.low <= 0 <= found.high
     assert 0.92 <= inside / draws <= 0.99
 
 
-def test_what_it_decides_follows_from_error_and_degrees_of_freedom() -> None:
-    assert detectable_by(0.3 / np.sqrt(5), 4.0) == pytest.approx(detectable(0.3, 5))
-    assert detectable_by(1.0, 5000.0) == pytest.approx(2.80, abs=0.01)  # 1.96 + 0.84 of a normal error
-    assert np.isnan(detectable_by(0.0, 4.0))
+def test_the_detectable_difference_follows_from_error_and_degrees_of_freedom() -> None:
+    assert detectable_with_error(0.3 / np.sqrt(5), 4.0) == pytest.approx(detectable(0.3, 5))
+    assert detectable_with_error(1.0, 5000.0) == pytest.approx(2.80, abs=0.01)  # 1.96 + 0.84 of a normal error
+    assert np.isnan(detectable_with_error(0.0, 4.0))
     rng = np.random.default_rng(3)
     sds, decided, draws = (0.002, 1.0, 0.5), 0, 400
     seeds, items = sds[0] * rng.normal(size=(draws, 3, 1)), sds[1] * rng.normal(size=(draws, 1, 500))
     noise = sds[2] * rng.normal(size=(draws, 3, 500))
     error = np.sqrt(sds[0] ** 2 / 3 + sds[1] ** 2 / 500 + sds[2] ** 2 / 1500)
-    for table in seeds + items + noise + detectable_by(float(error), 499.0):
+    for table in seeds + items + noise + detectable_with_error(float(error), 499.0):
         found = t_interval(float(table.mean()), components(table), 3)
-        decided += judged(found, higher_is_better=True).verdict == "better"
+        decided += with_verdict(found, higher_is_better=True).verdict == "better"
     assert 0.7 < decided / draws < 0.9

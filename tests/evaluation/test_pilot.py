@@ -1,4 +1,4 @@
-"""What a plan says of seeds and items, against simulation and against the interval that the report takes."""
+"""Plans for seeds and items, against simulation and against the interval of the report."""
 
 import math
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.evaluation.crossed import MeanSquares, components, judged, mean_squares, t_interval
+from r2mae.evaluation.crossed import MeanSquares, components, mean_squares, t_interval, with_verdict
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.pairing import paired
+from r2mae.evaluation.pairing import compare_paired
 from r2mae.evaluation.pilot import Pilot, pilot_of
 from r2mae.evaluation.power import MOST_SEEDS, detectable, seeds_needed, upper_limit
 
@@ -32,18 +32,18 @@ def pilot(table: Any) -> Pilot:
     return pilot_of(table.mean(1), nothing.mean(1), kept(table), kept(nothing), "error")
 
 
-def test_for_the_pilots_own_seeds_it_is_what_the_report_says() -> None:
+def test_for_the_pilots_own_seeds_the_plan_is_the_report() -> None:
     table = rows(4, 300, (0.1, 1.0, 0.5), np.random.default_rng(0)).astype(np.float32).astype(np.float64)
     nothing = np.zeros_like(table)
-    shown = paired(table.mean(1), nothing.mean(1), kept(table), kept(nothing), "error", higher_is_better=True)
+    shown = compare_paired(table.mean(1), nothing.mean(1), kept(table), kept(nothing), "error", higher_is_better=True)
     found = pilot(table)
     assert (found.over(4), shown.over) == (("seeds and items", "shared"), "seeds and items")
-    assert found.decides(4) == pytest.approx(shown.decides)
+    assert found.smallest_detectable(4) == pytest.approx(shown.smallest_detectable)
     assert found.difference == pytest.approx(shown.difference.mean)
     assert found.sd == pytest.approx(table.mean(1).std(ddof=1))
 
 
-def test_what_is_planned_from_many_pilots_is_what_more_seeds_decide() -> None:
+def test_plans_from_many_pilots_predict_what_more_seeds_decide() -> None:
     """Twelve seeds, planned from the mean squares that four have in the mean, decide that difference 4 times in 5."""
     sds, n_items, rng = (0.05, 1.0, 0.5), 200, np.random.default_rng(1)
     expected = MeanSquares(0.25 + 200 * 0.05**2, 0.25 + 4 * 1.0, 0.25, 4, n_items, n_items)
@@ -52,12 +52,12 @@ def test_what_is_planned_from_many_pilots_is_what_more_seeds_decide() -> None:
         for one in (mean_squares(rows(4, n_items, sds, rng)) for _ in range(400))
     ], axis=0)  # fmt: skip
     assert found == pytest.approx((expected.seeds, expected.items, expected.rest), rel=0.1)
-    size = Pilot(4, 0.0, 0.1, "shared", expected).decides(12)
+    size = Pilot(4, 0.0, 0.1, "shared", expected).smallest_detectable(12)
     decided = 0
     for _ in range(400):
         table = size + rows(12, n_items, sds, rng)
         interval = t_interval(float(table.mean()), components(table), 12)
-        decided += judged(interval, higher_is_better=True).verdict == "better"
+        decided += with_verdict(interval, higher_is_better=True).verdict == "better"
     assert decided / 400 == pytest.approx(0.8, abs=0.06)
     assert expected.items_sd == pytest.approx(1.0 / math.sqrt(n_items))
 
@@ -68,15 +68,17 @@ def test_more_seeds_decide_no_larger_differences_but_never_less_than_items_allow
 ) -> None:
     squares = MeanSquares(seeds, items, rest, n_seeds, n_items, n_items)
     found = Pilot(n_seeds, 0.0, 1.0, "shared", squares)
-    few, more = found.decides(planned), found.decides(planned + 1)
+    few, more = found.smallest_detectable(planned), found.smallest_detectable(planned + 1)
     assert more <= few * 1.01, "degrees of freedom are approximate"
     assert more > found.items_sd * 1.9
-    assert found.at_most(0.8).decides(planned) >= few * 0.8, "nearly equal means of the seeds have more degrees"
-    assert squares.for_seeds(n_seeds) == squares, "a plan for the pilot's seeds is what the report says"
+    assert found.with_upper_limits(0.8).smallest_detectable(planned) >= few * 0.8, (
+        "nearly equal means of the seeds have more degrees"
+    )
+    assert squares.for_seeds(n_seeds) == squares, "a plan for the pilot's seeds is what the report message"
     needed = found.seeds_needed(1.0)
-    assert needed is None or (needed >= 3 and found.decides(needed) <= 1.0)
-    assert needed is None or needed == 3 or found.decides(needed - 1) > 1.0
-    assert needed is not None or found.decides(MOST_SEEDS) > 1.0
+    assert needed is None or (needed >= 3 and found.smallest_detectable(needed) <= 1.0)
+    assert needed is None or needed == 3 or found.smallest_detectable(needed - 1) > 1.0
+    assert needed is not None or found.smallest_detectable(MOST_SEEDS) > 1.0
 
 
 def test_no_number_of_seeds_decides_what_items_hide() -> None:
@@ -85,22 +87,22 @@ def test_no_number_of_seeds_decides_what_items_hide() -> None:
     assert found.items_sd == pytest.approx(0.1, rel=0.3)
     assert found.seeds_needed(0.1) is None
     assert seeds_needed(found.sd, 0.1) is not None, "seeds alone would say that a few are enough"
-    assert found.decides(2) == detectable(found.sd, 2), "two seeds have an interval over seeds alone"
+    assert found.smallest_detectable(2) == detectable(found.sd, 2), "two seeds have an interval over seeds alone"
 
 
-def test_two_seeds_of_a_pilot_tell_of_items_that_three_will_count() -> None:
+def test_a_pilot_of_two_seeds_estimates_the_items_of_three() -> None:
     found = pilot(rows(2, 100, (0.1, 1.0, 0.1), np.random.default_rng(3)))
     assert found.squares is not None
     assert (found.over(2), found.over(3)) == (("seeds", "few seeds"), ("seeds and items", "shared"))
-    assert found.decides(3) > found.items_sd * 1.9
+    assert found.smallest_detectable(3) > found.items_sd * 1.9
 
 
-def test_without_scores_of_items_it_is_for_seeds_alone() -> None:
+def test_without_item_scores_the_plan_is_for_seeds_only() -> None:
     a = np.array([0.1, 0.3, 0.2])
     found = pilot_of(a, np.zeros(3), [None] * 3, [None] * 3, "error")
     assert found.over(3) == ("seeds", "not kept") and math.isnan(found.items_sd)
-    assert found.decides(7) == detectable(found.sd, 7)
+    assert found.smallest_detectable(7) == detectable(found.sd, 7)
     assert found.seeds_needed(0.05) == seeds_needed(found.sd, 0.05)
-    assert found.at_most(0.8).sd == upper_limit(found.sd, 3)
+    assert found.with_upper_limits(0.8).sd == upper_limit(found.sd, 3)
     equal = pilot(np.ones((3, 50)))
-    assert math.isnan(equal.decides(5)) and equal.seeds_needed(1.0) is None
+    assert math.isnan(equal.smallest_detectable(5)) and equal.seeds_needed(1.0) is None

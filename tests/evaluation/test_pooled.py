@@ -36,7 +36,7 @@ def test_the_deviation_between_sets_solves_its_equation(sets: list[tuple[float, 
     assert found.low <= found.mean <= found.high
 
 
-def test_the_interval_covers_the_average_of_sets_that_were_not_seen() -> None:
+def test_the_interval_covers_the_average_of_unmeasured_sets() -> None:
     rng, covered = np.random.default_rng(0), 0
     for _ in range(400):
         errors = rng.uniform(0.05, 0.5, size=5)
@@ -45,7 +45,7 @@ def test_the_interval_covers_the_average_of_sets_that_were_not_seen() -> None:
     assert 0.91 < covered / 400 < 0.98
 
 
-def test_sets_that_agree_by_luck_decide_nothing() -> None:
+def test_sets_that_agree_by_chance_decide_nothing() -> None:
     found = pooled_effect([1.0, 1.2, 0.9], [5.0, 5.0, 5.0])
     assert found.low < -5 < 5 < found.high
 
@@ -71,14 +71,14 @@ def test_impossible_effects_are_refused(effects: list[float], errors: list[float
     st.floats(-20, 0).map(lambda power: 10**power),
     st.floats(0, 1e-10),
 )
-def test_effects_that_differ_by_rounding_alone_have_a_result(steps: list[int], size: float, error: float) -> None:
+def test_effects_that_differ_only_by_rounding_have_a_result(steps: list[int], size: float, error: float) -> None:
     """As of a row that is another one under a second name."""
     found = pooled_effect([0.1 + size * 1e-3 * step for step in steps], [error * (1 + step) ** 2 for step in steps])
     assert found.low <= found.mean <= found.high
     assert found.mean == pytest.approx(0.1, abs=0.01)
 
 
-def test_a_set_whose_differences_are_all_the_same_has_no_infinite_weight() -> None:
+def test_a_set_with_equal_differences_has_a_finite_weight() -> None:
     found = pooled_effect([0.0, 1.0, 2.0], [0.0, 0.5, 0.7])
     default = pooled_effect([0.0, 1.0, 2.0], [0.6, 0.5, 0.7])
     assert (found.mean, found.low, found.high) == pytest.approx((default.mean, default.low, default.high))

@@ -13,7 +13,7 @@ from r2mae.evaluation.power import MOST_SEEDS, detectable, power_of, seeds_neede
 SDS = st.floats(1e-6, 1e3)
 
 
-def test_numbers_of_printed_tables() -> None:
+def test_values_of_published_tables() -> None:
     """A paired t test, two-sided at 5 %, power 80 %: 34 pairs for 0.5 standard deviations, 15 for 0.8, 10 for 1."""
     assert [seeds_needed(1.0, size) for size in (0.5, 0.8, 1.0)] == [34, 15, 10]
 
@@ -43,7 +43,7 @@ def test_seeds_needed_are_the_fewest_that_decide(sd: float, ratio: float) -> Non
     assert n == 2 or detectable(sd, n - 1) > ratio * sd
 
 
-def test_what_cannot_be_said() -> None:
+def test_unknown_spreads_and_single_pairs() -> None:
     assert math.isinf(detectable(1.0, 1)) and power_of(1.0, 1.0, 1) == 0
     assert math.isnan(detectable(0.0, 5)) and math.isnan(detectable(math.nan, 5))
     assert seeds_needed(1.0, 1e-9) is None and detectable(1.0, MOST_SEEDS) > 1e-9

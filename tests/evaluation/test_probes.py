@@ -176,9 +176,9 @@ class TestLinearProbe:
 
     def test_progress_counts_every_fit(self):
         X, y, donor = embeddings()
-        told = []
-        probe = LinearProbe([0.1, 1.0], cv=3).fit(X, y, donor, progress=lambda *numbers: told.append(numbers))
-        assert told == [(done, 7) for done in range(1, 8)]
+        calls = []
+        probe = LinearProbe([0.1, 1.0], cv=3).fit(X, y, donor, progress=lambda *numbers: calls.append(numbers))
+        assert calls == [(done, 7) for done in range(1, 8)]
         np.testing.assert_array_equal(probe.coef_, LinearProbe([0.1, 1.0], cv=3).fit(X, y, donor).coef_)
 
     def test_stopping_short_is_said(self):

@@ -65,7 +65,7 @@ def test_the_features_are_left_as_they_are():
     ("matrix", "message"),
     [
         (np.zeros((4, 3)), "all features are zero"),
-        (np.array([[1.0, np.nan], [1.0, 2.0]]), "1 of 2 rows of features hold NaN or infinity"),
+        (np.array([[1.0, np.nan], [1.0, 2.0]]), "1 of 2 rows of features contain NaN or infinity"),
         (np.zeros((0, 3)), "one row and one feature"),
     ],
 )

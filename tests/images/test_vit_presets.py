@@ -30,7 +30,7 @@ def test_presets_have_the_recipe(preset: str) -> None:
 def test_ratios_are_those_of_the_paper() -> None:
     config = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"]})
     numbers = ratios_of(DOMAIN, config)
-    assert not numbers.ours
+    assert not numbers.not_in_paper
     rows = plan_variants(config, numbers, ["fixed", "r2mae", "mdlm", "dynamic"])
     assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.75", "fixed 0.90", "r2mae", "mdlm", "dynamic"]
     ends = {row.label: (row.values["low"], row.values["high"]) for row in rows}

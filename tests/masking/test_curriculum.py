@@ -86,7 +86,7 @@ def train(multiplier: str, steps: int = 60) -> torch.Tensor:
         optimiser.zero_grad()
         (select_weights(network(clean), curriculum, 0.25, step) * losses).mean().backward()
         optimiser.step()
-    return network(clean).detach()[:, curriculum.grid.column(0.25)]
+    return network(clean).detach()[:, curriculum.grid.nearest_column(0.25)]
 
 
 def test_constant_multiplier_prefers_the_easy_and_negative_the_hard() -> None:

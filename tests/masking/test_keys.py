@@ -14,7 +14,7 @@ seeds = st.integers(0, 2**63)
 
 
 def splitmix64(state: int, count: int) -> list[int]:
-    """The published algorithm, in whole numbers."""
+    """The published algorithm, in integers."""
     mask, out = 2**64 - 1, []
     for _ in range(count):
         state = (state + 0x9E3779B97F4A7C15) & mask
@@ -51,7 +51,7 @@ def test_rows_do_not_depend_on_where_a_rank_begins(seed: int, first: int, rows: 
 
 
 @given(seeds)
-def test_reference_agrees(seed: int) -> None:
+def test_words_agree_with_the_reference(seed: int) -> None:
     key = Key.root(seed).fold("any")
     assert words(key, 1, 4)[0].tolist() == splitmix64(key.state, 4)
 
@@ -103,11 +103,11 @@ def test_a_row_may_have_several_uniforms(seed: int, first: int, rows: int, per_r
 
 
 @given(seeds, st.integers(1, 300))
-def test_permutation_is_one(seed: int, n: int) -> None:
+def test_permutation_is_a_permutation(seed: int, n: int) -> None:
     assert sorted(permutation(Key.root(seed), n).tolist()) == list(range(n))
 
 
-def test_permutation_has_no_favourite_place() -> None:
+def test_permutation_has_no_preferred_place() -> None:
     places = np.array([permutation(Key.root(seed), 6) for seed in range(6000)])
     counts = np.stack([np.bincount(places[:, place], minlength=6) for place in range(6)])
     assert stats.chisquare(counts.ravel()).pvalue > 1e-3

@@ -25,7 +25,7 @@ class as_device:
             words = masks.device_words(key, rows, -(-width * bits // 64), torch.device("cpu"))
             return words.view(masks._SIGNED[bits])[:, :width]
 
-        self.patch = mock.patch.object(masks, "_draws", draws)
+        self.patch = mock.patch.object(masks, "_random_bits", draws)
         self.patch.start()
 
     def __exit__(self, *details: object) -> None:
@@ -100,7 +100,7 @@ def test_patches_split_into_kept_and_hidden(key: Key, batch: int, length: int, r
 def test_patches_on_a_device_are_those_of_the_host() -> None:
     key = Key.root(1)
     host = patch_mask(5, 17, 0.7, key)
-    device = masks._device_split(element_mask((5, 17), 0.7, key, exact=True), 12)
+    device = masks._split_by_sort(element_mask((5, 17), 0.7, key, exact=True), 12)
     assert torch.equal(host[0], device[0])
     assert torch.equal(host[1], device[1])
 
@@ -140,7 +140,7 @@ def test_special_tokens_are_never_hidden(special: Tensor, key: Key, ratio: float
 def test_tokens_are_equal_on_host_and_device(special: Tensor, key: Key, ratio: float, exact: bool) -> None:
     host = token_mask(special, ratio, key, exact=exact)
     with as_device():
-        device = masks._device_tokens(~special, ratio, key, exact)
+        device = masks._device_token_mask(~special, ratio, key, exact)
     assert torch.equal(host, device)
 
 
@@ -150,7 +150,7 @@ def test_wide_rows_use_wider_draws_on_both_sides() -> None:
     for exact in (True, False):
         host = token_mask(special, 0.3, key, exact=exact)
         with as_device():
-            assert torch.equal(host, masks._device_tokens(~special, 0.3, key, exact))
+            assert torch.equal(host, masks._device_token_mask(~special, 0.3, key, exact))
         assert abs(float(host.float().mean()) - 0.3) < 0.03
 
 
@@ -240,7 +240,7 @@ def test_random_replacements_come_from_the_vocabulary_given() -> None:
 
 
 def test_frozen_masks() -> None:
-    """Old runs can be repeated only while these stay."""
+    """Old runs can be reproduced only while these masks stay equal."""
     key = Key.root(0).fold("mask", 0)
     assert element_mask((1, 12), 0.5, key).int().tolist() == [[0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1]]
     assert element_mask((1, 12), 0.5, key, exact=True).int().tolist() == [[1, 0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 1]]

@@ -37,18 +37,18 @@ def test_numbers_outside_the_unit_interval_are_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0, 0, 1])
-def test_a_ratio_that_can_do_nothing_else_is_refused(ratio: float) -> None:
+def test_a_ratio_that_hides_nothing_or_everything_is_refused(ratio: float) -> None:
     for make in (Fixed, lambda r: Uniform(r, r), lambda r: Grid((r,)), lambda r: LinearDecay(r, r)):
         with pytest.raises(ValueError, match="nothing to learn from"):
             make(ratio)
 
 
-def test_low_above_high_is_refused_with_the_remedy() -> None:
+def test_low_above_high_is_refused_with_a_hint() -> None:
     with pytest.raises(ValueError, match=r"low \(0.9\) is above high \(0.5\): exchange them"):
         Uniform(0.9, 0.5)
 
 
-def test_zero_to_one_is_legal() -> None:
+def test_zero_to_one_is_valid() -> None:
     ratio = Uniform(0, 1)
     draws = [ratio(step, KEY) for step in range(2000)]
     assert stats.kstest(draws, "uniform").pvalue > 1e-3
@@ -105,9 +105,9 @@ def test_dynamic_follows_the_formula_of_the_paper() -> None:
         assert ratio(step, KEY) == pytest.approx(max(0.1, 0.5 - 0.5 * step * lam))
     assert ratio(0, KEY) == 0.5
     assert ratio(1000, KEY) == pytest.approx(0.1)
-    own = LinearDecay(0.5, 0.1, decay=1 / 300).bind(1000)
-    assert own(150, KEY) == pytest.approx(0.25)
-    assert own(900, KEY) == 0.1
+    given_decay = LinearDecay(0.5, 0.1, decay=1 / 300).bind(1000)
+    assert given_decay(150, KEY) == pytest.approx(0.25)
+    assert given_decay(900, KEY) == 0.1
 
 
 def test_a_schedule_needs_the_number_of_steps() -> None:
@@ -126,7 +126,7 @@ def test_uniform_above_rises_out_of_a_falling_floor() -> None:
     assert (draws <= 0.5).all()
     place = (draws - floors)[1:] / (0.5 - floors)[1:]
     assert stats.kstest(place, "uniform").pvalue > 1e-3
-    with pytest.raises(ValueError, match="below the floor"):
+    with pytest.raises(ValueError, match="below the start of the floor"):
         UniformAbove(LinearDecay(0.5, 0.1), 0.4)
 
 
@@ -136,8 +136,8 @@ def test_grid_draws_its_values_alike_and_finds_the_nearest() -> None:
     draws = [grid(step, KEY) for step in range(9000)]
     counts = [draws.count(value) for value in grid.values]
     assert stats.chisquare(counts).pvalue > 1e-3
-    assert grid.column(0.26) == 3
-    assert grid.column(0.9) == 8
+    assert grid.nearest_column(0.26) == 3
+    assert grid.nearest_column(0.9) == 8
     with pytest.raises(ValueError, match="increase"):
         Grid((0.3, 0.2))
     with pytest.raises(ValueError, match="at least one"):
@@ -182,7 +182,7 @@ PER_SAMPLE = Uniform(0.2, 0.6, "stratified", "sample")
 
 
 @given(inner, inner, st.integers(1, 300), st.integers(0, 10**6), st.integers(0, 2**40))
-def test_spread_ratios_have_one_row_in_each_part_of_the_range(
+def test_ratios_stratified_per_sample_have_one_row_in_each_part_of_the_range(
     a: float, b: float, rows: int, step: int, seed: int
 ) -> None:
     low, high = min(a, b), max(a, b)
@@ -195,7 +195,7 @@ def test_spread_ratios_have_one_row_in_each_part_of_the_range(
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 10**6))
-def test_spread_ratios_are_the_same_in_every_part_of_a_batch(size: int, parts: int, step: int) -> None:
+def test_ratios_stratified_per_sample_are_the_same_in_every_part_of_a_batch(size: int, parts: int, step: int) -> None:
     """Micro-batches and processes."""
     ratio, rows = PER_SAMPLE.with_rows(size * parts), size * parts
     whole = draw(ratio, step, KEY, rows)
@@ -204,7 +204,7 @@ def test_spread_ratios_are_the_same_in_every_part_of_a_batch(size: int, parts: i
 
 
 @pytest.mark.parametrize("rows", [1, 3, 20])
-def test_every_row_of_spread_ratios_is_uniform(rows: int) -> None:
+def test_every_row_of_ratios_stratified_per_sample_is_uniform(rows: int) -> None:
     """Also in a batch of few rows, such as the last of a loader."""
     draws = np.array([draw(PER_SAMPLE, step, KEY, rows) for step in range(2000)])
     for row in {0, rows - 1}:
@@ -215,13 +215,13 @@ def test_every_row_of_spread_ratios_is_uniform(rows: int) -> None:
         assert len(set(orders)) == 6
 
 
-def test_the_mean_of_spread_ratios_hardly_moves() -> None:
+def test_the_mean_of_ratios_stratified_per_sample_hardly_varies() -> None:
     means = [float(np.mean(draw(PER_SAMPLE, step, KEY, 64))) for step in range(200)]
     plain = [float(np.mean(draw(Uniform(0.2, 0.6, per="sample"), step, KEY, 64))) for step in range(200)]
     assert np.std(means) < np.std(plain) / 30  # √B·√3 times less: 1/(√12·B^1.5) of the range
 
 
-def test_spread_ratios_know_their_batch() -> None:
+def test_ratios_stratified_per_sample_know_their_batch() -> None:
     bound = PER_SAMPLE.with_rows(8)
     assert bound.bind(100) == bound != PER_SAMPLE
     assert Uniform(0.2, 0.6).with_rows(8) == Uniform(0.2, 0.6)
@@ -232,8 +232,8 @@ def test_spread_ratios_know_their_batch() -> None:
     for ratio, first in ((bound, 4), (PER_SAMPLE, 1)):
         with pytest.raises(ValueError, match=r"are not in a batch of"):
             draw(ratio, 0, KEY.rows(first), 6)
-    for mine, theirs in zip(PER_SAMPLE.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for stratified, independent in zip(PER_SAMPLE.nodes(), Uniform(0.2, 0.6).nodes(), strict=True):
+        np.testing.assert_array_equal(stratified, independent)
     assert not is_scheduled(PER_SAMPLE)
     assert 0.2 <= PER_SAMPLE(3, KEY) <= 0.6
 
@@ -248,7 +248,7 @@ def test_unknown_options_are_refused() -> None:
         {"rows": 4},
         {"per": "sample", "sampling": "stratified", "rows": 0},
     ):
-        with pytest.raises(ValueError, match=r"must be|leave strata out|of stratified ratios of single samples alone"):
+        with pytest.raises(ValueError, match=r"must be|leave strata out|for ratios stratified per sample"):
             Uniform(0.1, 0.5, **options)  # type: ignore[arg-type]
     assert Uniform(0.1, 0.5, "stratified") == Uniform(0.1, 0.5, "stratified", strata=16)
 
@@ -262,7 +262,7 @@ def test_as_ratio_reads_numbers_and_ranges() -> None:
 
 
 class Toss:
-    """A ratio of a user's own, which says nothing of ends and schedules."""
+    """A ratio of a user, without the attributes `ends` and `scheduled`."""
 
     def bind(self, total_steps: int) -> "Toss":
         return self
@@ -302,7 +302,7 @@ def test_a_decay_in_epochs_is_constant_within_an_epoch(total: int, epoch: int) -
     epochs = [step // epoch for step in range(total)]
     assert len({round(value, 12) for value in values}) == epochs[-1] + 1
     assert values[0] == pytest.approx(0.9)
-    assert ratio.level == (not epochs[-1])
+    assert ratio.never_falls == (not epochs[-1])
     assert ends_of(ratio) == pytest.approx((values[-1], 0.9))
     if epochs[-1]:  # t runs from 0 to the number of the last epoch, where the floor is reached
         assert values[-1] == pytest.approx(0.6)
@@ -313,7 +313,7 @@ def test_a_decay_in_epochs_is_constant_within_an_epoch(total: int, epoch: int) -
     assert nodes @ weights == pytest.approx(np.mean(values))
 
 
-def test_a_decay_of_ones_own_in_epochs_is_per_epoch() -> None:
+def test_a_given_decay_in_epochs_is_per_epoch() -> None:
     ratio = LinearDecay(0.9, 0.6, 0.1, unit="epochs").bind(100).with_epochs(12.5)
     assert [ratio(step, KEY) for step in (0, 12, 13, 25, 99)] == pytest.approx([0.9, 0.9, 0.81, 0.72, 0.6])
     floor = UniformAbove(LinearDecay(0.9, 0.6, unit="epochs"), 0.9).bind(100).with_epochs(50)
@@ -321,14 +321,14 @@ def test_a_decay_of_ones_own_in_epochs_is_per_epoch() -> None:
     assert floor.with_epochs(100).ends == (0.9, 0.9), "the run ends before the floor falls"
     assert floor.floor(49, KEY) == 0.9
     assert floor.floor(50, KEY) == pytest.approx(0.6)
-    with pytest.raises(ValueError, match="more than no steps"):
+    with pytest.raises(ValueError, match="more than 0 steps"):
         ratio.with_epochs(0)
     assert LinearDecay(0.9, 0.6).bind(10).with_epochs(5) == LinearDecay(0.9, 0.6).bind(10)  # one in steps
 
 
 @pytest.mark.parametrize("name", scheme_names())
 def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> None:
-    """A ratio for the whole step is that of its first row, whichever rows are drawn."""
+    """A ratio of a step is that of its first row, whichever rows are drawn."""
     for changed in ({}, {"sampling": "stratified"}):
         try:
             built = make_scheme(name, replace(RatioDefaults(fixed=0.5, low=0.2, high=0.8), **changed)).bind(40, 4.0, 12)
@@ -341,5 +341,5 @@ def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> Non
             assert len(drawn) == 1, f"{name}, step {step}"
 
 
-def test_an_order_is_one_for_all_rows() -> None:
+def test_a_permutation_is_the_same_for_all_rows() -> None:
     assert [*permutation(Key.root(3).rows(5), 9)] == [*permutation(Key.root(3), 9)]

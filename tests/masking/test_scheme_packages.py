@@ -14,14 +14,14 @@ from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, sc
 from r2mae.sweep import processes
 from r2mae.sweep.train_run import check_scheme
 
-NUMBERS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
+DEFAULTS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
 WIDE = """
 from r2mae.masking import RatioDefaults, Scheme, Uniform, register
 
 @register("r2mae-wide", takes=["low"])
-def r2mae_wide(numbers):
+def r2mae_wide(defaults):
     \"\"\"p ~ U(low, 1).\"\"\"
-    return Scheme("r2mae-wide", Uniform(numbers.low, 1.0))
+    return Scheme("r2mae-wide", Uniform(defaults.low, 1.0))
 """
 Install = Callable[[str, str, str], None]
 
@@ -30,7 +30,7 @@ Install = Callable[[str, str, str], None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a distribution on the path: a module, and an entry point to it."""
 
-    def put(name: str, module: str, code: str) -> None:
+    def create(name: str, module: str, code: str) -> None:
         site = tmp_path / module
         info = site / f"{module}-1.0.dist-info"
         info.mkdir(parents=True)
@@ -41,21 +41,21 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
-    monkeypatch.setattr(schemes, "_LOADED", set())
+    monkeypatch.setattr(schemes, "_PLUGINS", set())
     warn_once.cache_clear()
-    return put
+    return create
 
 
-def test_it_is_imported_when_it_is_named(install: Install) -> None:
+def test_a_plugin_is_imported_when_it_is_named(install: Install) -> None:
     before = scheme_names()
     install("r2mae-wide", "wide_when_named", WIDE)
-    assert make_scheme("r2mae", NUMBERS).ends == (0.5, 0.9)
+    assert make_scheme("r2mae", DEFAULTS).ends == (0.5, 0.9)
     assert "wide_when_named" not in sys.modules
-    assert make_scheme("r2mae-wide", NUMBERS, low=0.6).ends == (0.6, 1.0)
+    assert make_scheme("r2mae-wide", DEFAULTS, low=0.6).ends == (0.6, 1.0)
     assert scheme_names() == [*before, "r2mae-wide"]
 
 
-def test_or_when_all_are_listed(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_is_imported_when_all_schemes_are_listed(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install("r2mae-wide", "wide_when_listed", WIDE)
     assert scheme_names()[-1] == "r2mae-wide"
     assert main(["pretrain", "digits", "--scheme", "r2mae-wide", "--low", "0.6", "--print-config"]) == 0
@@ -66,28 +66,28 @@ def test_or_when_all_are_listed(install: Install, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("import nothing_of_the_kind", r"cannot be loaded \(ModuleNotFoundError: .*\): repair or uninstall broken"),
         ("1 / 0", r"cannot be loaded \(ZeroDivisionError: division by zero\)"),
         ("", "'lost' of broken_.* is not registered by broken_"),
     ],
 )
-def test_one_that_cannot_be_loaded_costs_a_line(
-    install: Install, caplog: pytest.LogCaptureFixture, code: str, told: str
+def test_a_plugin_that_cannot_be_loaded_is_logged_once(
+    install: Install, caplog: pytest.LogCaptureFixture, code: str, message: str
 ) -> None:
     install("lost", f"broken_{abs(hash(code))}", code)
-    with pytest.raises(ValueError, match=told):
-        make_scheme("lost", NUMBERS)
+    with pytest.raises(ValueError, match=message):
+        make_scheme("lost", DEFAULTS)
     with caplog.at_level(logging.WARNING, "r2mae"):
         assert "lost" not in scheme_names()
         assert "r2mae" in scheme_names()
     assert len(caplog.records) == 1
 
 
-def test_a_name_of_the_paper_is_the_papers(install: Install) -> None:
+def test_a_plugin_cannot_replace_a_scheme_of_the_paper(install: Install) -> None:
     install("r2mae", "another_r2mae", "raise SystemExit")
-    assert make_scheme("r2mae", NUMBERS).ends == (0.5, 0.9)
+    assert make_scheme("r2mae", DEFAULTS).ends == (0.5, 0.9)
     assert scheme_names().index("r2mae") < len(scheme_names()) - 1
 
 
@@ -102,7 +102,7 @@ def test_entry_points_are_not_read_for_schemes_of_the_paper() -> None:
 
 
 @pytest.mark.slow
-def test_the_processes_of_a_comparison_know_it(install: Install, tmp_path: Path) -> None:
+def test_the_processes_of_a_comparison_know_a_plugin(install: Install, tmp_path: Path) -> None:
     install("r2mae-wide", "wide_in_processes", WIDE)
     out = tmp_path / "runs"
     words = "compare digits --schemes r2mae-wide --seeds 2 --steps 2 --hidden 8 --latent 4 --baselines none --jobs 1"
@@ -110,10 +110,12 @@ def test_the_processes_of_a_comparison_know_it(install: Install, tmp_path: Path)
     assert "r2mae-wide" in (out / "results.csv").read_text(encoding="utf-8")
 
 
-def test_a_process_says_what_it_knows(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_reports_a_scheme_that_it_does_not_know(
+    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As in a notebook, whose schemes new processes do not know."""
     monkeypatch.setattr(processes, "_shared", [0] * 3)
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
         processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
-    register("noted")(lambda numbers: make_scheme("r2mae", numbers))
+    register("noted")(lambda defaults: make_scheme("r2mae", defaults))
     check_scheme("noted")

@@ -10,9 +10,9 @@ from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import (
     Curriculum,
     Scheme,
-    effective,
     make_scheme,
     register,
+    resolved_options,
     scheme_kind,
     scheme_names,
     scheme_summary,
@@ -20,7 +20,7 @@ from r2mae.masking.schemes import (
 )
 
 CELLS = RatioDefaults(fixed=0.25, low=0.1, high=0.5)
-GENOME = RatioDefaults(fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), above=(0.3, 0.0))
+GENOME = RatioDefaults(fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), falling_floor=(0.3, 0.0))
 
 
 def test_the_nine_schemes_of_the_paper() -> None:
@@ -37,13 +37,13 @@ def test_every_scheme_binds_and_draws(name: str) -> None:
     low, high = scheme.ends
     assert all(low <= scheme.ratio(step, key) <= high for step in range(100))
     kind = scheme_kind(name)
-    assert set(effective(name, CELLS, {}, 100)) <= set(kind.options)
+    assert set(resolved_options(name, CELLS, {}, 100)) <= set(kind.options)
     if scheme.curriculum is None:
         assert not any(option.startswith("cl_") for option in kind.takes)
     assert scheme_summary(name).endswith(".")
 
 
-def test_numbers_of_the_paper() -> None:
+def test_defaults_of_the_paper() -> None:
     assert make_scheme("fixed", CELLS).ratio == Fixed(0.25)
     assert make_scheme("dynamic", CELLS).ratio == LinearDecay(0.5, 0.1)
     assert make_scheme("mdlm", CELLS).ratio == Uniform(0, 1)
@@ -64,14 +64,16 @@ OTHERS = {
 @pytest.mark.parametrize("name", scheme_names())
 def test_every_option_that_a_scheme_takes_changes_it(name: str) -> None:
     for option in scheme_takes(name):
-        beside = {"sampling": "stratified"} if option == "strata" else {}
-        plain, changed = (make_scheme(name, CELLS, **beside, **more) for more in ({}, {option: OTHERS.get(option, 7)}))
+        more = {"sampling": "stratified"} if option == "strata" else {}
+        plain, changed = (
+            make_scheme(name, CELLS, **more, **changes) for changes in ({}, {option: OTHERS.get(option, 7)})
+        )
         assert plain != changed, option
 
 
-def test_effective_numbers_are_those_of_the_scheme() -> None:
+def test_resolved_options_are_those_of_the_scheme() -> None:
     def ends(name: str, **given: float) -> tuple[float, float]:
-        used = effective(name, GENOME, given, 100)
+        used = resolved_options(name, GENOME, given, 100)
         return used["low"], used["high"]
 
     assert ends("r2mae") == (0.05, 0.3)
@@ -79,24 +81,24 @@ def test_effective_numbers_are_those_of_the_scheme() -> None:
     assert ends("r2mae-dynamic") == (0.0, 0.3)
     assert ends("dynamic", low=0.2) == (0.2, 0.3)
     third = replace(CELLS, low=1 / 3)
-    assert effective("cl", third, {}, 100)["low"] == 1 / 3  # the grid itself is rounded
+    assert resolved_options("cl", third, {}, 100)["low"] == 1 / 3  # the grid itself is rounded
 
 
-def test_cl_keeps_the_whole_grid_and_one_column() -> None:
+def test_cl_has_the_complete_grid_and_uses_one_column() -> None:
     scheme = make_scheme("cl", CELLS)
     assert scheme.curriculum is not None
     assert len(scheme.curriculum.grid.values) == 9
-    assert scheme.curriculum.grid.column(scheme.ratio.nodes()[0][0]) == 3
+    assert scheme.curriculum.grid.nearest_column(scheme.ratio.nodes()[0][0]) == 3
 
 
-def test_own_numbers_win() -> None:
+def test_given_options_replace_defaults() -> None:
     assert make_scheme("r2mae", CELLS, low=0.2).ratio == Uniform(0.2, 0.5)
     assert make_scheme("dynamic", GENOME, low=0.1, high=0.4).ratio == LinearDecay(0.4, 0.1)
     assert make_scheme("cl", CELLS, ratio=0.3).ratio == Fixed(0.3)
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers", "message"),
+    ("name", "options", "message"),
     [
         ("r2mea", {}, "did you mean 'r2mae'"),
         ("nonsense", {}, "choose from: fixed, dynamic"),
@@ -113,9 +115,9 @@ def test_own_numbers_win() -> None:
         ("fixed", {"ratio": 0.0}, "nothing to learn from"),
     ],
 )
-def test_mistakes_are_named(name: str, numbers: dict[str, float], message: str) -> None:
+def test_mistakes_are_refused(name: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_scheme(name, CELLS, **numbers)
+        make_scheme(name, CELLS, **options)
 
 
 def test_every_built_in_scheme_has_a_colour_of_its_own() -> None:
@@ -124,24 +126,24 @@ def test_every_built_in_scheme_has_a_colour_of_its_own() -> None:
     assert len(set(colours)) == 10
 
 
-def test_spread_is_r2mae_with_stratified_ratios_of_single_samples() -> None:
+def test_per_sample_is_r2mae_with_ratios_stratified_per_sample() -> None:
     spread = make_scheme("r2mae-per-sample", CELLS, low=0.2)
     assert spread.ratio == make_scheme("r2mae", CELLS, low=0.2, per="sample", sampling="stratified").ratio
     assert spread.bind(10, 2.5, 32).ratio == Uniform(0.2, 0.5, "stratified", "sample", rows=32)
     assert make_scheme("r2mae", CELLS).bind(10, 2.5, 32).ratio == Uniform(0.1, 0.5)
-    assert effective("r2mae-per-sample", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
+    assert resolved_options("r2mae-per-sample", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
     with pytest.raises(ValueError, match="leave strata out"):
         make_scheme("r2mae", CELLS, per="sample", sampling="stratified", strata=8)
     with pytest.raises(ValueError, match="add --sampling stratified, or leave strata out"):
         make_scheme("r2mae", CELLS, per="sample", strata=8)
 
 
-def test_a_name_is_taken_once() -> None:
+def test_a_name_can_be_registered_once() -> None:
     with pytest.raises(ValueError, match="already"):
-        register("fixed", takes=[])(lambda numbers: make_scheme("fixed", numbers))
+        register("fixed", takes=[])(lambda defaults: make_scheme("fixed", defaults))
     assert scheme_takes("fixed") == ("ratio",)
     with pytest.raises(ValueError, match="no scheme takes 'hihg': choose from ratio, low, high"):
-        register("strange", takes=["low", "hihg"])(lambda numbers: make_scheme("fixed", numbers))
+        register("strange", takes=["low", "hihg"])(lambda defaults: make_scheme("fixed", defaults))
     assert "strange" not in scheme_names()
 
 
@@ -152,33 +154,33 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("registry")
-def test_further_parameters_are_options_of_the_schemes_own() -> None:
+def test_further_parameters_are_options_of_the_scheme() -> None:
     @register("bent", takes=["low"])
-    def bent(numbers: RatioDefaults, power: float = 2) -> Scheme:
+    def bent(defaults: RatioDefaults, power: float = 2) -> Scheme:
         """A ratio of a power of low."""
-        return Scheme("bent", Fixed(numbers.low**power))
+        return Scheme("bent", Fixed(defaults.low**power))
 
     assert scheme_takes("bent") == ("low", "power")
     assert make_scheme("bent", CELLS, low=0.5).ratio == Fixed(0.25)
-    assert effective("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
+    assert resolved_options("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
     assert make_scheme("bent", CELLS, low=0.5, power=1.0).ratio == Fixed(0.5)
     with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': leave it out, .* \(bent\)"):
         make_scheme("r2mae", CELLS, power=1.0)
 
 
 @pytest.mark.usefixtures("registry")
-def test_a_scheme_that_cannot_be_is_refused_where_it_is_registered() -> None:
-    def without(numbers: RatioDefaults, power: float) -> Scheme:
+def test_an_invalid_scheme_is_refused_at_registration() -> None:
+    def without(defaults: RatioDefaults, power: float) -> Scheme:
         return Scheme("x", Fixed(power))
 
-    def hidden(numbers: RatioDefaults, low: float = 0.1) -> Scheme:
+    def hidden(defaults: RatioDefaults, low: float = 0.1) -> Scheme:
         return Scheme("x", Fixed(low))
 
-    for build, told in ((without, "needs a number as its default"), (hidden, "names it in `takes`")):
-        with pytest.raises(ValueError, match=told):
+    for build, message in ((without, "needs a number as its default"), (hidden, "name it in `takes`")):
+        with pytest.raises(ValueError, match=message):
             register("x")(build)
     with pytest.raises(ValueError, match="must be #rrggbb"):
-        register("x", colour="red")(lambda numbers: make_scheme("fixed", numbers))
+        register("x", colour="red")(lambda defaults: make_scheme("fixed", defaults))
     assert "x" not in scheme_names()
 
 
@@ -193,13 +195,13 @@ def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "steps", "numbers"), [(2_161_082, 243_122, HLCA_CURRICULUM), (1_378_211, 155_049, SEA_AD_CURRICULUM)]
+    ("cells", "steps", "defaults"), [(2_161_082, 243_122, HLCA_CURRICULUM), (1_378_211, 155_049, SEA_AD_CURRICULUM)]
 )
 def test_single_cell_curricula_have_the_papers_steps_in_the_papers_run(
-    cells: int, steps: int, numbers: CurriculumDefaults
+    cells: int, steps: int, defaults: CurriculumDefaults
 ) -> None:
     assert round(50 * 0.9 * cells / 400) == steps
-    curriculum = make_scheme("cl", replace(CELLS, curriculum=numbers)).bind(steps).curriculum
+    curriculum = make_scheme("cl", replace(CELLS, curriculum=defaults)).bind(steps).curriculum
     assert curriculum is not None
     assert curriculum.frozen(4999)
     assert not curriculum.frozen(5001)
@@ -209,8 +211,8 @@ def test_single_cell_curricula_have_the_papers_steps_in_the_papers_run(
 
 
 def test_fractions_of_the_single_cell_curricula() -> None:
-    for numbers, fractions in ((HLCA_CURRICULUM, (0.021, 0.123, 0.494)), (SEA_AD_CURRICULUM, (0.032, 0.193, 0.774))):
-        assert (numbers.frozen, numbers.start, numbers.end) == pytest.approx(fractions, abs=5e-4)
+    for defaults, fractions in ((HLCA_CURRICULUM, (0.021, 0.123, 0.494)), (SEA_AD_CURRICULUM, (0.032, 0.193, 0.774))):
+        assert (defaults.frozen, defaults.start, defaults.end) == pytest.approx(fractions, abs=5e-4)
 
 
 def test_dna_curriculum_has_ten_ratios_and_falls_throughout() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
-from r2mae.evaluation.bn_statistics import measured_in_words, with_as_trained
+from r2mae.evaluation.bn_statistics import add_as_trained, measured_in_words
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.table import comparison_table, print_comparison
@@ -78,7 +78,7 @@ def test_a_narrow_terminal_gets_a_short_table(comparison: Comparison) -> None:
 
 
 def test_a_narrow_terminal_explains_only_what_it_shows(comparison: Comparison) -> None:
-    twins = with_as_trained(comparison.metrics, "both")
+    twins = add_as_trained(comparison.metrics, "both")
     table = comparison.table.assign(**{one.name: 0.5 for one in twins if one not in comparison.metrics})
     both = replace(comparison, metrics=twins, table=table, measured=measured_in_words("both"))
     narrow, wide = (" ".join(shown(both, width).split()) for width in (78, 400))

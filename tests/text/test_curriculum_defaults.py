@@ -12,5 +12,5 @@ def test_text_curricula_are_those_of_dna_and_marked_as_ours() -> None:
     assert curriculum.frozen(99)
     assert not curriculum.frozen(100)
     assert curriculum.multiplier_at(300) == 0
-    assert DOMAIN.ratios.curriculum.ours
-    assert not DOMAIN.ratios.ours
+    assert DOMAIN.ratios.curriculum.not_in_paper
+    assert not DOMAIN.ratios.not_in_paper

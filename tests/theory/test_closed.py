@@ -87,7 +87,7 @@ V = np.ones(4)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: isotropic_risk(np.array([0.0]), 1.0, 0.0), "ratio must be above 0"),
         (lambda: isotropic_risk(np.array([1.0]), 1.0, 0.0), "ratio must be above 0 and below 1"),
@@ -104,6 +104,6 @@ V = np.ones(4)
         (lambda: fixed_point(V, 0.0), "rows must be positive"),
     ],
 )
-def test_bad_input(make: object, told: str, unchecked: None) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_input(make: object, message: str, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]

@@ -93,18 +93,18 @@ MASKED, KEPT, B = np.eye(3), np.eye(3, dtype=bool), np.ones(3)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: conditional_risk(identity(4), B, MASKED, KEPT, 0.0), "must have 4 features, not 3 and 3"),
         (lambda: conditional_risk(identity(3), B, MASKED, KEPT[:2], 0.0), "kept must have the shape of masked"),
-        (lambda: conditional_risk(identity(3), B, MASKED, ~KEPT, 0.0), "masked holds entries that are not zero"),
+        (lambda: conditional_risk(identity(3), B, MASKED, ~KEPT, 0.0), "masked has entries that are not zero"),
         (lambda: conditional_risk(identity(3), B, MASKED, KEPT, -1.0), "noise must be"),
-        (lambda: conditional_risk(identity(3), B * np.nan, MASKED, KEPT, 0.0), "beta holds a number"),
-        (lambda: conditional_risk(identity(3), B, MASKED * np.inf, KEPT | True, 0.0), "masked holds a number"),
+        (lambda: conditional_risk(identity(3), B * np.nan, MASKED, KEPT, 0.0), "beta contains a number"),
+        (lambda: conditional_risk(identity(3), B, MASKED * np.inf, KEPT | True, 0.0), "masked contains a number"),
     ],
 )
-def test_bad_input(make: object, told: str, unchecked: None) -> None:
-    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=told):
+def test_bad_input(make: object, message: str, unchecked: None) -> None:
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
 
 

@@ -126,35 +126,35 @@ def test_an_indefinite_matrix_is_refused_at_once(d: int, depth: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: Dense(np.ones((2, 3))), "covariance must be square, not 2 by 3"),
-        (lambda: Dense(np.ones((1, 1))), "covariance must be of at least 2 features, not 1"),
+        (lambda: Dense(np.ones((1, 1))), "covariance must have at least 2 features, not 1"),
         (lambda: Dense(np.array([[1.0, 0.5], [0.4, 1.0]])), r"not symmetric: entries .* by up to 0\.1"),
-        (lambda: Dense(np.array([[1.0, np.nan], [np.nan, 1.0]])), "covariance holds a number that is not finite"),
+        (lambda: Dense(np.array([[1.0, np.nan], [np.nan, 1.0]])), "covariance contains a number that is not finite"),
         (lambda: Dense(np.array([[1.0, 2.0], [2.0, 1.0]])), "covariance is indefinite: its smallest eigenvalue is -1"),
         (
             lambda: Dense(np.diag([1e9, 1.0, 1.0]) + np.eye(3)[[0, 2, 1]] * [[0.0], [2.0], [2.0]]),
             "covariance is indefinite",
         ),
         (lambda: Dense(np.diag([1.0, 0.0])), "covariance gives feature 1 the variance 0"),
-        (lambda: Rotated(np.array([1.0, -1.0])), "eigenvalues of a covariance are not negative"),
-        (lambda: Rotated(np.array([0.0, 0.0])), "eigenvalues of a covariance"),
-        (lambda: Rotated(np.array([1.0, np.inf])), "eigenvalues holds a number that is not finite"),
+        (lambda: Rotated(np.array([1.0, -1.0])), "eigenvalues must not be negative"),
+        (lambda: Rotated(np.array([0.0, 0.0])), "eigenvalues must not be negative, and not all zero"),
+        (lambda: Rotated(np.array([1.0, np.inf])), "eigenvalues contain a number that is not finite"),
         (lambda: Rotated(np.array([1.0])), "eigenvalues must be at least 2"),
         (lambda: LowRank(np.array([1.0, 0.0])), "own must be finite and positive"),
         (lambda: LowRank(np.array([1.0, np.nan])), "own must be finite and positive"),
-        (lambda: LowRank(np.ones(3), np.ones((2, 1))), "factor has 2 rows, but there are 3"),
-        (lambda: LowRank(np.ones(3), np.full((3, 1), np.inf)), "factor holds a number that is not finite"),
+        (lambda: LowRank(np.ones(3), np.ones((2, 1))), "a row for each of 3 features, not 2 rows"),
+        (lambda: LowRank(np.ones(3), np.full((3, 1), np.inf)), "factor contains a number that is not finite"),
         (lambda: identity(5).at_quantile(1.5), "quantile must be between 0 and 1"),
         (lambda: from_data(np.ones((1, 3))), "x must have at least 2 rows"),
-        (lambda: from_data(np.array([[1.0, 2.0], [np.nan, 1.0]])), "x holds .* at row 1, column 0"),
+        (lambda: from_data(np.array([[1.0, 2.0], [np.nan, 1.0]])), "x contains .* at row 1, column 0"),
         (lambda: from_data(np.array([[1.0, 0.1], [2.0, 0.1], [4.0, 0.1]])), "x: feature 1 never varies"),
         (lambda: from_data(np.eye(3), "mean"), "estimator must be"),
     ],
 )
-def test_bad_input(make: object, told: str, unchecked: None) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_input(make: object, message: str, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
 
 

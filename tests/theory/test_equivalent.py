@@ -58,7 +58,7 @@ def test_the_derivative_is_one(n: int) -> None:
 def test_the_start_does_not_matter(monkeypatch: pytest.MonkeyPatch, n: int, ridge: float, start: float) -> None:
     cov, rows = Dense(latent(60, 1).matrix()), kept_rows(n, Range(0.4, 0.9))
     expected = equivalent.solve(cov, rows, ridge)
-    monkeypatch.setattr(equivalent, "_start", lambda *_: np.full(2, start))
+    monkeypatch.setattr(equivalent, "_isotropic_start", lambda *_: np.full(2, start))
     np.testing.assert_allclose(equivalent.solve(cov, rows, ridge).kappa, expected.kappa, rtol=1e-9)
 
 
@@ -72,7 +72,7 @@ def test_more_digits_where_the_cheap_form_has_too_few(monkeypatch: pytest.Monkey
     values = np.linalg.svd(f)[1] ** 2
     kappa = found.kappa[0] / found.c  # ℓ/κ = 1 − Σ λ/(λ + κ)/ñ, in units of (1, ℓ)
     assert (kappa / (values + kappa)).mean() == pytest.approx(ridge / 2 / kappa, rel=1e-6)
-    monkeypatch.setattr(equivalent, "_WORST", -1.0)
+    monkeypatch.setattr(equivalent, "_ACCEPTED_EXACT", -1.0)
     monkeypatch.setattr(equivalent, "_TOLERANCE", -1.0)
     with pytest.raises(ArithmeticError, match=r"with a ridge of 1e-11: the 2 kept rows .* use ridge=\d"):
         equivalent.solve(cov, rows, ridge)

@@ -71,7 +71,7 @@ def test_seeds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: identity(1), "d must be at least 2"),
         (lambda: spiked(0.0, np.ones(5)), "delta must be a positive number"),
@@ -87,6 +87,6 @@ def test_seeds() -> None:
         (lambda: signal_at(np.ones(5), 1.5), "cosine must be between -1 and 1"),
     ],
 )
-def test_bad_input(make: object, told: str, unchecked: None) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_input(make: object, message: str, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Whatever takes a covariance takes a plain matrix, and says what is wrong with one that is none."""
+"""Every function of a covariance takes a plain matrix, and refuses one that is no covariance."""
 
 import inspect
 from collections.abc import Callable
@@ -58,20 +58,23 @@ def test_a_covariance_stays_what_it_is() -> None:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize(
-    ("matrix", "told"),
+    ("matrix", "message"),
     [
         (np.ones((12, 11)), "covariance must be square, not 12 by 11"),
-        (np.ones(12), r"covariance must be a square matrix, not an array of shape \(12,\); of eigenvalues .* Rotated"),
+        (
+            np.ones(12),
+            r"covariance must be a square matrix, not an array of shape \(12,\); to give only eigenvalues, use Rotated",
+        ),
         (np.triu(np.ones((12, 12))), r"covariance is not symmetric: entries .* by up to 1"),
         (np.eye(12) - 0.5, "covariance is indefinite: its smallest eigenvalue is -5"),
-        (np.diag([np.inf] + [1.0] * 11), "covariance holds a number that is not finite"),
+        (np.diag([np.inf] + [1.0] * 11), "covariance contains a number that is not finite"),
         (np.eye(12) * 1j, "covariance must be a square matrix of real numbers, not an array of type complex128"),
         (None, "covariance must be a square matrix of real numbers, not NoneType"),
     ],
     ids=["oblong", "flat", "triangular", "indefinite", "infinite", "complex", "none"],
 )
-def test_what_is_no_covariance_is_told(name: str, matrix: np.ndarray, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_matrix_that_is_no_covariance_is_refused(name: str, matrix: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         CALLS[name](matrix)
 
 

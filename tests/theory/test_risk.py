@@ -324,7 +324,7 @@ def test_dominant_directions() -> None:
     for cov in (spiked(100, v), plateau(1000, 5)[0], Rotated(np.append(np.ones(499), 60.0))):
         share = dominant_share(cov)
         assert share == pytest.approx(cov.eigenvalues[0] / cov.diagonal.sum())
-        with pytest.warns(DominantWarning, match=f"holds {share:.0%} of the variance"):
+        with pytest.warns(DominantWarning, match=f"has {share:.0%} of the variance"):
             risk(cov, uniform_direction(cov.d, 1), 100, 0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -337,10 +337,10 @@ COV, BETA = identity(30), np.ones(30)
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda: risk(COV, np.ones(29), 10, 0.5), r"beta must have length 30.*\(29,\)"),
-        (lambda: risk(COV, np.full(30, np.nan), 10, 0.5), "beta holds a number that is not finite"),
+        (lambda: risk(COV, np.full(30, np.nan), 10, 0.5), "beta contains a number that is not finite"),
         (lambda: risk(COV, np.zeros(30), 10, 0.5), "beta must not be zero"),
         (lambda: risk(COV, BETA, 1, 0.5), "n must be at least 2 rows, not 1"),
         (lambda: risk(COV, BETA, 10, 1.0), "ratio must be at least 0 and below 1, not 1"),
@@ -349,20 +349,20 @@ COV, BETA = identity(30), np.ones(30)
         (lambda: risk(COV, BETA, 10, 0.5, float("inf")), "noise must be"),
         (lambda: risk(COV, BETA, 10, 0.5, ridge=-1.0), "ridge must be"),
         (lambda: risk(COV, BETA, 10, 0.05), r"ratio: too few kept rows: n·p = 0\.5 for 0\.05; expect at least 1"),
-        (lambda: risk(COV, BETA, 10, []), "ratios must hold at least one"),
+        (lambda: risk(COV, BETA, 10, []), "ratios must contain at least one"),
         (lambda: risk(COV, BETA, 10, None), "ratio must be a number or an object with nodes"),
         (
             lambda: feature_risk(Dense(np.ones((30, 30))), 10, 0.0, keep=1.0),
             r"cov is singular \(of rank 1\) .* a small ridge",
         ),
-        (lambda: direction_risk(COV, 10, 0.5, which=np.array([0, 30])), "which must hold places below 30"),
+        (lambda: direction_risk(COV, 10, 0.5, which=np.array([0, 30])), "which must have numbers below 30"),
         (lambda: direction_risk(COV, 10, [0.0, 0.05]), "too few kept rows"),
         (lambda: feature_risk(COV, 10, 0.05), "too few kept rows"),
         (lambda: feature_risk(COV, 10, 0.5, ridge=float("nan")), "ridge must be"),
     ],
 )
-def test_bad_input(call: Callable[[], object], told: str, unchecked: None) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_input(call: Callable[[], object], message: str, unchecked: None) -> None:
+    with pytest.raises(ValueError, match=message):
         call()
 
 
@@ -370,7 +370,7 @@ def test_a_signal_that_rows_do_not_have() -> None:
     cov, beta = Dense(np.ones((30, 30))), np.zeros(30)
     beta[:20:2], beta[1:20:2] = 1, -1
     found = risk(cov, beta, 60, 0.25)
-    with pytest.raises(ValueError, match="no null risk"):
+    with pytest.raises(ValueError, match="null risk is zero"):
         found.normalised  # noqa: B018
 
 

@@ -57,7 +57,7 @@ def test_what_is_one_ratio_and_what_a_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "ratio", "told"),
+    ("n", "ratio", "message"),
     [
         (1, 0.5, "n must be at least 2"),
         (10, 1.0, r"ratio must be at least 0 and below 1, not 1"),
@@ -72,11 +72,11 @@ def test_what_is_one_ratio_and_what_a_curve() -> None:
         (10, Range(0.0, 0.1), "ratio: too few kept rows"),
     ],
 )
-def test_bad_input(n: int, ratio: object, told: str | None) -> None:
-    if told is None:
+def test_bad_input(n: int, ratio: object, message: str | None) -> None:
+    if message is None:
         assert nodes_of(ratio)[0].max() < 1  # type: ignore[arg-type]
         return
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         kept_rows(n, ratio)  # type: ignore[arg-type]
 
 

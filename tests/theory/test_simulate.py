@@ -9,13 +9,13 @@ from scipy.stats import binom
 from r2mae.masking import LinearDecay, Uniform
 from r2mae.theory.closed import isotropic_risk
 from r2mae.theory.masked import (
-    Factored,
+    FactorisedRows,
     RandomStream,
     Uniforms,
-    bits_of,
+    bit_generator,
+    kept_row_indices,
     masked_rows,
     minimum_norm,
-    rows_kept,
 )
 from r2mae.theory.models import identity, latent, spiked, uniform_direction, uniform_spectrum
 from r2mae.theory.risk import direction_risk
@@ -53,12 +53,12 @@ def test_minimum_norm_is_the_pseudo_inverse(shape: tuple[int, int], targets: tup
 def test_which_gram_matrices_are_singular() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((10, 30))
-    assert Factored(x).regular
+    assert FactorisedRows(x).regular
     x[3] = 0
-    assert Factored(x).regular
+    assert FactorisedRows(x).regular
     x[4] = x[5]
-    assert not Factored(x).regular
-    assert Factored(x, 1.0).regular
+    assert not FactorisedRows(x).regular
+    assert FactorisedRows(x, 1.0).regular
 
 
 @pytest.mark.parametrize("shape", [(20, 50), (50, 20)])
@@ -86,10 +86,10 @@ def test_the_fraction_hidden(p: float, seed: int, repetition: int) -> None:
     assert set(np.unique(masked)) <= {0.0, 1.0}
     # Counts are binomial: near 0 and 1 a normal bound would be too narrow.
     assert likely(int((masked == 0).sum()), masked.size, p)
-    assert likely(len(rows_kept(np.full(n, p), u)), n, p)
+    assert likely(len(kept_row_indices(np.full(n, p), u)), n, p)
     # A larger ratio hides what a smaller one hides, and keeps the rows it keeps.
     assert not masked_rows(x, u.entries, np.full(n, (1 + p) / 2), rows)[masked == 0].any()
-    assert set(rows_kept(np.full(n, p), u)) <= set(rows_kept(np.full(n, (1 + p) / 2), u))
+    assert set(kept_row_indices(np.full(n, p), u)) <= set(kept_row_indices(np.full(n, (1 + p) / 2), u))
 
 
 def test_uniform_numbers_are_independent() -> None:
@@ -148,11 +148,11 @@ def test_a_rule_for_keeping_rows() -> None:
 def test_at_least_one_row() -> None:
     p = np.full(3, 0.1)
     u = Uniforms(np.array([0.9, 0.4, 0.5]), np.zeros(3), np.zeros((3, 1), dtype=np.uint32))
-    assert len(rows_kept(p, u)) == 0
-    assert list(rows_kept(p, u, at_least_one=True)) == [1]
-    assert len(rows_kept(np.zeros(3), u, at_least_one=True)) == 0
-    assert list(rows_kept(p, u, 0.45)) == [1]
-    assert list(rows_kept(p, u, 1.0)) == [0, 1, 2]
+    assert len(kept_row_indices(p, u)) == 0
+    assert list(kept_row_indices(p, u, at_least_one=True)) == [1]
+    assert len(kept_row_indices(np.zeros(3), u, at_least_one=True)) == 0
+    assert list(kept_row_indices(p, u, 0.45)) == [1]
+    assert list(kept_row_indices(p, u, 1.0)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("design", ["fixed", "fresh"])
@@ -209,8 +209,8 @@ def test_the_protocol_step_by_step(keep: str | float) -> None:
     beta = uniform_direction(45)
     got = simulate(cov, beta, n, [ratio], noise=0.3, repetitions=2, design="fresh", keep=keep, seed=seed)
     for r in range(2):
-        x = cov.sample(n, np.random.Generator(bits_of(seed, r, RandomStream.DESIGN)))
-        noise = np.random.Generator(bits_of(seed, r, RandomStream.NOISE)).standard_normal(n)
+        x = cov.sample(n, np.random.Generator(bit_generator(seed, r, RandomStream.DESIGN)))
+        noise = np.random.Generator(bit_generator(seed, r, RandomStream.NOISE)).standard_normal(n)
         u = Uniforms.draw(n, 45, seed, r)
         p = 0.2 + 0.6 * u.ratio
         rows = u.keep < (p if keep == "ratio" else keep)
@@ -277,12 +277,12 @@ def test_an_interrupt_ends_it() -> None:
     [
         ({"beta": np.ones(4)}, "beta has 4 entries, but cov has 5 features"),
         ({"beta": np.ones((5, 1, 1))}, "beta must have one axis"),
-        ({"beta": np.array([1, 1, 1, 1, np.nan])}, "beta holds a number that is not finite"),
+        ({"beta": np.array([1, 1, 1, 1, np.nan])}, "beta contains a number that is not finite"),
         ({"n": 1}, "n must be at least 2"),
         ({"ratios": [0.5, 1.0]}, "ratio must be at least 0 and below 1, not 1"),
         ({"ratios": [-0.1]}, "ratio must be at least 0"),
         ({"ratios": [float("nan")]}, "ratio must be at least 0"),
-        ({"ratios": []}, "ratios must hold at least one"),
+        ({"ratios": []}, "ratios must contain at least one"),
         ({"ratios": 0.5}, "ratios must be several, as a list, not 0.5"),
         ({"ratios": ["half"]}, "ratio must be a number or an object with nodes"),
         ({"ratios": [0.05]}, r"too few kept rows: n·p = 0\.5"),
@@ -306,7 +306,7 @@ def test_bad_input(change: dict, message: str) -> None:
 
 
 def test_normalised_needs_a_signal() -> None:
-    with pytest.raises(ValueError, match="no null risk"):
+    with pytest.raises(ValueError, match="null risk is zero"):
         simulate(identity(5), np.zeros(5), 10, [0.5], repetitions=2).normalised  # noqa: B018
 
 

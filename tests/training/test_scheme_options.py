@@ -100,7 +100,7 @@ def test_numbers_of_ones_own_stay() -> None:
 
 
 def test_ends_of_the_dynamic_ratio_may_be_its_own() -> None:
-    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, dynamic=(0.6, 0.2), above=(0.4, 0.1))
+    ratios = RatioDefaults(fixed=0.25, low=0.1, high=0.5, dynamic=(0.6, 0.2), falling_floor=(0.4, 0.1))
     used = resolved(ImagesConfig(data="x", scheme="dynamic"), ratios)
     assert (used.low, used.high) == (0.2, 0.6)
     assert scheme_of(used, ratios).ratio == LinearDecay(0.6, 0.2)

@@ -23,7 +23,7 @@ from r2mae.domains.options import (
     SeveralPaths,
 )
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import AS_TRAINED, with_as_trained
+from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.training.models import build_model
@@ -115,7 +115,7 @@ class CellsDomain(BaseDomain):
         metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
         metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
-        return with_as_trained(metrics, config.bn_statistics)
+        return add_as_trained(metrics, config.bn_statistics)
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""

@@ -22,8 +22,8 @@ from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import BnStatistics, in_both_ways
-from r2mae.evaluation.items import ItemRecorder, shares
+from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import effective_rank
 from r2mae.masking.keys import Key, permutation
@@ -101,7 +101,7 @@ def evaluate(
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
 
-    return in_both_ways(bn_statistics or config.bn_statistics, measure, items)
+    return score_with_statistics(bn_statistics or config.bn_statistics, measure, items)
 
 
 def _masked_scores(
@@ -332,7 +332,7 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
-    cells = cells if items is None else items.reading(cells)
+    cells = cells if items is None else items.recording(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
@@ -349,7 +349,7 @@ def masked_gene_losses(
                     counts[number] += float(corrupted.hidden.sum())
     means = [float(total / count) for total, count in zip(sums, counts, strict=True)]
     if items is not None:
-        items.add("masked_loss", shares(each.cpu().numpy(), means))
+        items.add("masked_loss", item_shares(each.cpu().numpy(), means))
     return means
 
 

@@ -25,7 +25,7 @@ from r2mae.domains.lookup import (
     preset_name,
 )
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import effective, scheme_names
+from r2mae.masking.schemes import resolved_options, scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig, describe_type, read_config
 from r2mae.training.folder import RunFolder
@@ -377,11 +377,11 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
 def _add_numbers(parser: Parser, domain: "Domain") -> None:
     """Add the domain's defaults to the help of the options."""
     numbers = domain.ratios
-    whose = "ours: the paper gives none" if numbers.ours else "the paper's"
+    whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
     ends = {"low": numbers.low, "high": numbers.high}
     numbers_of_options = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
     for scheme in scheme_names():
-        used = effective(scheme, numbers, {}, 1000)
+        used = resolved_options(scheme, numbers, {}, 1000)
         for name, default in ends.items():
             numbers_of_options[name] += f", of {scheme} {used[name]:g}" if used.get(name, default) != default else ""
     for name, said in numbers_of_options.items():

@@ -124,12 +124,12 @@ def _over(decisions: Sequence["Decision"]) -> str:
 
 def _sums(plan: "PowerPlan") -> list[str]:
     from r2mae.compare.power import SURE
-    from r2mae.evaluation.pairing import LEAST_SEEDS, WHY
+    from r2mae.evaluation.pairing import MIN_SEEDS_FOR_ITEMS, REASONS
     from r2mae.evaluation.power import CONFIDENCE, MOST_SEEDS, POWER
     from r2mae.report.wording import seeds
 
     counted = any(one.items for one in plan.decisions)
-    few = any(one.why == WHY["few seeds"] for one in plan.decisions)
+    few = any(one.why == REASONS["few seeds"] for one in plan.decisions)
     lines = [
         f"pilot: {plan.pilot}, {seeds(len(plan.pilot_seeds))}, whose mean difference and sd over seeds are shown; "
         f"planned: {seeds(len(plan.seeds))}",
@@ -149,7 +149,9 @@ def _sums(plan: "PowerPlan") -> list[str]:
             "it, and decides and seeds count it",
         )
     if few:
-        lines.insert(3, f"seeds starts at {LEAST_SEEDS}: from there on intervals count test items, too, and so does it")
+        lines.insert(
+            3, f"seeds starts at {MIN_SEEDS_FOR_ITEMS}: from there on intervals count test items, too, and so does it"
+        )
     if plan.differs:
         lines.append(
             f"the pilot's runs differ from the planned ones in {', '.join(plan.differs)}: so may their spread, and "

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rich.markup import escape
 from rich.table import Table
 
-from r2mae.evaluation.metrics import Metric, by_ratio, label_of
+from r2mae.evaluation.metrics import Metric, label_of, metrics_by_ratio
 from r2mae.files import jsonable
 from r2mae.terminal import Terminal
 
@@ -31,7 +31,7 @@ def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[M
     """
     labels = [metric.name for metric in metrics]
     every = dict.fromkeys(name for scores in columns.values() for name in scores)
-    ratios = by_ratio(name for name in every if name not in labels)
+    ratios = metrics_by_ratio(name for name in every if name not in labels)
     apart = {name for names in ratios.values() for name in names.values()}
     shown = [name for name in every if name not in apart and not _belongs(name, every)]
     table = _table("", columns if len(columns) > 1 else [""] * len(columns), justify="left")

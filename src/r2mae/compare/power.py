@@ -17,7 +17,7 @@ from r2mae.domains.contract import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.pairing import BOTH, WHY, Over
+from r2mae.evaluation.pairing import REASONS, SEEDS_AND_ITEMS, SampledOver
 from r2mae.evaluation.pilot import Pilot, pilot_of
 from r2mae.evaluation.power import CONFIDENCE, POWER
 from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_seed
@@ -84,7 +84,7 @@ class Decision:
     matters: float
     seeds: int | None
     seeds_high: int | None
-    over: Over
+    over: SampledOver
     why: str
     items: int
 
@@ -309,9 +309,9 @@ def matters_by_default(metric: Metric, mean: float) -> float:
 
 
 def _decision(metric: str, label: str, against: str, pilot: Pilot, seeds: int, matters: float) -> Decision:
-    high = pilot.at_most(SURE)
+    high = pilot.with_upper_limits(SURE)
     over, reason = pilot.over(seeds)
-    items = 0 if pilot.squares is None or over != BOTH else pilot.squares.of
+    items = 0 if pilot.squares is None or over != SEEDS_AND_ITEMS else pilot.squares.total_items
     return Decision(
         metric=metric,
         label=label,
@@ -321,13 +321,13 @@ def _decision(metric: str, label: str, against: str, pilot: Pilot, seeds: int, m
         sd=pilot.sd,
         sd_high=high.sd,
         items_sd=pilot.items_sd if items else math.nan,
-        decides=pilot.decides(seeds),
-        decides_high=high.decides(seeds),
+        decides=pilot.smallest_detectable(seeds),
+        decides_high=high.smallest_detectable(seeds),
         matters=matters,
         seeds=pilot.seeds_needed(matters),
         seeds_high=high.seeds_needed(matters),
         over=over,
-        why=WHY[reason],
+        why=REASONS[reason],
         items=items,
     )
 

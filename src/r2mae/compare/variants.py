@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.schemes import Scheme, not_taken, scheme_kind, scheme_names
+from r2mae.masking.schemes import Scheme, option_not_taken, scheme_kind, scheme_names
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import Variant
 from r2mae.training.config import RunConfig
@@ -49,7 +49,7 @@ def plan_variants(
         if option not in taken:
             if ratios and option in _SPREAD:
                 raise UserError(f"--ratios says which fixed ratios run: --{option} would change nothing, leave it out")
-            raise UserError(not_taken(option, schemes))
+            raise UserError(option_not_taken(option, schemes))
     variants = []
     for name in schemes:
         if kind_of(name).per_ratio:
@@ -57,8 +57,8 @@ def plan_variants(
             middle = defaults.fixed if base.ratio is None else base.ratio
             # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
             chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
-            if not ratios and defaults.rows and not any(option in given_options(base) for option in _SPREAD):
-                chosen = list(defaults.rows)
+            if not ratios and defaults.fixed_ratios and not any(option in given_options(base) for option in _SPREAD):
+                chosen = list(defaults.fixed_ratios)
             variants += [_row(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
         else:
             variants.append(_row(base, defaults, name, base.ratio))

@@ -1,6 +1,6 @@
 """Probes of frozen features, effective rank, and paired statistics.
 
-Names are imported from their modules when first used, so that :class:`Metric` costs neither scikit-learn nor torch.
+Names are imported from their modules on first access, so that :class:`Metric` imports neither scikit-learn nor torch.
 """
 
 from typing import TYPE_CHECKING

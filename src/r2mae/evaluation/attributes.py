@@ -1,7 +1,7 @@
 """The paper's probe of attributes: a shared layer and a linear head for each, on frozen features (appendix "CelebA").
 
-The features of the frozen model are computed once. What the paper leaves open (activation, dropout rate, batch size,
-what "scaled" means) is chosen here, and listed in docs/images.md.
+The features of the frozen model are computed once. The paper does not specify activation, dropout rate, batch size and
+the meaning of "scaled"; docs/images.md lists the choices made here.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import element_mask
 
 Attributes = UInt8[np.ndarray, "m k"] | Bool[np.ndarray, "m k"]
-_Test = UInt8[np.ndarray, "n k"] | Bool[np.ndarray, "n k"]
+_TestAttributes = UInt8[np.ndarray, "n k"] | Bool[np.ndarray, "n k"]
 
 
 class AttributeHead(nn.Module):
@@ -26,9 +26,9 @@ class AttributeHead(nn.Module):
     Parameters
     ----------
     width : int
-        Of the features.
+        Width of the features.
     attributes : int
-        How many.
+        Number of attributes.
     hidden : int
         Width of the shared layer.
     """
@@ -36,19 +36,19 @@ class AttributeHead(nn.Module):
     def __init__(self, width: int, attributes: int, hidden: int = 512) -> None:
         super().__init__()
         self.shared = nn.Linear(width, hidden)
-        self.heads = nn.Linear(hidden, attributes)  # independent: no head sees another's weights
+        self.heads = nn.Linear(hidden, attributes)  # the heads share no weights
 
     def forward(
-        self, features: Float[Tensor, "batch d"], kept: Float[Tensor, "batch hidden"] | None = None
+        self, features: Float[Tensor, "batch d"], dropout: Float[Tensor, "batch hidden"] | None = None
     ) -> Float[Tensor, "batch k"]:
-        """Return a logit for each attribute; `kept` are the factors of dropout."""
+        """Return a logit for each attribute; `dropout` has the factors of :func:`_dropout_factors`."""
         shared = self.shared(features).relu()
-        logits: Tensor = self.heads(shared if kept is None else shared * kept)
+        logits: Tensor = self.heads(shared if dropout is None else shared * dropout)
         return logits
 
     @torch.no_grad()
     def logits(self, features: Features, rows: int = 4096) -> Float[np.ndarray, "n k"]:
-        """Return the logits of all rows of features, so many at a time."""
+        """Return the logits of all rows of features, computed `rows` at a time."""
         x = as_features(features, self.heads.weight.device)
         parts = [self(as_floats(x[first : first + rows])) for first in range(0, max(len(x), 1), rows)]
         return torch.cat(parts).double().cpu().numpy()
@@ -66,22 +66,22 @@ def fit_attributes(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> AttributeHead:
-    """Train a head for each attribute with binary cross-entropy and Adam; the mean over attributes is the loss.
+    """Train a head for each attribute with Adam; the loss is the binary cross-entropy, averaged over attributes.
 
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model; or pixels as bytes (uint8), which count as 0 to 1.
+        Features of the frozen model; or pixels as bytes (uint8), converted to floats in 0 … 1.
     attributes : uint8 or bool ndarray, shape (n, k)
         0 or 1.
     hidden, epochs, lr : int, int, float
         The paper's: 512, 10 and 0.001.
     dropout, batch_size : float, int
-        Ours: 0.5 after the shared layer, and the pretraining's 256.
+        Not in the paper: 0.5 after the shared layer, and 256 as in pretraining.
     seed : int
-        Decides initial weights, the order of the rows and dropout; no other random state is read or changed.
+        Determines initial weights, order of the rows and dropout. No other random state is read or changed.
     device : str or torch.device, optional
-        Where to train; default where the features are.
+        Device of the training; by default that of the features.
 
     Returns
     -------
@@ -90,12 +90,12 @@ def fit_attributes(
     Raises
     ------
     UserError
-        No rows, NaN or infinite features, attributes of another length, or other than 0 and 1.
+        If there are no rows, a feature is NaN or infinite, an attribute is not 0 or 1, or the numbers of rows differ.
     """
     if device is None:
         device = features.device if isinstance(features, Tensor) else torch.device("cpu")
     x = as_features(features, torch.device(device))
-    _check(x, attributes)
+    _check_samples(x, attributes)
     y = torch.from_numpy(np.asarray(attributes, dtype=np.float32)).to(x.device)
     key = Key.root(seed).fold("attribute probe")
     with torch.random.fork_rng(devices=[]):
@@ -107,8 +107,8 @@ def fit_attributes(
         order = torch.from_numpy(permutation(key.fold("order", epoch), len(x))).to(x.device)
         for start in range(0, len(x), batch_size):
             rows = order[start : start + batch_size]
-            kept = _kept(key.fold("dropout", epoch, start), len(rows), hidden, dropout, x.device)
-            loss = nn.functional.binary_cross_entropy_with_logits(head(as_floats(x[rows]), kept), y[rows])
+            factors = _dropout_factors(key.fold("dropout", epoch, start), len(rows), hidden, dropout, x.device)
+            loss = nn.functional.binary_cross_entropy_with_logits(head(as_floats(x[rows]), factors), y[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -117,19 +117,19 @@ def fit_attributes(
 
 @dataclass(frozen=True)
 class AttributeScores:
-    """How well attributes are predicted.
+    """Quality of predictions of attributes.
 
     Attributes
     ----------
     accuracy : float
-        Median over attributes of the scaled accuracy (accuracy − majority) / (1 − majority), where the majority is the
-        accuracy of predicting the value that is commoner in training: 0 is no better than that, 1 perfect.
+        Median over attributes of the scaled accuracy (accuracy − majority) / (1 − majority). The majority is the
+        accuracy of predicting the more frequent value in training. 0 is no better than the majority, 1 is perfect.
     raw : float
-        Median over attributes of the accuracy, with a logit above zero as a yes.
+        Median over attributes of the accuracy; a logit above zero predicts 1.
     auroc : float
         Mean over attributes of the area under the receiver operating characteristic.
     attributes : int
-        How many there are with both values in training and test; the others say nothing, and are left out.
+        Number of attributes with both values in training and in test; the others are not scored.
     """
 
     accuracy: float
@@ -138,46 +138,48 @@ class AttributeScores:
     attributes: int
 
 
-def score_attributes(logits: Float[np.ndarray, "n k"], truth: _Test, train: Attributes) -> AttributeScores | None:
+def score_attributes(
+    logits: Float[np.ndarray, "n k"], truth: _TestAttributes, train: Attributes
+) -> AttributeScores | None:
     """Score predictions of attributes; None if no attribute has both values in training and in test.
 
     Parameters
     ----------
     logits : ndarray, shape (n, k)
-        Of test samples.
+        Logits of test samples.
     truth, train : ndarray, shapes (n, k) and (m, k)
         The attributes of test and training samples.
     """
     from sklearn.metrics import roc_auc_score
 
-    kept = truth.any(0) & ~truth.all(0) & train.any(0) & ~train.all(0)
-    if not kept.any():
+    both_values = truth.any(0) & ~truth.all(0) & train.any(0) & ~train.all(0)
+    if not both_values.any():
         return None
-    logits, truth, train = logits[:, kept], truth[:, kept], train[:, kept]
+    logits, truth, train = logits[:, both_values], truth[:, both_values], train[:, both_values]
     accuracy = ((logits > 0) == truth).mean(axis=0)
-    majority = ((train.mean(axis=0) > 0.5) == truth).mean(axis=0)  # below 1, as both values are there
+    majority = ((train.mean(axis=0) > 0.5) == truth).mean(axis=0)  # below 1, because both values occur
     return AttributeScores(
         float(np.median((accuracy - majority) / (1 - majority))),
         float(np.median(accuracy)),
         float(roc_auc_score(truth, logits, average="macro")),
-        int(kept.sum()),
+        int(both_values.sum()),
     )
 
 
-def _kept(key: Key, rows: int, hidden: int, dropout: float, device: torch.device) -> Tensor | None:
-    """Return the factors of dropout: zero, or what keeps the mean."""
+def _dropout_factors(key: Key, rows: int, hidden: int, dropout: float, device: torch.device) -> Tensor | None:
+    """Return the factors of dropout: 0 or 1 / (1 − `dropout`); None without dropout."""
     if not dropout:
         return None
     return ~element_mask((rows, hidden), dropout, key, device=device) / (1 - dropout)
 
 
-def _check(x: Tensor, attributes: Attributes) -> None:
+def _check_samples(x: Tensor, attributes: Attributes) -> None:
     if len(x) == 0 or len(x) != len(attributes):
         raise UserError(
-            f"attribute probe: {len(x)} rows of features and {len(attributes)} of attributes; expected as many, one at "
-            "least"
+            f"attribute probe: {len(x)} rows of features and {len(attributes)} of attributes; expected equally "
+            "many, at least one"
         )
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise UserError("attribute probe: the features hold NaN or infinity; check the model's training")
+        raise UserError("attribute probe: the features contain NaN or infinity; check the model's training")
     if attributes.max() > 1:
         raise UserError(f"attribute probe: attributes must be 0 or 1; found {attributes.max()}")

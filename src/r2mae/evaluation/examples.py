@@ -1,4 +1,4 @@
-"""Example images for reports: the originals, masked, and as reconstructed."""
+"""Example images for reports: original, masked and reconstructed."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,13 @@ Images = Float32[np.ndarray, "examples height width channels"]
 
 @dataclass(frozen=True)
 class Examples:
-    """A few test samples: clean, masked, and as a model completes them.
+    """A few test samples: original, masked, and completed by a model.
 
     Parameters
     ----------
     original, masked, prediction : float32 ndarray, shape (examples, height, width, channels)
-        0 to 1; hidden pixels of `masked` are what the model sees there (black, as a rule), or grey if it sees nothing.
+        Values 0 to 1. Hidden pixels of `masked` are what the model sees there (usually black), or grey if it sees
+        nothing.
     ratio : float
         Mask ratio.
     """

@@ -1,7 +1,7 @@
 """The paper's linear probe: a new linear layer on frozen features (appendix, MNIST, Evaluation).
 
-It has its own training loop of three lines with an explicit gradient, and not that of `training/`, which this package
-may not import. The loop takes seconds, so that there is nothing to resume.
+It has its own short training loop with an explicit gradient, because this package may not import `training/`. The loop
+takes seconds, so it needs no checkpoints.
 """
 
 import math
@@ -15,9 +15,9 @@ from torch import Tensor
 from r2mae.errors import UserError
 
 Features = Float[Tensor, "n d"] | Float[np.ndarray, "n d"] | UInt8[Tensor, "n d"] | UInt8[np.ndarray, "n d"]
-_EPOCHS = 15  # the paper's
-_STEPS = 2000  # at least: 15 epochs of few rows end long before the loss does not fall any more
-_ROWS = 4096  # rows of bytes that are converted to floats at a time
+_PAPER_EPOCHS = 15  # the paper's
+_MIN_STEPS = 2000  # with few rows, 15 epochs end long before the loss stops falling
+_ROWS_AT_A_TIME = 4096  # rows of bytes that are converted to floats at a time
 Labels = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
 
 
@@ -37,18 +37,18 @@ class LinearHead:
     bias: Float[Tensor, " classes"]
 
     def logits(self, features: Features) -> Float[Tensor, "n classes"]:
-        """Logits of every row, on the head's device."""
+        """Return the logits of every row, on the head's device."""
         x = as_features(features, self.weight.device)
-        step = _ROWS if x.dtype == torch.uint8 else max(len(x), 1)
+        step = _ROWS_AT_A_TIME if x.dtype == torch.uint8 else max(len(x), 1)
         parts = [x[first : first + step] for first in range(0, max(len(x), 1), step)]
         return torch.cat([torch.addmm(self.bias, as_floats(part), self.weight.T) for part in parts])
 
     def predict(self, features: Features) -> Int[Tensor, " n"]:
-        """Class of every row, on the head's device."""
+        """Return the predicted class of every row, on the head's device."""
         return self.logits(features).argmax(dim=1)
 
     def accuracy(self, features: Features, labels: Labels) -> float:
-        """Fraction of rows whose class is predicted."""
+        """Return the fraction of rows with a correctly predicted class."""
         truth = torch.as_tensor(labels, device=self.weight.device)
         return float((self.predict(features) == truth).double().mean())
 
@@ -68,21 +68,21 @@ def fit_head(
     Parameters
     ----------
     features : Tensor or ndarray, shape (n, d)
-        Features of the frozen model, computed once; or pixels as bytes (uint8), which are scaled to 0 … 1 and
-        converted to floats one batch at a time.
+        Features of the frozen model, computed once; or pixels as bytes (uint8), which are converted to floats in 0 … 1
+        one batch at a time.
     labels : Tensor or ndarray of int, shape (n,)
         Classes 0 … K−1.
     epochs : int, optional
-        By default the paper's 15, and on fewer than 17,025 rows (of the default batch) as many as make 2,000 steps.
+        By default the paper's 15; below 17,025 rows (with the default batch size) as many as give 2,000 steps.
     lr : float
-        The paper's by default.
+        Learning rate; by default the paper's.
     batch_size : int
-        The default is ours: 128, as in the paper's pretraining; the paper does not give one for the probe.
+        By default 128, as in the paper's pretraining; the paper gives none for the probe.
     seed : int
         Determines the initial weights (those of ``nn.Linear``: uniform within ``1/sqrt(d)``) and the order of the rows.
         No other random state is read or changed.
     device : str or torch.device, optional
-        Device to train on; by default that of the features.
+        Device of the training; by default that of the features.
 
     Returns
     -------
@@ -92,13 +92,13 @@ def fit_head(
     Raises
     ------
     UserError
-        No rows, NaN or infinite features, negative labels, or labels of another length.
+        If there are no rows, a feature is NaN or infinite, a label is negative, or the numbers of rows differ.
     """
     if device is None:
         device = features.device if isinstance(features, Tensor) else torch.device("cpu")
     x = as_features(features, torch.device(device))
     y = torch.as_tensor(labels, device=x.device).long()
-    _check(x, y)
+    _check_samples(x, y)
     generator = torch.Generator().manual_seed(seed)
     classes, width = int(y.max()) + 1, x.shape[1]
     bound = width**-0.5
@@ -107,7 +107,7 @@ def fit_head(
         for shape in ((classes, width), (classes,))
     )
     if epochs is None:
-        epochs = max(_EPOCHS, math.ceil(_STEPS / math.ceil(len(x) / batch_size)))
+        epochs = max(_PAPER_EPOCHS, math.ceil(_MIN_STEPS / math.ceil(len(x) / batch_size)))
     optimizer = torch.optim.Adam([weight, bias], lr=lr, fused=x.device.type in ("cpu", "cuda"))
     packed = x.dtype == torch.uint8
     with torch.no_grad():
@@ -126,20 +126,22 @@ def fit_head(
 
 
 def as_features(features: Features, device: torch.device) -> Float[Tensor, "n d"] | UInt8[Tensor, "n d"]:
-    """Return features on a device, as 32-bit floats; bytes stay bytes."""
+    """Return features on a device, as 32-bit floats; bytes are not converted."""
     x = torch.as_tensor(features).detach()
     return x.to(device=device, dtype=torch.uint8 if x.dtype == torch.uint8 else torch.float32)
 
 
 def as_floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
-    """Return bytes as 0 to 1, and floats as they are."""
+    """Return bytes as floats in 0 … 1, and floats unchanged."""
     return x.float().mul_(1 / 255) if x.dtype == torch.uint8 else x
 
 
-def _check(x: Float[Tensor, "n d"] | UInt8[Tensor, "n d"], y: Int[Tensor, " m"]) -> None:
+def _check_samples(x: Float[Tensor, "n d"] | UInt8[Tensor, "n d"], y: Int[Tensor, " m"]) -> None:
     if len(x) == 0 or len(x) != len(y):
-        raise UserError(f"linear probe: {len(x)} rows of features and {len(y)} labels; expected as many, one at least")
+        raise UserError(
+            f"linear probe: {len(x)} rows of features and {len(y)} labels; expected equally many, at least one"
+        )
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise UserError("linear probe: the features hold NaN or infinity; check the model's training")
+        raise UserError("linear probe: the features contain NaN or infinity; check the model's training")
     if int(y.min()) < 0:
         raise UserError(f"linear probe: labels must be 0, 1, …; found {int(y.min())}")

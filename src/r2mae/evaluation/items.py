@@ -1,7 +1,7 @@
-"""Scores of single test items: what an evaluation takes down of them, and the file of a run folder that keeps it.
+"""Scores of single test items: their recorder during an evaluation, and their file in a run folder.
 
-A score of a run is a mean over test items. With the scores of single items, two rows of a comparison can be paired by
-items as well as by seeds (:mod:`r2mae.evaluation.pairing`).
+A score of a run is a mean over test items. The scores of single items allow a comparison to pair two variants by items
+as well as by seeds (:mod:`r2mae.evaluation.pairing`).
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from jaxtyping import Float, Float32, Float64, Int64
 from r2mae.files import atomic_write, confined_file, jsonable
 from r2mae.masking.keys import Key
 
-MOST = 10_000
-"""So many items are kept at most: 40 kB a metric."""
-_NOTE = "r2mae"  # of the file's metadata
-_LARGEST = 1 << 26  # bytes of a file of ours, which may come from a stranger
+MAX_ITEMS = 10_000
+"""Largest number of items in a file: 40 kB per metric."""
+_METADATA_KEY = "r2mae"  # the key of our entry in the file's metadata
+_MAX_FILE_BYTES = 1 << 26  # larger files are not ours, and are not read
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,55 +30,59 @@ class ItemScores:
     Parameters
     ----------
     fingerprint : str
-        Of the items, their order and their labels: scores of other items are never paired with these.
-    of : int
-        How many items the run's scores are means over; of more than :data:`MOST` some are kept, evenly spread.
+        Fingerprint of the items, their order and their labels: only scores with equal fingerprints are paired.
+    total_items : int
+        Number of items over which the run's scores are means; of more than :data:`MAX_ITEMS`, an evenly spaced subset
+        is stored.
     scores : mapping of str to float32 ndarray, shape (kept,)
-        By metric. Their mean is the run's score where all items are kept.
+        Scores by metric. If all items are stored, their mean is the run's score.
     """
 
     fingerprint: str
-    of: int
+    total_items: int
     scores: Mapping[str, Float32[np.ndarray, " kept"]]
 
     @property
     def kept(self) -> int:
-        """How many items have scores here."""
-        return min(self.of, MOST)
+        """Number of stored items."""
+        return min(self.total_items, MAX_ITEMS)
 
     def write(self, path: Path, measured: Mapping[str, Any]) -> None:
-        """Write them as safetensors, atomically, with how the run was measured (as ``results.json`` says it)."""
+        """Write the scores as safetensors, atomically, with the settings of the measurement as in ``results.json``."""
         from safetensors.numpy import save
 
-        # One entry: safetensors writes several in any order, and the same run should give the same bytes.
-        said = {_NOTE: _written({"items": self.fingerprint, "of": self.of, "measured": measured})}
+        # One entry: safetensors writes several in arbitrary order, but equal runs should give equal bytes.
+        metadata = {
+            _METADATA_KEY: _json_text({"items": self.fingerprint, "of": self.total_items, "measured": measured})
+        }
         with atomic_write(path, "wb") as file:
-            file.write(save(dict(self.scores), metadata=said))
+            file.write(save(dict(self.scores), metadata=metadata))
 
     @classmethod
     def read(cls, path: Path, measured: Mapping[str, Any]) -> "ItemScores | None":
-        """Read them; None if there are none, the file is damaged, or it belongs to another way of measuring."""
+        """Read the scores; None if the file is missing or damaged, or its measurement has other settings."""
         from safetensors import SafetensorError, safe_open
 
         try:
-            if path.stat().st_size > _LARGEST:
+            if path.stat().st_size > _MAX_FILE_BYTES:
                 return None
             with safe_open(confined_file(path), framework="numpy") as file:
-                said = json.loads((file.metadata() or {})[_NOTE])
-                found = cls(str(said["items"]), int(said["of"]), {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+                entry = json.loads((file.metadata() or {})[_METADATA_KEY])
+                scores = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                found = cls(str(entry["items"]), int(entry["of"]), scores)
         except (OSError, SafetensorError, KeyError, ValueError, TypeError, OverflowError, RecursionError):
             return None
-        return found if said.get("measured") == jsonable(measured) and found._sound() else None
+        return found if entry.get("measured") == jsonable(measured) and found._is_valid() else None
 
-    def _sound(self) -> bool:
-        """Whether all scores are as :meth:`write` left them."""
-        sound = (one.shape == (self.kept,) and one.dtype == np.float32 for one in self.scores.values())
-        return self.of > 0 and all(sound) and all(np.isfinite(one).all() for one in self.scores.values())
+    def _is_valid(self) -> bool:
+        """Return whether all scores have the shape, type and finite values that :meth:`write` stores."""
+        valid = (one.shape == (self.kept,) and one.dtype == np.float32 for one in self.scores.values())
+        return self.total_items > 0 and all(valid) and all(np.isfinite(one).all() for one in self.scores.values())
 
 
 @runtime_checkable
-class Reads(Protocol):
-    """Samples that are read batch by batch, such as :class:`r2mae.training.task.Batches`."""
+class BatchReader(Protocol):
+    """Samples read batch by batch, such as :class:`r2mae.training.task.Batches`."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -88,79 +92,79 @@ class Reads(Protocol):
 
 
 class ItemRecorder:
-    """Takes down the scores of single test items while an evaluation measures them, without a pass of its own.
+    """Records the scores of single test items during an evaluation, without a separate pass over the data.
 
     Parameters
     ----------
     prefix : str
-        Put before the names of metrics.
+        Prefix of the names of metrics.
     root : ItemRecorder, optional
-        The recorder that everything is handed on to.
+        The recorder that stores all scores; by default this one.
     """
 
     def __init__(self, prefix: str = "", root: "ItemRecorder | None" = None) -> None:
         self._prefix, self._root = prefix, root or self
         self._scores: dict[str, Float32[np.ndarray, " kept"]] = {}
         self._of = 0
-        self._digests: dict[str, str] = {}  # of what identifies the items
+        self._digests: dict[str, str] = {}  # by name of what identifies the items
 
     def prefixed(self, prefix: str) -> "ItemRecorder":
-        """Return a recorder that writes into this one, with a prefix before the names of metrics."""
+        """Return a recorder that stores its scores in this one, with a prefix of the names of metrics."""
         return ItemRecorder(prefix, self._root)
 
-    def reading(self, batches: Reads) -> "ReadItems":
-        """Return the same samples; the batches that are read of them identify the items."""
-        return ReadItems(batches, self)
+    def recording(self, batches: BatchReader) -> "RecordedBatches":
+        """Return the same samples; each batch read from them identifies its items in this recorder."""
+        return RecordedBatches(batches, self)
 
     def identify(self, name: str, values: Any) -> None:
-        """Add what identifies the items, such as a batch of them or their labels; of one name the first counts.
+        """Add values that identify the items, such as a batch or their labels; a second call with a name is ignored.
 
         Parameters
         ----------
         name : str
-            What it is, such as the rows of a batch.
+            Name of the values, such as the rows of a batch.
         values : tensor, ndarray, or mapping of names to these
-            Its content.
+            The values, which enter the fingerprint.
         """
-        known = self._root._digests
-        if name not in known:
-            known[name] = _digest(values)
+        digests = self._root._digests
+        if name not in digests:
+            digests[name] = _digest(values)
 
     def add(self, metric: str, scores: Float[np.ndarray, " items"]) -> None:
-        """Take down a score of every item, in the order of the items; nothing where a score is not finite.
+        """Record one score per item, in the order of the items; if any is not finite, record nothing.
 
         Raises
         ------
         ValueError
-            If there were another number of items before.
+            If another metric has another number of items.
         """
         root = self._root
         if root._of not in (0, len(scores)):
-            raise ValueError(f"{metric} has {len(scores)} items, and other metrics have {root._of}")
+            raise ValueError(f"{metric} has {len(scores)} items, but other metrics have {root._of}")
         if len(scores) and np.isfinite(scores).all():
             root._of = len(scores)
             root._scores[self._prefix + metric] = np.asarray(scores[kept_items(len(scores))], dtype=np.float32)
 
-    def taken(self) -> ItemScores | None:
-        """Return what was taken down; None if that is nothing."""
+    def item_scores(self) -> ItemScores | None:
+        """Return the recorded scores; None if there are none."""
         if not self._scores:
             return None
-        said = json.dumps([self._of, sorted(self._digests.items())])
-        return ItemScores(hashlib.blake2b(said.encode(), digest_size=16).hexdigest(), self._of, dict(self._scores))
+        identity = json.dumps([self._of, sorted(self._digests.items())]).encode()
+        return ItemScores(hashlib.blake2b(identity, digest_size=16).hexdigest(), self._of, dict(self._scores))
 
 
-class ReadItems:
-    """Samples that tell a recorder what is read of them.
+class RecordedBatches:
+    """Samples whose batches identify their items in a recorder.
 
     Parameters
     ----------
-    batches : Reads
+    batches : BatchReader
         The samples.
     items : ItemRecorder
-        Hears of every batch; one that is read again changes nothing.
+        Receives every batch; reading a batch again changes nothing.
     """
 
-    def __init__(self, batches: Reads, items: ItemRecorder) -> None:
+    def __init__(self, batches: BatchReader, items: ItemRecorder) -> None:
         self._batches, self._items = batches, items
 
     def __len__(self) -> int:
@@ -175,27 +179,27 @@ class ReadItems:
 
 
 def kept_items(count: int) -> Int64[np.ndarray, " kept"]:
-    """Return which of so many items are kept: all up to :data:`MOST`, of more as many, evenly spread.
+    """Return the indices of the items to store: all up to :data:`MAX_ITEMS`, otherwise that many, evenly spaced.
 
-    Not the first ones: a folder of images is sorted by class.
+    The first ones would be biased: a folder of images is sorted by class.
     """
-    return np.linspace(0, count - 1, min(count, MOST)).round().astype(np.int64)
+    return np.linspace(0, count - 1, min(count, MAX_ITEMS)).round().astype(np.int64)
 
 
-def shares(
+def item_shares(
     sums: Float64[np.ndarray, "ratios items"], means: Sequence[float] | Float64[np.ndarray, " ratios"]
 ) -> Float64[np.ndarray, " items"]:
-    """Return the share of each item in a mean over mask ratios: the mean of all shares is the mean of `means`.
+    """Return the share of each item in a mean over mask ratios; the mean of the shares is the mean of `means`.
 
-    At each ratio a score is Σ losses / Σ hidden entries, over all items together. An item's share of it is its own sum
-    of losses, over the hidden entries of an average item.
+    At each ratio, a score is Σ losses / Σ hidden entries over all items. The share of an item is the sum of its losses,
+    divided by the hidden entries of an average item.
 
     Parameters
     ----------
     sums : ndarray, shape (ratios, items)
-        Losses of each item at each ratio, summed over its hidden entries.
+        Sum of the losses over the hidden entries of each item, at each ratio.
     means : sequence of float, one per ratio
-        The scores.
+        The score at each ratio.
     """
     average = sums.mean(axis=1)
     factors = np.divide(np.asarray(means, dtype=np.float64), average, out=np.zeros_like(average), where=average != 0)
@@ -211,5 +215,5 @@ def _digest(values: Any) -> str:
     return digest.hexdigest()
 
 
-def _written(measured: Mapping[str, Any]) -> str:
+def _json_text(measured: Mapping[str, Any]) -> str:
     return json.dumps(jsonable(measured), sort_keys=True)

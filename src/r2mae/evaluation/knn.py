@@ -1,4 +1,4 @@
-"""Nearest neighbours: what frozen embeddings say of classes without a layer that is trained."""
+"""Classification of frozen embeddings by nearest neighbours, without a trained layer."""
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from r2mae.errors import UserError
 
 NEIGHBOURS = 20
 TEMPERATURE = 0.07
-_ROWS = 1024
-_NUMBERS = 1 << 22  # similarities at a time: 16 MiB
+_MAX_ROWS = 1024
+_MAX_SIMILARITIES = 1 << 22  # in memory at a time: 16 MiB
 
 Embeddings = Float[np.ndarray, "n d"] | Float[Tensor, "n d"]
 
@@ -25,7 +25,7 @@ def knn_accuracy(
     k: int = NEIGHBOURS,
     temperature: float | None = TEMPERATURE,
 ) -> float:
-    """Return the fraction of test samples whose class their nearest training samples vote for.
+    """Return the fraction of test samples whose class is predicted by their nearest training samples.
 
     See :func:`knn_predict`.
     """
@@ -41,21 +41,21 @@ def knn_predict(
     k: int = NEIGHBOURS,
     temperature: float | None = TEMPERATURE,
 ) -> Int64[np.ndarray, " m"]:
-    """Let the k training samples with the largest cosine similarity vote for the class of every test sample.
+    """Predict the class of every test sample by a vote of the k training samples with the largest cosine similarity.
 
-    A vote weighs exp(similarity / temperature), as is usual in the evaluation of self-supervised models (Wu et al.
-    2018, who use a temperature of 0.07). Similarities are computed block by block: no matrix of all pairs exists.
+    A vote has weight exp(similarity / temperature), as is common in the evaluation of self-supervised models (Wu et al.
+    2018, with a temperature of 0.07). Similarities are computed in blocks, so no matrix of all pairs is stored.
 
     Parameters
     ----------
     train, test : ndarray or tensor, shapes (n, d) and (m, d)
-        Embeddings; tensors are compared where those of training lie. A row of zeros is as far from one as from another.
+        Embeddings. The device of `train` computes. A row of zeros has equal similarity to all rows.
     labels : ndarray of int, shape (n,)
         Classes 0 … K−1 of the training samples.
     k : int
-        Neighbours; all of them where there are fewer.
+        Number of neighbours; all training samples if there are fewer.
     temperature : float, optional
-        None: every neighbour has one vote. Of classes with equally many votes the first wins.
+        None gives every neighbour one vote. Of classes with equal votes the first is predicted.
 
     Returns
     -------
@@ -64,16 +64,17 @@ def knn_predict(
     Raises
     ------
     UserError
-        No training samples, labels of another length or below 0, embeddings that are not finite.
+        If there are no training samples, a label is negative, an embedding is not finite, or the numbers of samples
+        differ.
     """
-    known, asked = normalize(_floats(train)), normalize(_floats(test).to(_floats(train).device))
+    known, asked = normalize(_as_floats(train)), normalize(_as_floats(test).to(_as_floats(train).device))
     classes = torch.as_tensor(np.asarray(labels), dtype=torch.int64, device=known.device)
-    _check(known, classes, asked, k)
+    _check_samples(known, classes, asked, k)
     k, count = min(k, len(known)), int(classes.max()) + 1
-    rows = max(1, min(_ROWS, _NUMBERS // len(known)))
-    columns = max(k, _NUMBERS // rows)
+    rows = max(1, min(_MAX_ROWS, _MAX_SIMILARITIES // len(known)))
+    columns = max(k, _MAX_SIMILARITIES // rows)
     predicted = [
-        _votes(*_nearest(asked[first : first + rows], known, k, columns), classes, count, temperature).argmax(1)
+        _vote_weights(*_nearest(asked[first : first + rows], known, k, columns), classes, count, temperature).argmax(1)
         for first in range(0, len(asked), rows)
     ]
     return torch.cat(predicted).cpu().numpy() if predicted else np.zeros(0, np.int64)
@@ -82,7 +83,7 @@ def knn_predict(
 def _nearest(
     asked: Float[Tensor, "m d"], known: Float[Tensor, "n d"], k: int, columns: int
 ) -> tuple[Float[Tensor, "m k"], Int64[Tensor, "m k"]]:
-    """Return similarity and index of the k nearest, going over the known samples in blocks."""
+    """Return similarity and index of the k nearest training samples, found block by block."""
     best, places = asked.new_zeros(len(asked), 0), torch.zeros(len(asked), 0, dtype=torch.int64, device=asked.device)
     for first in range(0, len(known), columns):
         found = asked @ known[first : first + columns].T
@@ -93,28 +94,28 @@ def _nearest(
     return best, places
 
 
-def _votes(
+def _vote_weights(
     similarity: Float[Tensor, "m k"],
     places: Int64[Tensor, "m k"],
     classes: Int64[Tensor, " n"],
     count: int,
     temperature: float | None,
 ) -> Float[Tensor, "m classes"]:
-    # One is the largest similarity: without it nothing overflows, however small the temperature.
+    # Subtracting 1, the largest similarity, prevents overflow at any temperature.
     weights = torch.ones_like(similarity) if temperature is None else ((similarity - 1) / temperature).exp()
     return similarity.new_zeros(len(similarity), count).scatter_add_(1, classes[places], weights)
 
 
-def _floats(values: Float[np.ndarray, "n d"] | Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def _as_floats(values: Float[np.ndarray, "n d"] | Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return torch.as_tensor(values).detach().float()
 
 
-def _check(known: Tensor, classes: Tensor, asked: Tensor, k: int) -> None:
+def _check_samples(known: Tensor, classes: Tensor, asked: Tensor, k: int) -> None:
     if len(known) == 0 or len(known) != len(classes):
-        raise UserError(f"nearest neighbours: {len(known)} embeddings and {len(classes)} labels; expected as many")
+        raise UserError(f"nearest neighbours: {len(known)} embeddings and {len(classes)} labels; expected equally many")
     if int(classes.min()) < 0:
         raise UserError(f"nearest neighbours: labels must be 0, 1, …; found {int(classes.min())}")
     if k < 1:
         raise UserError(f"nearest neighbours: k must be 1 or more, not {k}")
     if not bool(known.isfinite().all()) or not bool(asked.isfinite().all()):
-        raise UserError("nearest neighbours: the embeddings hold NaN or infinity; check the model's training")
+        raise UserError("nearest neighbours: the embeddings contain NaN or infinity; check the model's training")

@@ -1,4 +1,4 @@
-"""The metrics of an evaluation: their names, and whether higher or lower is better."""
+"""The metrics of an evaluation: their names, and whether a higher or a lower value is better."""
 
 import re
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ class Metric:
     Parameters
     ----------
     name : str
-        Its key in results files, such as ``"accuracy"``.
+        Key in results files, such as ``"accuracy"``.
     label : str
-        Its name in tables and figures.
+        Name in tables and figures.
     higher_is_better : bool, optional
-        None if neither is better, as for the effective rank: such a metric is shown, but neither ranked nor compared
+        None if neither is better, as for the effective rank. Such a metric is shown, but neither ranked nor compared
         with the best fixed ratio.
     bounds : (float, float)
-        Lowest and highest possible value; intervals of means are cut off there.
+        Lowest and highest possible value, where intervals of means are cut off.
     ranked : bool
         Whether it counts in the average score and rank of a comparison. A metric that summarises others, or measures
         another task, does not.
     optional : bool
-        Whether it is undefined for some data; a report then does not mention that no run has it.
+        Whether it is undefined for some data. If so, a report does not mention that no run has it.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Metric:
         return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
 
-def by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
-    """Find scores that were measured at several mask ratios, ``<metric>_<ratio>``.
+def metrics_by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
+    """Find metrics measured at several mask ratios, with scores named ``<metric>_<ratio>``.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ def by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
     Returns
     -------
     dict
-        For each such metric its names by ratio, in increasing order.
+        For each such metric, the names of its scores by ratio, in increasing order.
     """
     names_by_ratio: dict[str, dict[float, str]] = {}
     for name in names:
         if (match := _RATIO.fullmatch(name)) and float(match["ratio"]) <= 1:
             names_by_ratio.setdefault(match["metric"], {})[float(match["ratio"])] = name
-    # Names such as top_1 end in a number, too; only a metric with a number between 0 and 1 was measured at ratios.
+    # Names such as top_1 end in a number, too; a metric was measured at ratios only if one is between 0 and 1.
     return {
         metric: dict(sorted(ratios.items()))
         for metric, ratios in names_by_ratio.items()
@@ -69,16 +69,16 @@ def by_ratio(names: Iterable[str]) -> dict[str, dict[float, str]]:
 
 
 def label_of(name: str, metrics: Iterable[Metric]) -> str:
-    """Return what a score is called in tables: the label of its metric, or its name in plain words.
+    """Return the label of a score in tables: that of its metric, or its name with spaces.
 
-    A score at one mask ratio, ``<metric>_<ratio>``, has the label of its metric, too.
+    A score at one mask ratio, ``<metric>_<ratio>``, has the label of its metric and the ratio.
 
     Parameters
     ----------
     name : str
-        Its key in results files.
+        Key of the score in results files.
     metrics : iterable of Metric
-        Those of the domain.
+        Metrics of the domain.
     """
     labels = {metric.name: metric.label for metric in metrics}
     match = _RATIO.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Missing values, as tables spell them."""
+"""Spellings of missing values in tables."""
 
 import numpy as np
 from jaxtyping import Bool
@@ -7,5 +7,5 @@ _SPELLINGS = ("", "unknown", "na", "n/a", "nan", "<na>", "none", "nat")
 
 
 def is_missing(values: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return where text means a missing value: Unknown, None, NA, nan and the like, in upper or lower case."""
+    """Return True where a text means a missing value: Unknown, None, NA, nan and others, in any case."""
     return np.isin(np.char.lower(np.char.strip(values.astype(str))), _SPELLINGS)

@@ -1,11 +1,11 @@
-"""Which interval a paired difference has: over seeds alone, or over seeds and test items. The rule is here alone.
+"""The rule that chooses the interval of a paired difference: over seeds only, or over seeds and test items.
 
-The interval over seeds and items (:mod:`r2mae.evaluation.crossed`) is taken wherever it can be: from three seeds on, if
-all runs of both rows have scores of the same test items. The study of coverage (``tests/evaluation/coverage.py``) says
-why. Over new seeds and items it holds the truth 93 to 98 times in 100 at any number of seeds; the interval over seeds
-alone does so only 37 to 95 times, the less often the more seeds there are. With three seeds it is also a quarter
-narrower unless items matter, with four a tenth; from five on both are equally wide unless items matter. With two seeds
-it can fall to 88 in 100, and is not taken.
+The interval over seeds and items (:mod:`r2mae.evaluation.crossed`) is used whenever it is possible: from three seeds
+on, if all runs of both variants have scores of the same test items. The reason is its coverage
+(``tests/evaluation/coverage.py``). Over new seeds and items it contains the truth 93 to 98 times in 100 at any number
+of seeds. The interval over seeds only contains it 37 to 95 times, and less often with more seeds. If items vary little,
+the interval over both is a quarter narrower with three seeds, a tenth narrower with four, and as wide from five on.
+With two seeds its coverage can fall to 88 in 100, so it is not used.
 """
 
 from collections.abc import Sequence
@@ -16,54 +16,54 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from r2mae.evaluation.crossed import MeanSquares, judged, mean_squares, t_interval
+from r2mae.evaluation.crossed import MeanSquares, mean_squares, t_interval, with_verdict
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.power import detectable, detectable_by, spread
+from r2mae.evaluation.power import detectable, detectable_with_error, spread
 from r2mae.evaluation.statistics import Difference, paired_difference
 
-LEAST_SEEDS = 3
-"""From so many seeds on items are taken into account."""
+MIN_SEEDS_FOR_ITEMS = 3
+"""From this number of seeds on, intervals are over seeds and items."""
 
-Over: TypeAlias = Literal["seeds", "seeds and items"]
-BOTH: Over = "seeds and items"
+SampledOver: TypeAlias = Literal["seeds", "seeds and items"]
+SEEDS_AND_ITEMS: SampledOver = "seeds and items"
 Reason: TypeAlias = Literal["shared", "few seeds", "not kept", "no items", "split", "other items"]
-WHY: dict[Reason, str] = {
+REASONS: dict[Reason, str] = {
     "shared": "all runs have scores of the same test items",
-    "few seeds": f"there are fewer than {LEAST_SEEDS} seeds",
+    "few seeds": f"there are fewer than {MIN_SEEDS_FOR_ITEMS} seeds",
     "not kept": "some runs have no scores of single items",
     "no items": "runs keep no scores of single items of this measure",
     "split": "the seeds have different test items",
     "other items": "the two rows were measured on different items",
 }
-"""The reasons in words."""
+"""The text of each reason."""
 
 
 @dataclass(frozen=True)
-class Paired:
-    """A paired difference, and what its interval is over.
+class PairedComparison:
+    """A paired difference, and the samples of its interval.
 
     Parameters
     ----------
     difference : Difference
         Mean, interval and verdict.
     over : {"seeds", "seeds and items"}
-        What the interval takes as samples.
+        The samples of the interval.
     reason : str
-        Why, a key of :data:`WHY`.
+        Why these, a key of :data:`REASONS`.
     items : int
-        How many items the scores are means over; 0 where the interval is over seeds alone.
-    decides : float
-        The smallest true difference that such an interval decides four times in five; NaN where nothing tells it.
+        Number of items over which the scores are means; 0 if the interval is over seeds only.
+    smallest_detectable : float
+        The smallest true difference that such an interval decides four times in five; NaN if it is unknown.
     """
 
     difference: Difference
-    over: Over
+    over: SampledOver
     reason: Reason
     items: int
-    decides: float
+    smallest_detectable: float
 
 
-def paired(
+def compare_paired(
     a: Float64[np.ndarray, " seeds"],
     b: Float64[np.ndarray, " seeds"],
     items_a: Sequence[ItemScores | None],
@@ -72,62 +72,65 @@ def paired(
     *,
     higher_is_better: bool,
     confidence: float = 0.95,
-) -> Paired:
-    """Compare two rows, seed by seed, and item by item where that is possible.
+) -> PairedComparison:
+    """Compare two variants, paired by seeds and, if possible, by items.
 
     Parameters
     ----------
     a, b : ndarray, shape (seeds,)
-        The score of each row under each seed, over all test items.
-    items_a, items_b : sequence of ItemScores or None, one a seed
-        Those of the same runs.
+        Score of each variant for each seed, over all test items.
+    items_a, items_b : sequence of ItemScores or None, one per seed
+        Item scores of the same runs.
     metric : str
-        The name of the score.
+        Name of the score.
     higher_is_better, confidence
         As of :func:`r2mae.evaluation.paired_difference`.
     """
-    reason = reason_for(items_a, items_b, metric)
+    reason = pairing_reason(items_a, items_b, metric)
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
-        return Paired(alone, "seeds", reason, 0, detectable(spread(a - b), len(a), confidence=confidence))
-    squares = squares_of(a, b, items_a, items_b, metric)
+        return PairedComparison(alone, "seeds", reason, 0, detectable(spread(a - b), len(a), confidence=confidence))
+    squares = paired_mean_squares(a, b, items_a, items_b, metric)
     parts = squares.components
     found = t_interval(float((a - b).mean()), parts, len(a), confidence=confidence)
-    decides = detectable_by(sqrt(parts.variance), parts.df, confidence=confidence)
-    return Paired(judged(found, higher_is_better=higher_is_better), BOTH, reason, squares.of, decides)
+    smallest = detectable_with_error(sqrt(parts.variance), parts.df, confidence=confidence)
+    return PairedComparison(
+        with_verdict(found, higher_is_better=higher_is_better), SEEDS_AND_ITEMS, reason, squares.total_items, smallest
+    )
 
 
-def reason_for(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
-    """Return "shared" if the interval is to be over seeds and items, or else why not."""
+def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
+    """Return "shared" if the interval is over seeds and items, otherwise why it is not."""
     runs = [*items_a, *items_b]
-    known = [one for one in runs if one is not None]
-    if len(known) < len(runs):
+    recorded = [run for run in runs if run is not None]
+    if len(recorded) < len(runs):
         return "not kept"
-    having = [metric in one.scores for one in known]
-    if not all(having):
-        return "not kept" if any(having) else "no items"
-    first, second = ([one.fingerprint for one in part] for part in (known[: len(items_a)], known[len(items_a) :]))
-    if first != second:
+    has_metric = [metric in run.scores for run in recorded]
+    if not all(has_metric):
+        return "not kept" if any(has_metric) else "no items"
+    count = len(items_a)
+    of_a, of_b = ([run.fingerprint for run in part] for part in (recorded[:count], recorded[count:]))
+    if of_a != of_b:
         return "other items"
-    if len(set(first)) > 1:
+    if len(set(of_a)) > 1:
         return "split"
-    if len(known[0].scores[metric]) < 2:
+    if len(recorded[0].scores[metric]) < 2:
         return "not kept"
-    return "shared" if len(items_a) >= LEAST_SEEDS else "few seeds"
+    return "shared" if len(items_a) >= MIN_SEEDS_FOR_ITEMS else "few seeds"
 
 
-def squares_of(
+def paired_mean_squares(
     a: Float64[np.ndarray, " seeds"],
     b: Float64[np.ndarray, " seeds"],
     items_a: Sequence[ItemScores | None],
     items_b: Sequence[ItemScores | None],
     metric: str,
 ) -> MeanSquares:
-    """Return the mean squares of a − b over seeds and items, which both rows share; parameters as of :func:`paired`."""
-    first, second = (_table(items, metric) for items in (items_a, items_b))
-    of = next(one.of for one in items_a if one is not None)
-    return mean_squares(first - second, means=a - b, of=of)
+    """Return the mean squares of a − b over shared seeds and items; parameters as of :func:`compare_paired`."""
+    first, second = (_item_table(items, metric) for items in (items_a, items_b))
+    total_items = next(one.total_items for one in items_a if one is not None)
+    return mean_squares(first - second, means=a - b, total_items=total_items)
 
 
-def _table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds kept"]:
+def _item_table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds kept"]:
     return np.stack([one.scores[metric] for one in items if one is not None]).astype(np.float64)

@@ -1,7 +1,7 @@
-"""What a planned number of seeds will decide about a paired difference, from the scores of a pilot.
+"""The difference that a planned number of seeds can decide, estimated from the scores of a pilot.
 
-The plan takes the interval that the report will take (:mod:`r2mae.evaluation.pairing`): over seeds alone, or over seeds
-and test items. What items add to the latter does not shrink with more seeds.
+The plan uses the interval of the report (:mod:`r2mae.evaluation.pairing`): over seeds only, or over seeds and test
+items. The contribution of items to the latter does not shrink with more seeds.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,22 @@ from jaxtyping import Float64
 
 from r2mae.evaluation.crossed import MeanSquares
 from r2mae.evaluation.items import ItemScores
-from r2mae.evaluation.pairing import BOTH, LEAST_SEEDS, Over, Reason, reason_for, squares_of
-from r2mae.evaluation.power import MOST_SEEDS, detectable, detectable_by, fewest, spread, upper_limit
+from r2mae.evaluation.pairing import (
+    MIN_SEEDS_FOR_ITEMS,
+    SEEDS_AND_ITEMS,
+    Reason,
+    SampledOver,
+    paired_mean_squares,
+    pairing_reason,
+)
+from r2mae.evaluation.power import (
+    MOST_SEEDS,
+    detectable,
+    detectable_with_error,
+    smallest_sufficient,
+    spread,
+    upper_limit,
+)
 
 
 @dataclass(frozen=True)
@@ -24,14 +38,14 @@ class Pilot:
     Parameters
     ----------
     pairs : int
-        Seeds that both rows have.
+        Seeds of both variants.
     difference, sd : float
-        Mean and standard deviation over them; NaN for a spread that says nothing.
+        Mean and standard deviation over the pairs; `sd` is NaN if it cannot be estimated.
     reason : str
-        Why the interval of a comparison like it is over seeds and items, or is not; a key of
-        :data:`r2mae.evaluation.pairing.WHY`.
+        Why the interval of such a comparison is over seeds and items, or is not: a key of
+        :data:`r2mae.evaluation.pairing.REASONS`.
     squares : MeanSquares or None
-        Mean squares of seeds and items, where the interval is over both.
+        Mean squares of seeds and items, if the interval is over both.
     """
 
     pairs: int
@@ -42,17 +56,17 @@ class Pilot:
 
     @property
     def items_sd(self) -> float:
-        """What test items add to the standard error, whatever the number of seeds; NaN if they are not counted."""
+        """Contribution of items to the standard error, at any number of seeds; NaN if the interval ignores items."""
         return nan if self.squares is None else self.squares.items_sd
 
-    def over(self, seeds: int) -> tuple[Over, Reason]:
-        """Return what the interval of so many seeds is over, and why."""
+    def over(self, seeds: int) -> tuple[SampledOver, Reason]:
+        """Return the samples of the interval with this number of seeds, and why."""
         if self.squares is None:
             return "seeds", self.reason
-        return (BOTH, "shared") if seeds >= LEAST_SEEDS else ("seeds", "few seeds")
+        return (SEEDS_AND_ITEMS, "shared") if seeds >= MIN_SEEDS_FOR_ITEMS else ("seeds", "few seeds")
 
-    def at_most(self, confidence: float) -> "Pilot":
-        """Return the pilot with the one-sided upper limit of its spread (chi-square) in place of the spread."""
+    def with_upper_limits(self, confidence: float) -> "Pilot":
+        """Return the pilot with its spread replaced by the one-sided upper limit of the spread (chi-square)."""
         squares = self.squares
         if squares is not None:
             seeds = upper_limit(sqrt(squares.seeds), squares.n_seeds, confidence=confidence) ** 2
@@ -60,25 +74,25 @@ class Pilot:
             squares = replace(squares, seeds=seeds, items=items)
         return replace(self, sd=upper_limit(self.sd, self.pairs, confidence=confidence), squares=squares)
 
-    def decides(self, seeds: int) -> float:
-        """Return the smallest true difference that so many seeds decide four times in five.
+    def smallest_detectable(self, seeds: int) -> float:
+        """Return the smallest true difference that this number of seeds decides four times in five.
 
-        NaN if nothing tells it: also where the means of all seeds are equal, although their items differ.
+        NaN if it is unknown, which includes equal means of all seeds with different item scores.
         """
-        if self.squares is None or seeds < LEAST_SEEDS or not self.sd > 0:
+        if self.squares is None or seeds < MIN_SEEDS_FOR_ITEMS or not self.sd > 0:
             return detectable(self.sd, seeds)
         parts = self.squares.for_seeds(seeds).components
-        return detectable_by(sqrt(parts.variance), parts.df)
+        return detectable_with_error(sqrt(parts.variance), parts.df)
 
     def seeds_needed(self, difference: float) -> int | None:
-        """Return how many seeds decide a true difference; None if no number up to ``MOST_SEEDS`` does.
+        """Return the number of seeds that decides a true difference; None if it is above ``MOST_SEEDS``.
 
-        Where items count, these are three or more: two would decide by leaving the items out.
+        If the interval is over items too, it is three or more: the interval with two seeds ignores items.
         """
         if not (self.sd > 0 and difference > 0):
             return None
-        least = 2 if self.squares is None else LEAST_SEEDS
-        return fewest(lambda n: n >= least and self.decides(n) <= difference, most=MOST_SEEDS)
+        least = 2 if self.squares is None else MIN_SEEDS_FOR_ITEMS
+        return smallest_sufficient(lambda n: n >= least and self.smallest_detectable(n) <= difference, most=MOST_SEEDS)
 
 
 def pilot_of(
@@ -88,14 +102,14 @@ def pilot_of(
     items_b: Sequence[ItemScores | None],
     metric: str,
 ) -> Pilot:
-    """Return the spread of a − b over two or more seeds, and over test items where both rows have scores of the same.
+    """Return the spread of a − b over two or more seeds, and over test items if both variants share them.
 
     Parameters
     ----------
     a, b, items_a, items_b, metric
-        As of :func:`r2mae.evaluation.pairing.paired`.
+        As of :func:`r2mae.evaluation.pairing.compare_paired`.
     """
-    reason = reason_for(items_a, items_b, metric)
-    shared = reason in ("shared", "few seeds")  # more seeds are planned than the pilot has
-    squares = squares_of(a, b, items_a, items_b, metric) if shared and len(a) > 1 else None
+    reason = pairing_reason(items_a, items_b, metric)
+    shared = reason in ("shared", "few seeds")  # the plan has more seeds than the pilot
+    squares = paired_mean_squares(a, b, items_a, items_b, metric) if shared and len(a) > 1 else None
     return Pilot(len(a), float((a - b).mean()), spread(a - b), reason, squares)

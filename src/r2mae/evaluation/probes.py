@@ -30,16 +30,16 @@ Grid = Sequence[float] | Float[np.ndarray, " strengths"]
 class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multinomial logistic regression that chooses its L2 penalty by cross-validation over groups.
 
-    The same optimum, folds, scores and choice as ``GridSearchCV(LogisticRegression(), {"C": Cs}, cv=GroupKFold(5),
-    scoring="balanced_accuracy")`` of scikit-learn, which is the paper's single-cell evaluation. It takes a fraction of
-    the time, as folds and strengths share work.
+    It has the optimum, folds, scores and choice of scikit-learn's ``GridSearchCV(LogisticRegression(), {"C": Cs},
+    cv=GroupKFold(5), scoring="balanced_accuracy")``, the paper's single-cell evaluation. It takes a fraction of the
+    time, because folds and strengths share work.
 
-    The nearest peer is scikit-learn's ``LogisticRegressionCV``. With the same folds and strengths, at 1,400 to 5,000
-    rows of 64 features, it takes 3 to 15 times as long to come as close to the optimum (``tol=1e-6``), and 1.7 to 4
-    times as long with its default ``tol=1e-4``, with mean scores that are off by 0.0006 to 0.002 and once another
-    choice. `LinearProbe` needs half the memory there (2 to 4 MiB instead of 2 to 7). At 300 features and seven classes
-    of unequal size the peer takes 3 and 1.5 times as long, in half the memory (7 MiB instead of 12: matrices speed up
-    weak penalties here). ``python -m benchmarks probes`` measures this.
+    The nearest peer is scikit-learn's ``LogisticRegressionCV``, with the same folds and strengths. At 1,400 to 5,000
+    rows of 64 features, the peer takes 3 to 15 times as long to come as close to the optimum (``tol=1e-6``). With its
+    default ``tol=1e-4`` it takes 1.7 to 4 times as long, its mean scores are off by 0.0006 to 0.002, and it once chose
+    another strength. `LinearProbe` needs half the memory there (2 to 4 MiB instead of 2 to 7). At 300 features and
+    seven classes of unequal size, the peer takes 3 (``tol=1e-6``) and 1.5 times as long, in half the memory (7 MiB
+    instead of 12: `LinearProbe` uses matrices for weak penalties). ``python -m benchmarks probes`` measures this.
 
     Parameters
     ----------
@@ -48,20 +48,20 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     cv : int
         Number of folds; fewer if there are fewer groups.
     scoring : {"balanced_accuracy", "accuracy"}
-        What the chosen strength maximises.
+        The score that the chosen strength maximises.
     standardize : bool
-        Divide the features by their standard deviations over all rows given to `fit` (a ``StandardScaler`` before the
-        search; the held-out folds' labels are never seen). `coef_` applies to the features as given either way.
+        Divide the features by their standard deviations over all rows given to `fit`, as a ``StandardScaler`` before
+        the search; labels of held-out folds are not used. `coef_` always applies to the features as given.
     tol : float
-        Error allowed in the logits: root mean square, weighted by the curvature of the loss (so that logits of rows
-        that are classified with certainty may have larger errors).
+        Error allowed in the logits: root mean square, weighted by the curvature of the loss. Logits of rows that are
+        classified with certainty may therefore have larger errors.
     max_iter : int
         Largest number of steps for each strength and fold.
 
     Attributes
     ----------
     C_ : float
-        The chosen strength: the first of those with the highest mean score.
+        The chosen strength: the first with the highest mean score.
     coef_ : ndarray, shape (n_classes, n_features), or (1, n_features) for two classes
         Coefficients of the fit to all rows at `C_`.
     intercept_ : ndarray, shape (n_classes,) or (1,)
@@ -69,7 +69,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : ndarray, shape (n_classes,)
         Labels.
     cv_scores_ : ndarray, shape (n_strengths, n_folds)
-        Score on every held-out fold. A class that no training row of a fold has cannot be predicted there.
+        Score on every held-out fold. A class without training rows cannot be predicted in that fold.
     cv_mean_ : ndarray, shape (n_strengths,)
         Mean over the folds.
     n_iter_ : int
@@ -105,12 +105,12 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups : array-like, shape (n,), optional
             Rows of one group (a donor) are held out together. Without groups the folds are stratified by label.
         progress : callable, optional
-            Called with the number of fits done and of all fits: one for each strength and fold, and the final one.
+            Called with the number of completed fits and of all fits: one for each strength and fold, and a final one.
 
         Raises
         ------
         ValueError
-            One class only, one group only, an empty or non-positive grid, an unknown `scoring`.
+            If there is one class or one group only, the grid is empty or not positive, or `scoring` is unknown.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_classification_targets(y)
@@ -134,14 +134,14 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             strengths = _softmax_strengths([self.C_], len(self.classes_))
             (final,) = solve(folds.train(None), codes, strengths)
             report.all()
-        # The first class is the reference of the two-class form.
+        # In the two-class form the first class is the reference.
         theta = final.theta[1:] - final.theta[:1] if len(self.classes_) == 2 else final.theta
         self.coef_, self.intercept_ = folds.restore(theta[:, :-1], theta[:, -1])
         self.n_iter_ = max(final.iterations, 1)
-        self._warn(sum(stalled) + (not final.converged))
+        self._warn_if_stalled(sum(stalled) + (not final.converged))
         return self
 
-    def _warn(self, stalled: int) -> None:
+    def _warn_if_stalled(self, stalled: int) -> None:
         if stalled:
             warnings.warn(
                 f"{stalled} of {self.cv_scores_.size + 1} fits stopped short of tol={self.tol:g} "
@@ -151,21 +151,21 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def decision_function(self, X: Any) -> Float[np.ndarray, "n ..."]:
-        """Logits, shape (n, n_classes); for two classes those of the second relative to the first, shape (n,)."""
+        """Return logits, shape (n, n_classes); for two classes those of the second over the first, shape (n,)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         logits: np.ndarray = X @ self.coef_.T + self.intercept_
         return logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n classes"]:
-        """Probability of every class."""
+        """Return the probability of every class."""
         logits = self.decision_function(X)
         if logits.ndim == 1:
             return np.column_stack([expit(-logits), expit(logits)])
         return np.asarray(softmax(logits, axis=1))
 
     def predict(self, X: Any) -> Any:
-        """Predict the label of every row, shape (n,)."""
+        """Return the predicted label of every row, shape (n,)."""
         logits = self.decision_function(X)
         return self.classes_[(logits > 0).astype(int) if logits.ndim == 1 else logits.argmax(axis=1)]
 
@@ -173,8 +173,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Ridge regression that chooses its penalty by cross-validation over groups.
 
-    The same optimum, folds, scores and choice as ``GridSearchCV(Ridge(), {"alpha": alphas}, cv=GroupKFold(5),
-    scoring="neg_mean_squared_error")`` of scikit-learn, from one eigendecomposition per fold.
+    It has the optimum, folds, scores and choice of scikit-learn's ``GridSearchCV(Ridge(), {"alpha": alphas},
+    cv=GroupKFold(5), scoring="neg_mean_squared_error")``, from one eigendecomposition per fold.
 
     Parameters
     ----------
@@ -183,14 +183,14 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     cv : int
         Number of folds; fewer if there are fewer groups.
     scoring : {"neg_mean_squared_error", "r2"}
-        What the chosen strength maximises.
+        The score that the chosen strength maximises.
     standardize : bool
         Penalise the coefficients of standardised features, as in `LinearProbe`.
 
     Attributes
     ----------
     alpha_ : float
-        The chosen strength: the first of those with the highest mean score.
+        The chosen strength: the first with the highest mean score.
     coef_ : ndarray, shape (n_features,)
         Coefficients of the fit to all rows at `alpha_`.
     intercept_ : float
@@ -229,7 +229,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            One group only, an empty or non-positive grid, an unknown `scoring`.
+            If there is one group only, the grid is empty or not positive, or `scoring` is unknown.
         """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True, ensure_min_samples=2)
         grid = _checked_grid("alphas", self.alphas, PAPER_ALPHAS)
@@ -252,7 +252,7 @@ class RidgeProbe(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"]:
-        """Predicted target of every row."""
+        """Return the predicted target of every row."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)
@@ -267,7 +267,7 @@ def _held_out_scores(
     solve: Callable[..., Iterator[Solution]],
     report: "_FitCounter",
 ) -> tuple[Float[np.ndarray, " strengths"], int]:
-    """Score of one held-out fold for every strength, and how many of the fits did not converge."""
+    """Return the scores of one held-out fold for all strengths, and the number of fits that did not converge."""
     out, test = folds.held_out(number), folds.test(number)
     truth = codes[out]
     seen, local = np.unique(np.delete(codes, out), return_inverse=True)
@@ -285,7 +285,7 @@ def _held_out_scores(
 
 
 class _FitCounter:
-    """Reports to a progress callback how many fits of a search are done."""
+    """Reports the number of completed fits of a search to a progress callback."""
 
     def __init__(self, progress: Progress | None, folds: int, strengths: int) -> None:
         self.progress, self.strengths, self.total = progress, strengths, folds * strengths + 1
@@ -302,13 +302,13 @@ class _FitCounter:
 def _ridge(
     folds: Folds, fold: int | None, target: Float[np.ndarray, " n"], alphas: Float[np.ndarray, " strengths"]
 ) -> tuple[Float[np.ndarray, "strengths d"], Float[np.ndarray, " strengths"]]:
-    """Ridge coefficients and intercepts for all strengths from one eigendecomposition."""
+    """Return ridge coefficients and intercepts for all strengths from one eigendecomposition."""
     rows = folds.train(fold)
     values, vectors = folds.scatter_eigh(fold)
-    middle = target.mean()
-    pull = rows.gather((target - middle)[None])[0] @ vectors
-    coefficients = (pull / (values + alphas[:, None])) @ vectors.T
-    return coefficients, middle - coefficients @ rows.mean
+    mean = target.mean()
+    projected = rows.gather((target - mean)[None])[0] @ vectors
+    coefficients = (projected / (values + alphas[:, None])) @ vectors.T
+    return coefficients, mean - coefficients @ rows.mean
 
 
 _Score = Callable[[np.ndarray, np.ndarray], float]
@@ -319,7 +319,7 @@ def _accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def _balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Mean recall over the classes that occur, as ``sklearn.metrics.balanced_accuracy_score``."""
+    """Return the mean recall over the classes that occur, as ``sklearn.metrics.balanced_accuracy_score``."""
     count = np.bincount(truth)
     hit = np.bincount(truth[truth == predicted], minlength=len(count))
     return float(np.mean(hit[count > 0] / count[count > 0]))
@@ -351,7 +351,7 @@ def _checked_grid(name: str, grid: Grid | None, default: tuple[float, ...]) -> F
 
 
 def _softmax_strengths(Cs: Sequence[float] | Float[np.ndarray, " strengths"], classes: int) -> list[float]:
-    """Strengths of the symmetric softmax form; for two classes it has half the penalty of the logistic form."""
+    """Return the strengths of the symmetric softmax form: for two classes half those of the logistic form."""
     return [float(C) / 2 if classes == 2 else float(C) for C in Cs]
 
 

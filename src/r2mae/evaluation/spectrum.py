@@ -1,4 +1,4 @@
-"""How evenly a representation uses its dimensions."""
+"""Effective rank: how evenly a representation uses its dimensions."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Spectrum:
 
 
 def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) -> Spectrum:
-    """Effective rank of a feature matrix from its singular values.
+    """Return the effective rank of a feature matrix, from its singular values.
 
     Parameters
     ----------
@@ -46,22 +46,22 @@ def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) 
     Raises
     ------
     UserError
-        NaN or infinite features, an empty matrix, or nothing but zeros.
+        If a feature is NaN or infinite, or the matrix is empty or zero.
 
     Notes
     -----
     If one side is more than twice the other, the singular values are computed as square roots of the eigenvalues of
     the float64 Gram matrix of the short side, which is ten times faster than a QR decomposition. Only small singular
-    values lose precision: an eigenvalue is exact to about 1e-15 of the largest, so a singular value of zero may come
-    out as 3e-8 of the largest. It then adds less than 6e-7 to the entropy; 256 such values together add 2e-4.
+    values lose precision: an eigenvalue is exact to about 1e-15 of the largest, so a singular value of zero may be
+    computed as 3e-8 of the largest. Such a value adds less than 6e-7 to the entropy; 256 of them add 2e-4.
     """
     if features.size == 0:
-        raise UserError(f"effective rank needs one row and one feature at least; got shape {features.shape}")
+        raise UserError(f"effective rank needs at least one row and one feature; got shape {features.shape}")
     matrix = features.astype(np.float64)
     if not np.isfinite(matrix).all():
         rows = int((~np.isfinite(matrix)).any(axis=1).sum())
         raise UserError(
-            f"effective rank: {rows} of {len(matrix)} rows of features hold NaN or infinity; check the training"
+            f"effective rank: {rows} of {len(matrix)} rows of features contain NaN or infinity; check the training"
         )
     if center:
         matrix -= matrix.mean(axis=0)

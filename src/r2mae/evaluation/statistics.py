@@ -9,8 +9,8 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import stats
 
-_TELLING = 10  # so many differences that are all equal are evidence; fewer may be so by scores in coarse steps
-_ROUNDING = 1e-12  # of the largest value: a mean this small is rounding error
+_MIN_EQUAL_DIFFERENCES = 10  # fewer equal differences are no evidence: scores in coarse steps may be equal by chance
+_ROUNDING = 1e-12  # a mean below this fraction of the largest value is rounding error
 AVERAGE_SCORE = "average score"
 AVERAGE_RANK = "average rank"
 
@@ -26,7 +26,7 @@ class Interval:
     n : int
         Number of values.
     method : str
-        ``"t"``, or ``"none"`` for one value; other modules have intervals of other kinds.
+        ``"t"``, or ``"none"`` for one value; other modules add methods.
     """
 
     mean: float
@@ -45,8 +45,8 @@ class Difference:
     mean, low, high, n, method
         As in `Interval`, for the first minus the second.
     verdict : {"better", "worse", "undecided"}
-        Whether the first is better. Undecided if 0 is inside the interval, if there is no interval, or if all
-        differences are equal and there are fewer than ten.
+        Whether the first is better. "undecided" if the interval contains 0, if there is no interval, or if fewer than
+        ten differences are all equal.
     """
 
     mean: float
@@ -66,37 +66,44 @@ class BestFixed:
     scores : ndarray, shape (n_seeds,)
         Score of the chosen ratio on the seed.
     chosen : ndarray of int, shape (n_seeds,)
-        Its column.
+        Column of the chosen ratio.
     pseudo : ndarray, shape (n_seeds,)
-        Pseudo-values of the jackknife with the mean of `scores`: their spread holds how far the choice itself depends
-        on the seeds. With two seeds, of which none can be left out, they are the scores.
+        Pseudo-values of the jackknife, with the mean of `scores`. Their spread includes the variance of the choice over
+        seeds. With two seeds the jackknife is impossible, and they are the scores.
     """
 
     scores: Float[np.ndarray, " seeds"]
     chosen: Int[np.ndarray, " seeds"]
     pseudo: Float[np.ndarray, " seeds"]
 
-    def partner(self, mine: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " seeds"]:
-        """Return what scores of another row are to be paired with, see :func:`wider_partner`."""
-        return wider_partner(mine, self.scores, self.pseudo)
+    def partner(self, others: Float[np.ndarray, " seeds"]) -> Float[np.ndarray, " seeds"]:
+        """Return the values to pair with the scores of another variant: see :func:`wider_partner`."""
+        return wider_partner(others, self.scores, self.pseudo)
 
 
 def wider_partner(
-    mine: Float[np.ndarray, " seeds"], scores: Float[np.ndarray, " seeds"], pseudo: Float[np.ndarray, " seeds"]
+    others: Float[np.ndarray, " seeds"], scores: Float[np.ndarray, " seeds"], pseudo: Float[np.ndarray, " seeds"]
 ) -> Float[np.ndarray, " seeds"]:
-    """Return those of a best fixed ratio's scores and pseudo-values from which a row's differences spread more.
+    """Return the scores or the pseudo-values of a best fixed ratio: those with the wider differences from `others`.
 
-    Both have the same mean. Held-out scores are not independent where ratios are nearly alike, since each seed chooses
-    for all others. With five to ten seeds and three to nine equal ratios intervals from them miss the truth 8 to 14
-    times in 100, and more often for a row that is steadier than the ratios; with pseudo-values 2 to 5 times.
+    Both have the same mean. If ratios are nearly equal, the scores are not independent, because each seed chooses for
+    all others. With five to ten seeds and three to nine equal ratios, their 95 % intervals miss the truth 8 to 14 times
+    in 100, and more often for a variant that varies less than the ratios. Those of pseudo-values miss it 2 to 5 times.
+
+    Parameters
+    ----------
+    others : ndarray, shape (n_seeds,)
+        Scores of the variant that is compared with the best fixed ratio.
+    scores, pseudo : ndarray, shape (n_seeds,)
+        As of :class:`BestFixed`.
     """
-    plain, whole = (float(np.std(mine - one)) for one in (scores, pseudo))
-    rounding = 1e-9 * max(plain, float(np.abs(scores).max()))
-    return pseudo if whole > plain + rounding else scores
+    from_scores, from_pseudo = (float(np.std(others - values)) for values in (scores, pseudo))
+    rounding = 1e-9 * max(from_scores, float(np.abs(scores).max()))
+    return pseudo if from_pseudo > from_scores + rounding else scores
 
 
 def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
-    """Mean with Student's t interval.
+    """Return the mean with Student's t interval.
 
     Parameters
     ----------
@@ -108,9 +115,9 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
     Raises
     ------
     ValueError
-        No values, or values that are not finite.
+        If there are no values, or some are not finite.
     """
-    array = _finite(values, "values", ndim=1)
+    array = _finite_array(values, "values", ndim=1)
     mean, n = float(array.mean()), len(array)
     if abs(mean) <= _ROUNDING * np.abs(array).max():
         mean = 0.0
@@ -124,7 +131,7 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
 
 
 def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
-    """Mean of a − b, paired by position (the same seed and data split), and whether a is better.
+    """Return the mean of a − b, paired by position (equal seed and data split), and whether a is better.
 
     Parameters
     ----------
@@ -138,46 +145,46 @@ def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confiden
     Raises
     ------
     ValueError
-        Unequal lengths, no values, or values that are not finite.
+        If lengths differ, there are no values, or some are not finite.
     """
-    first, second = _finite(a, "a", ndim=1), _finite(b, "b", ndim=1)
+    first, second = _finite_array(a, "a", ndim=1), _finite_array(b, "b", ndim=1)
     if len(first) != len(second):
-        raise ValueError(f"paired scores must be as many; got {len(first)} and {len(second)}")
+        raise ValueError(f"paired scores must have equal lengths; got {len(first)} and {len(second)}")
     interval = mean_interval(first - second, confidence=confidence)
     verdict = "undecided"
-    # A few exactly equal differences come from scores in steps (an accuracy on few samples). They say nothing about the
-    # spread, so a t interval of width zero is no evidence.
+    # A few exactly equal differences come from scores in steps (an accuracy on few samples). They do not show the
+    # spread, so their t interval of width zero is no evidence.
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
-    known = interval.n >= _TELLING or spread > 1e-9 * size
+    known = interval.n >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size
     if known and (interval.low > 0.0 or interval.high < 0.0):  # both comparisons are false for NaN
         verdict = "better" if (interval.low > 0.0) == higher_is_better else "worse"
     return Difference(interval.mean, interval.low, interval.high, interval.n, interval.method, verdict)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
-    """For every seed, choose the ratio with the best mean over the other seeds, and return its score on this seed.
+    """For every seed, choose the ratio with the best mean over the other seeds; return its score on this seed.
 
-    A ratio that is chosen on the same seeds on which it is compared would be better partly by chance. Other rows are
-    compared with its `partner`: the differences have the same mean as those from `scores`, and a standard error that
-    counts the choice.
+    A ratio chosen on the seeds on which it is compared would be better partly by chance. Compare other variants with
+    `partner` of the result: the differences have the same mean as those from `scores`, and their standard error
+    includes the variance of the choice.
 
     Parameters
     ----------
     scores : array-like, shape (n_seeds, n_ratios)
-        One score for each seed and fixed ratio; of equally good ratios the first is chosen.
+        One score for each seed and fixed ratio. Of equally good ratios the first is chosen.
     higher_is_better : bool
         Whether higher scores are better.
 
     Raises
     ------
     ValueError
-        One seed only, no ratio, or scores that are not finite.
+        If there is one seed only, no ratio, or a score that is not finite.
     """
-    table = _finite(scores, "scores", ndim=2)
+    table = _finite_array(scores, "scores", ndim=2)
     if len(table) < 2:
         raise ValueError("best_fixed needs two or more seeds: the ratio for a seed is chosen on the others")
-    scores, chosen = _held_out(table, up=higher_is_better)
-    return BestFixed(scores, chosen, _jackknifed(table, scores, up=higher_is_better))
+    scores, chosen = _leave_one_seed_out(table, up=higher_is_better)
+    return BestFixed(scores, chosen, _pseudo_values(table, scores, up=higher_is_better))
 
 
 def rank_table(
@@ -197,16 +204,15 @@ def rank_table(
     Returns
     -------
     DataFrame
-        `scores` with the columns ``"average score"``, the mean over the metrics (NaN if higher is better for some
-        metrics and lower for others, as such a mean is meaningless), and ``"average rank"``, the mean over the metrics
-        of the rank (1 = best).
+        `scores` with two more columns. ``"average score"`` is the mean over the metrics; it is NaN if higher is better
+        for some metrics and lower for others. ``"average rank"`` is the mean over the metrics of the rank (1 = best).
 
     Raises
     ------
     ValueError
-        Scores that are not finite, no rows or columns, or a metric without a direction.
+        If a score is not finite, there are no rows or columns, or a metric has no direction.
     """
-    values = _finite(scores, "scores", ndim=2)
+    values = _finite_array(scores, "scores", ndim=2)
     missing = [str(column) for column in scores.columns if column not in higher_is_better]
     if missing:
         raise ValueError(f"higher_is_better has no entry for {', '.join(missing)}")
@@ -221,37 +227,37 @@ def rank_table(
     )
 
 
-def _held_out(
+def _leave_one_seed_out(
     table: Float[np.ndarray, "seeds ratios"], *, up: bool
 ) -> tuple[Float[np.ndarray, " seeds"], Int[np.ndarray, " seeds"]]:
-    """Return under each seed the score of the column with the best mean over the others, and that column."""
+    """Return for each seed its score in the column with the best mean over the other seeds, and that column."""
     others = np.stack([np.delete(table, seed, axis=0).mean(axis=0) for seed in range(len(table))])
     chosen = np.argmax(others if up else -others, axis=1)
     return table[np.arange(len(table)), chosen], chosen
 
 
-def _jackknifed(
+def _pseudo_values(
     table: Float[np.ndarray, "seeds ratios"], scores: Float[np.ndarray, " seeds"], *, up: bool
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the pseudo-values of the jackknife for the mean of the held-out scores, moved to have that mean.
+    """Return the pseudo-values of the jackknife for the mean of the leave-one-out scores, shifted to have that mean.
 
-    What is chosen for one seed hangs on the scores of the others, so that held-out scores are not independent where
-    ratios are nearly alike: their spread is then too small. Deleting a seed and choosing again shows the whole spread.
-    With a clear winner the pseudo-values are the scores.
+    The choice for one seed depends on the scores of the others. If ratios are nearly equal, the leave-one-out scores
+    are therefore not independent, and spread too little. Deleting a seed and choosing again shows the full spread. With
+    a clear winner the pseudo-values are the scores.
     """
     count = len(table)
     if count < 3:
         return scores
-    without = np.array([_held_out(np.delete(table, seed, axis=0), up=up)[0].mean() for seed in range(count)])
+    without = np.array([_leave_one_seed_out(np.delete(table, seed, axis=0), up=up)[0].mean() for seed in range(count)])
     pseudo = count * scores.mean() - (count - 1) * without
-    moved: Float[np.ndarray, " seeds"] = pseudo + (scores.mean() - pseudo.mean())
-    return moved
+    shifted: Float[np.ndarray, " seeds"] = pseudo + (scores.mean() - pseudo.mean())
+    return shifted
 
 
-def _finite(values: Any, name: str, *, ndim: int) -> Float[np.ndarray, "..."]:
+def _finite_array(values: Any, name: str, *, ndim: int) -> Float[np.ndarray, "..."]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != ndim or array.size == 0:
         raise ValueError(f"{name} must be a non-empty array of {ndim} dimension(s); got shape {array.shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} holds NaN or infinity: leave unfinished runs out before comparing")
+        raise ValueError(f"{name} contains NaN or infinity: remove unfinished runs before comparing")
     return array

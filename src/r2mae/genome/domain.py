@@ -97,7 +97,7 @@ class GenomeDomain(BaseDomain):
     config = GenomeConfig
     # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
     ratios = RatioDefaults(
-        fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), above=(0.3, 0.0), curriculum=DNA_CURRICULUM
+        fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), falling_floor=(0.3, 0.0), curriculum=DNA_CURRICULUM
     )
     presets: Mapping[str, Mapping[str, Any]] = {
         "base": _preset(768, 12, 12, 2048, 1e-4),

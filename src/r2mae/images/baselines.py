@@ -171,7 +171,7 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
 def _identify_items(test: ImageBatches, items: ItemRecorder | None) -> None:
     """Read the test images through the recorder, which identifies items by what an evaluation reads."""
     if items is not None:
-        read_all(items.reading(test))
+        read_all(items.recording(test))
 
 
 def _pixel_scores(

@@ -20,7 +20,7 @@ from r2mae.domains.options import (
     SeveralPaths,
 )
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import AS_TRAINED, with_as_trained
+from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.declared import FINETUNE
@@ -93,7 +93,13 @@ class ImagesDomain(BaseDomain):
     title = "Images: digits, MNIST, folders of images, .npy, .npz"
     config = ImagesConfig
     # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
-    ratios = RatioDefaults(fixed=0.7, low=0.5, high=0.9, curriculum=replace(HLCA_CURRICULUM, ours=True), ours=True)
+    ratios = RatioDefaults(
+        fixed=0.7,
+        low=0.5,
+        high=0.9,
+        curriculum=replace(HLCA_CURRICULUM, not_in_paper=True),
+        not_in_paper=True,
+    )
     metrics = (
         Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
         Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
@@ -143,7 +149,7 @@ class ImagesDomain(BaseDomain):
         found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
         if not getattr(settings, "reconstructs", True):
             found = [one for one in found if one.name != "clean_mse"]
-        default = with_as_trained(found, config.bn_statistics)
+        default = add_as_trained(found, config.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
 
     def ratios_of(self, config: ImagesConfig) -> RatioDefaults:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
-from r2mae.evaluation.bn_statistics import BnStatistics, in_both_ways
+from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.head import fit_head
-from r2mae.evaluation.items import ItemRecorder, shares
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import effective_rank
@@ -74,7 +74,7 @@ def evaluate(
         ``effective_rank`` and ``spectral_entropy`` of the test embeddings. With "both", also each score as
         ``as_trained_…``.
     """
-    return in_both_ways(
+    return score_with_statistics(
         bn_statistics or config.bn_statistics,
         lambda wanted, items: _measure(
             config, task, model, data, probe=probe, bn_statistics=wanted, progress=progress, items=items
@@ -316,9 +316,9 @@ def masked_scores(
     sums = (
         None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
     )
-    read = batches if items is None else items.reading(batches)
+    read = batches if items is None else items.recording(batches)
     losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     if items is not None and sums is not None:
-        items.add("masked_mse", shares(sums.cpu().numpy(), losses))
+        items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}
     return {"masked_mse": float(np.mean(losses)), **by_ratio}

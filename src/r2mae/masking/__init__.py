@@ -1,6 +1,6 @@
-"""The idea: mask ratios, keys, masks and schemes. NumPy and torch alone.
+"""The core: mask ratios, keys, masks and schemes, with NumPy and torch only.
 
-Ratios, keys and schemes come without torch; the mask functions and curricula bring it when they are first asked for.
+Ratios, keys and schemes do not import torch. Mask functions and curricula import it on first access.
 """
 
 from typing import TYPE_CHECKING

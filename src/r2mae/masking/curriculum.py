@@ -2,8 +2,8 @@
 
 A small network makes a positive matrix W₀ of (entries × ratios). Sinkhorn's iterations scale it until its rows sum to
 l (the number of ratios) and its columns to d (the number of entries), so that the weights of one ratio have mean one.
-The column of the step's ratio multiplies the element-wise loss. The network learns from the same loss, with its
-gradient multiplied by a factor that falls from 1 (prefer easy entries) to −1 (prefer hard ones).
+The column of the step's ratio multiplies the element-wise loss. The network learns from the same loss; its gradient is
+multiplied by a factor that falls from 1 (prefer easy entries) to −1 (prefer hard entries).
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from r2mae.masking.schemes import Curriculum
 def sinkhorn(matrix: Float[Tensor, "d l"], iterations: int) -> Float[Tensor, "d l"]:
     """Scale a positive matrix so that rows sum to l and columns to d, differentiably.
 
-    Every iteration scales the rows, then the columns. The column sums are therefore exact, and with them the mean
-    weight of one at each ratio; the row sums are approximate, and closer with more iterations.
+    Every iteration scales the rows, then the columns. The column sums are therefore exact, so that the weights of each
+    ratio have mean one. The row sums are approximate; more iterations bring them closer.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def scale_gradient(value: Tensor, factor: float) -> Tensor:
 
 
 def mean_over_ranks(clean: Float[Tensor, "batch d"]) -> Float[Tensor, " d"]:
-    """Average over the samples of all processes (of equal number), so that all use the same loss weights."""
+    """Average over the samples of all ranks (equally many), so that all ranks use the same loss weights."""
     mean = clean.mean(0)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(mean)
@@ -67,8 +67,8 @@ def mean_over_ranks(clean: Float[Tensor, "batch d"]) -> Float[Tensor, " d"]:
 class FeatureWeights(nn.Module):
     """One weight per feature and ratio, from the clean batch (cells, MLP, U-Net).
 
-    The batch is averaged over its samples first: the weights are then those of the mini-batch, (d, l) rather than
-    (batch, d, l), which keeps the network's cost independent of the batch size.
+    The batch is first averaged over its samples. The weights are therefore those of the mini-batch, (d, l) rather than
+    (batch, d, l), and the network's cost does not depend on the batch size.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class UnitWeights(nn.Module):
     Parameters
     ----------
     width : int
-        Width of the representation. It is detached, so that the weights' gradient reaches this network alone.
+        Width of the representation. It is detached, so that the weights' gradient reaches only this network.
     curriculum : Curriculum
         As in :class:`FeatureWeights` (paper, for DNA: 10 iterations, floor 0.5).
     hidden : (int, int)
@@ -137,11 +137,11 @@ class UnitWeights(nn.Module):
 def select_weights(
     weights: Float[Tensor, "d l"], curriculum: Curriculum, ratio: float, step: int
 ) -> Float[Tensor, " d"]:
-    """Return the weights of the grid's ratio nearest to `ratio`, with the gradient multiplier of `step` applied.
+    """Return the weights of the grid's ratio nearest to `ratio`; `step` determines the multiplier of their gradient.
 
-    While the network is frozen the weights are detached, so that not even momentum accumulates.
+    While the network is frozen the weights are detached, so that momentum does not accumulate either.
     """
-    column = weights[:, curriculum.grid.column(ratio)]
+    column = weights[:, curriculum.grid.nearest_column(ratio)]
     if curriculum.frozen(step):
         return column.detach()
     return scale_gradient(column, curriculum.multiplier_at(step))

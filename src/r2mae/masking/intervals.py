@@ -1,28 +1,28 @@
-"""Ranges of ratios: what they may be, and how the theory integrates over them."""
+"""Ranges of ratios: checks, and the quadrature by which the theory integrates over them."""
 
 import numpy as np
 from jaxtyping import Float
 
 Nodes = tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]
 """Ratios and their weights, which sum to 1."""
-_LEGENDRE = 9
+_NODES = 9
 
 
 def legendre(low: float, high: float) -> Nodes:
-    """Return 9 Gauss–Legendre nodes of U(low, high), or the single ratio where both are the same."""
+    """Return 9 Gauss–Legendre nodes of U(low, high), or the single ratio if both ends are equal."""
     if high == low:
         return np.array([low]), np.array([1.0])
-    x, w = np.polynomial.legendre.leggauss(_LEGENDRE)
+    x, w = np.polynomial.legendre.leggauss(_NODES)
     return low + (high - low) * (x + 1) / 2, w / 2
 
 
 def check_ratio(name: str, value: float) -> None:
-    """Refuse what is no number between 0 and 1.
+    """Refuse a value that is not a number between 0 and 1.
 
     Raises
     ------
     ValueError
-        With the name of the number.
+        Which names the value by `name`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}")
@@ -34,7 +34,7 @@ def check_range(low: float, high: float) -> None:
     Raises
     ------
     ValueError
-        With the hint.
+        Which says how to correct them.
     """
     check_ratio("low", low)
     check_ratio("high", high)
@@ -49,20 +49,20 @@ def check_not_constant(name: str, low: float, high: float) -> None:
     Raises
     ------
     ValueError
-        With what it would hide.
+        Which says that nothing or everything would be hidden.
     """
     if low == high and low in (0, 1):
-        what = "nothing" if low == 0 else "everything"
-        raise ValueError(f"a {name} that is always {low:g} hides {what}: there would be nothing to learn from")
+        hidden = "nothing" if low == 0 else "everything"
+        raise ValueError(f"a {name} that is always {low:g} hides {hidden}: there would be nothing to learn from")
 
 
 def check_total(total_steps: int) -> int:
-    """Return the length of a run, which has one step at least.
+    """Return the length of a run as an integer.
 
     Raises
     ------
     ValueError
-        If it has none.
+        If it is below one step.
     """
     if total_steps < 1:
         raise ValueError(f"a run needs at least one step, not {total_steps}")

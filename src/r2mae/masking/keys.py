@@ -3,7 +3,7 @@
 A :class:`Key` holds no generator and no history. Its draws are SplitMix64 in counter mode: word ``i`` is the
 SplitMix64 finaliser of ``state + (i + 1) * golden``. Integer arithmetic alone is involved, so NumPy on the host and
 torch on a device (:func:`r2mae.masking.masks.device_words`) give the same bits. A rank or worker that starts in the
-middle of the stream gets the same numbers as one that started at its beginning.
+middle of the stream draws the same numbers as one that started at its beginning.
 """
 
 import hashlib
@@ -13,12 +13,12 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int64, UInt64
 
-_MASK = (1 << 64) - 1
-_CACHED = 1 << 18  # words, 2 MiB
+_ALL_64_BITS = (1 << 64) - 1
+_MOST_CACHED = 1 << 18  # words, 2 MiB
 # SplitMix64's constants (Steele, Lea and Flood 2014).
-GOLDEN = 0x9E3779B97F4A7C15
-FIRST = 0xBF58476D1CE4E5B9
-SECOND = 0x94D049BB133111EB
+INCREMENT = 0x9E3779B97F4A7C15
+MULTIPLIER_1 = 0xBF58476D1CE4E5B9
+MULTIPLIER_2 = 0x94D049BB133111EB
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Key:
     state : int
         64 bits that name the stream. Make keys with :meth:`root` and :meth:`fold`, not from states.
     row : int
-        Position in the *global* batch of the first row that is drawn with this key. A rank that holds rows 96 … 127
-        draws with ``key.rows(96)`` and gets the numbers that a single process draws for these rows.
+        Position in the *global* batch of the first row that this key draws. A rank with rows 96 … 127 draws with
+        ``key.rows(96)``, and so gets the numbers that a single process draws for these rows.
 
     Examples
     --------
@@ -45,26 +45,26 @@ class Key:
 
     @classmethod
     def root(cls, seed: int) -> "Key":
-        """Return the key of a run. Different seeds give different keys, and 0 is a seed like any other."""
-        return cls(_mix(int(seed) & _MASK))
+        """Return the key of a run. Different seeds give different keys; 0 is a valid seed."""
+        return cls(_mix(int(seed) & _ALL_64_BITS))
 
     def fold(self, *parts: int | str) -> "Key":
         """Return the key of a sub-stream named by integers (steps, epochs) or words."""
         state = self.state
         for part in parts:
-            word = _word(part) if isinstance(part, str) else int(part) & _MASK
-            state = _mix((_mix((word + GOLDEN) & _MASK) ^ state) + GOLDEN & _MASK)
+            word = _hash_of(part) if isinstance(part, str) else int(part) & _ALL_64_BITS
+            state = _mix((_mix((word + INCREMENT) & _ALL_64_BITS) ^ state) + INCREMENT & _ALL_64_BITS)
         return Key(state, self.row)
 
     def rows(self, first: int) -> "Key":
-        """Return the same key for rows that start at `first` in the global batch."""
+        """Return this key for rows that start at `first` in the global batch."""
         if first < 0:
             raise ValueError(f"the first row must be 0 or more, not {first}")
         return Key(self.state, int(first))
 
     def uniform(self) -> float:
         """Return one number in [0, 1) with 53 random bits; it depends on the state alone."""
-        return (_mix((self.state + GOLDEN) & _MASK) >> 11) * 2.0**-53
+        return (_mix((self.state + INCREMENT) & _ALL_64_BITS) >> 11) * 2.0**-53
 
     def seed(self) -> int:
         """Return a seed in [0, 2**63) for another library's generator (dropout, weight initialisation)."""
@@ -79,34 +79,34 @@ def words(key: Key, rows: int, per_row: int) -> UInt64[np.ndarray, "rows per_row
     key : Key
         ``key.row`` is the first row.
     rows, per_row : int
-        Variant ``r`` gets the words ``(key.row + r) * per_row + (0 … per_row - 1)`` of the stream.
+        Row ``r`` gets the words ``(key.row + r) * per_row + (0 … per_row - 1)`` of the stream.
 
     Returns
     -------
     ndarray of uint64, shape (rows, per_row)
     """
     first, count = key.row * per_row + 1, rows * per_row
-    counters = _counters if count <= _CACHED else _counters.__wrapped__
+    counters = _counters if count <= _MOST_CACHED else _counters.__wrapped__
     x = counters(first, count) + np.uint64(key.state)
     x ^= x >> np.uint64(30)
-    x *= np.uint64(FIRST)
+    x *= np.uint64(MULTIPLIER_1)
     x ^= x >> np.uint64(27)
-    x *= np.uint64(SECOND)
+    x *= np.uint64(MULTIPLIER_2)
     x ^= x >> np.uint64(31)
     return x.reshape(rows, per_row)
 
 
 @lru_cache(maxsize=8)
 def _counters(first: int, count: int) -> UInt64[np.ndarray, " count"]:
-    """Counters times the golden constant; every step of a run asks for the same ones, so they are cached."""
+    """Return counters times the increment, cached: every step of a run needs the same ones."""
     x = np.arange(first, first + count, dtype=np.uint64)
-    x *= np.uint64(GOLDEN)
+    x *= np.uint64(INCREMENT)
     x.flags.writeable = False
     return x
 
 
 def uniforms(key: Key, count: int, per_row: int | None = None) -> Float[np.ndarray, "count *per_row"]:
-    """Draw numbers in [0, 1) with 53 random bits for each of `count` rows, beginning at ``key.row``.
+    """Draw numbers in [0, 1), with 53 random bits each, for `count` rows that start at ``key.row``.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def uniforms(key: Key, count: int, per_row: int | None = None) -> Float[np.ndarr
     count : int
         Number of rows.
     per_row : int, optional
-        Numbers of a row; without it each row has one.
+        Numbers in a row; by default one, without an axis for it.
 
     Returns
     -------
@@ -128,17 +128,17 @@ def uniforms(key: Key, count: int, per_row: int | None = None) -> Float[np.ndarr
 def permutation(key: Key, n: int) -> Int64[np.ndarray, " n"]:
     """Return a random order of ``range(n)``: the argsort of `n` words, the same in every NumPy version.
 
-    It is that of the key without its row: an order is one for all rows, micro-batches and processes.
+    ``key.row`` is ignored, so that all micro-batches and processes get the same order.
     """
     return np.argsort(words(key.rows(0), 1, n)[0], kind="stable").astype(np.int64, copy=False)
 
 
 def _mix(word: int) -> int:
-    word = (word ^ (word >> 30)) * FIRST & _MASK
-    word = (word ^ (word >> 27)) * SECOND & _MASK
+    word = (word ^ (word >> 30)) * MULTIPLIER_1 & _ALL_64_BITS
+    word = (word ^ (word >> 27)) * MULTIPLIER_2 & _ALL_64_BITS
     return word ^ (word >> 31)
 
 
 @lru_cache(maxsize=1024)
-def _word(name: str) -> int:
+def _hash_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

@@ -15,13 +15,13 @@ from jaxtyping import Float
 from r2mae.masking.intervals import Nodes, check_not_constant, check_range, check_ratio, check_total, legendre
 from r2mae.masking.keys import Key, permutation, uniforms
 
-_STRATA = 16
-_STRATA_OF_SAMPLES = "stratified ratios of single samples have as many strata as a step has samples: leave strata out"
+_DEFAULT_STRATA = 16
+_STRATA_GIVEN_PER_SAMPLE = "ratios stratified per sample have as many strata as a step has samples: leave strata out"
 
 
 @runtime_checkable
 class Ratio(Protocol):
-    """What every ratio object offers."""
+    """The interface of every ratio object."""
 
     def bind(self, total_steps: int) -> "Ratio":
         """Return the ratio with its schedule fixed to a run of `total_steps` optimiser steps."""
@@ -34,16 +34,16 @@ class Ratio(Protocol):
 
 
 @runtime_checkable
-class CountsEpochs(Protocol):
-    """A ratio that may be a matter of the epoch, whose length it has to be told."""
+class NeedsEpochLength(Protocol):
+    """A ratio whose schedule may count epochs, so that it needs their length."""
 
     def with_epochs(self, steps: float) -> Ratio:
         """Return the ratio for epochs of `steps` optimiser steps."""
 
 
 @runtime_checkable
-class CountsRows(Protocol):
-    """A ratio that is a matter of the rows of a global batch, whose number it has to be told."""
+class NeedsBatchSize(Protocol):
+    """A ratio that is stratified over the rows of a global batch, so that it needs their number."""
 
     def with_rows(self, rows: int) -> Ratio:
         """Return the ratio for optimiser steps of `rows` samples, over all micro-batches and processes together."""
@@ -81,7 +81,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Uniform:
-    """R²MAE: p ~ U(low, high), drawn anew for every mini-batch (section 4 of the paper).
+    """R²MAE: p ~ U(low, high), drawn for every mini-batch (section 4 of the paper).
 
     ``Uniform(0, 1)`` is MDLM's ratio.
 
@@ -90,15 +90,17 @@ class Uniform:
     low, high : float
         The range, within [0, 1].
     sampling : {"independent", "stratified"}
-        "stratified" spreads draws evenly: every block of `strata` consecutive steps has one draw in each of `strata`
-        equal parts of the range, in an order keyed by the run; with ``per="sample"``, every optimiser step has one of
-        its samples in each of as many parts as it has samples. Each single draw is still U(low, high).
+        "stratified" divides the range into equal parts, and draws once in each. With ``per="batch"``, a block of
+        `strata` consecutive steps has one draw in each of `strata` parts, in an order keyed by the run. With
+        ``per="sample"``, an optimiser step of B samples has one sample in each of B parts. A single draw is still
+        U(low, high).
     per : {"batch", "sample"}
         One ratio per mini-batch (the paper), or one for every sample (see :func:`draw`).
     strata : int, optional
-        Length of a block of stratified draws, by default 16; not for ``per="sample"``, which has the samples of a step.
+        Length of a block of stratified draws, by default 16. Refused with ``per="sample"``, where it is the number of
+        samples of a step.
     rows : int, optional
-        Samples of an optimiser step, which :meth:`with_rows` sets; of stratified ratios of single samples alone.
+        Samples of an optimiser step, set by :meth:`with_rows`; for ratios stratified per sample only.
     """
 
     low: float
@@ -117,18 +119,18 @@ class Uniform:
         if self.strata is not None and self.strata < 1:
             raise ValueError(f"strata must be 1 or more, not {self.strata}")
         if self.stratified_per_sample and self.strata is not None:
-            raise ValueError(_STRATA_OF_SAMPLES)
+            raise ValueError(_STRATA_GIVEN_PER_SAMPLE)
         if self.strata is None and not self.stratified_per_sample:
-            object.__setattr__(self, "strata", _STRATA)
+            object.__setattr__(self, "strata", _DEFAULT_STRATA)
         if self.rows is not None and not (self.stratified_per_sample and self.rows >= 1):
-            raise ValueError(f"rows ({self.rows}) are 1 or more, and of stratified ratios of single samples alone")
+            raise ValueError(f"rows are for ratios stratified per sample, and must be 1 or more, not {self.rows}")
 
     def bind(self, total_steps: int) -> "Uniform":
         """Return itself: there is no schedule."""
         return self
 
     def __call__(self, step: int, key: Key) -> float:
-        """Return the draw of this step; where every sample has its own, use :func:`draw`."""
+        """Return the draw of this step; for one ratio per sample use :func:`draw`."""
         u = key.fold(step).uniform()
         if self.sampling == "stratified" and self.strata is not None:
             block, position = divmod(step, self.strata)
@@ -136,12 +138,12 @@ class Uniform:
         return float(self.low + (self.high - self.low) * u)
 
     def with_rows(self, rows: int) -> "Uniform":
-        """Return the ratio for optimiser steps of `rows` samples; itself, unless it is spread over them."""
+        """Return the ratio for optimiser steps of `rows` samples; itself, unless it is stratified per sample."""
         return replace(self, rows=rows) if self.stratified_per_sample else self
 
     @property
     def stratified_per_sample(self) -> bool:
-        """Whether the ratios of a step are spread over its samples, each in a part of the range of its own."""
+        """Whether the samples of a step divide the range among them: one ratio in each of as many equal parts."""
         return self.per == "sample" and self.sampling == "stratified"
 
     @property
@@ -151,7 +153,7 @@ class Uniform:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """low and high."""
+        """`low` and `high`."""
         return float(self.low), float(self.high)
 
     def quantile(self, u: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
@@ -172,7 +174,7 @@ class LinearDecay:
     high, low : float
         ρ_max and ρ_min.
     decay : float, optional
-        λ. By default chosen so that ρ_min is reached after the fraction `end` of the run.
+        λ. By default the ratio reaches ρ_min after the fraction `end` of the run.
     end : float
         Fraction of the run after which ρ_min is reached; 1 means the last step or epoch. Not used if `decay` is given.
     unit : {"steps", "epochs"}
@@ -180,7 +182,7 @@ class LinearDecay:
     total_steps : int, optional
         Set by :meth:`bind`.
     epoch : float, optional
-        Steps of an epoch, set by :meth:`with_epochs`. A schedule in epochs that does not know them falls by steps.
+        Steps of an epoch, set by :meth:`with_epochs`. Without it, a schedule in epochs falls with every step.
     """
 
     high: float
@@ -207,15 +209,15 @@ class LinearDecay:
     def with_epochs(self, steps: float) -> "LinearDecay":
         """Return the ratio for epochs of `steps` optimiser steps."""
         if not steps > 0:
-            raise ValueError(f"an epoch has more than no steps, not {steps}")
+            raise ValueError(f"an epoch must have more than 0 steps, not {steps}")
         return replace(self, epoch=float(steps)) if self.unit == "epochs" else self
 
     def __call__(self, step: int, key: Key) -> float:
         """Return ρ_t."""
-        return float(max(self.low, self.high - self.high * self._time(step) * self.rate))
+        return float(max(self.low, self.high - self.high * self._elapsed(step) * self.rate))
 
-    def _time(self, step: int) -> int:
-        """Return t: the step, or how many epochs are over (a step belongs to the epoch of its first sample)."""
+    def _elapsed(self, step: int) -> int:
+        """Return t: the step, or the number of completed epochs (a step belongs to the epoch of its first sample)."""
         return step if self.epoch is None else int(step / self.epoch + 1e-9)
 
     @property
@@ -225,30 +227,29 @@ class LinearDecay:
             return self.decay
         if self.total_steps is None:
             raise ValueError("a schedule needs the number of steps: call bind(total_steps) first")
-        return (self.high - self.low) / (self.high * max(self.end * self._time(self.total_steps - 1), 1))
+        return (self.high - self.low) / (self.high * max(self.end * self._elapsed(self.total_steps - 1), 1))
 
     @property
     def ends(self) -> tuple[float, float]:
-        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run; ρ_max twice if nothing falls."""
-        return (float(self.high if self.decay == 0 or self.level else self.low), float(self.high))
+        """ρ_min and ρ_max, even if a given decay does not reach ρ_min within the run; ρ_max twice without a decay."""
+        return (float(self.high if self.decay == 0 or self.never_falls else self.low), float(self.high))
 
     @property
-    def level(self) -> bool:
-        """Whether the run ends within its first epoch, so that a schedule in epochs never falls."""
+    def never_falls(self) -> bool:
+        """Whether a schedule in epochs never falls, because the run ends within its first epoch."""
         known = self.epoch is not None and self.total_steps is not None
-        return known and self._time(self.total_steps - 1) == 0  # type: ignore[operator]
+        return known and self._elapsed(self.total_steps - 1) == 0  # type: ignore[operator]
 
     def nodes(self) -> Nodes:
-        """Return the ratios of a run's steps: those of the falling part, and ρ_min for the steps after it.
-
-        A schedule in epochs has its epochs as nodes.
-        """
+        """Return nodes of the falling part and one at ρ_min for the steps after it; in epochs, one node per epoch."""
         if self.epoch is not None and self.total_steps is not None:
-            return self._epochs()
+            return self._epoch_nodes()
         if self.decay is None:
             share, lowest = self.end, self.low
         elif self.total_steps is None:
-            raise ValueError("with a decay of your own, call bind(total_steps) before nodes()")
+            raise ValueError(
+                "nodes() of a ratio with a given decay needs the number of steps: call bind(total_steps) first"
+            )
         else:
             fall = self.high * self.decay * (self.total_steps - 1)
             if fall <= 0:
@@ -259,10 +260,10 @@ class LinearDecay:
             return p, w
         return np.append(p, self.low), np.append(w * share, 1 - share)
 
-    def _epochs(self) -> Nodes:
+    def _epoch_nodes(self) -> Nodes:
         assert self.epoch is not None
         assert self.total_steps is not None
-        begins = np.arange(self._time(self.total_steps - 1) + 1) * self.epoch
+        begins = np.arange(self._elapsed(self.total_steps - 1) + 1) * self.epoch
         lengths = np.diff(np.append(begins, self.total_steps))
         falling = self.high - self.high * np.arange(len(begins)) * self.rate
         return np.maximum(self.low, falling), lengths / lengths.sum()
@@ -286,7 +287,7 @@ class UniformAbove:
     def __post_init__(self) -> None:
         check_ratio("high", self.high)
         if self.high < self.floor.high:
-            raise ValueError(f"high ({self.high:g}) is below the floor's own start ({self.floor.high:g})")
+            raise ValueError(f"high ({self.high:g}) is below the start of the floor ({self.floor.high:g})")
 
     def bind(self, total_steps: int) -> "UniformAbove":
         """Fix the floor's schedule."""
@@ -298,12 +299,12 @@ class UniformAbove:
 
     @property
     def unit(self) -> str:
-        """What the floor's schedule counts."""
+        """Unit of the floor's schedule: "steps" or "epochs"."""
         return self.floor.unit
 
     @property
     def epoch(self) -> float | None:
-        """Steps of an epoch, where the floor counts epochs."""
+        """Steps of an epoch, if the floor counts epochs."""
         return self.floor.epoch
 
     def __call__(self, step: int, key: Key) -> float:
@@ -312,9 +313,9 @@ class UniformAbove:
         return float(floor + (self.high - floor) * key.fold(step).uniform())
 
     @property
-    def level(self) -> bool:
+    def never_falls(self) -> bool:
         """Whether the floor never falls."""
-        return self.floor.level
+        return self.floor.never_falls
 
     @property
     def rate(self) -> float:
@@ -323,7 +324,7 @@ class UniformAbove:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest floor, and high."""
+        """The lowest floor, and `high`."""
         return self.floor.ends[0], float(self.high)
 
     def nodes(self) -> Nodes:
@@ -335,7 +336,7 @@ class UniformAbove:
 
 @dataclass(frozen=True)
 class Grid:
-    """A ratio drawn from a finite list, for curricula with one weight column per ratio.
+    """A ratio drawn from a finite list, for curricula, which have one weight column per ratio.
 
     Parameters
     ----------
@@ -371,7 +372,7 @@ class Grid:
         """Return the draw of this step."""
         return self.values[int(key.fold(step).uniform() * len(self.values))]
 
-    def column(self, ratio: float) -> int:
+    def nearest_column(self, ratio: float) -> int:
         """Return the index of the value nearest to `ratio`."""
         return int(np.argmin(np.abs(np.asarray(self.values) - ratio)))
 
@@ -381,10 +382,10 @@ class Grid:
 
 
 def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarray, " rows"]:
-    """Draw the ratio of a mini-batch, or with ``per="sample"`` one ratio for every row, as mask functions take it.
+    """Draw the ratio of a mini-batch, or with ``per="sample"`` one ratio per row, for the mask functions.
 
-    Stratified ratios of single samples are low + (high − low)·(π(i) + u)/B in row i of a global batch of B rows, with
-    π an order of 0 … B − 1 that is drawn for the step, and u the number in [0, 1) that the row has without strata.
+    Stratified per sample, the ratio of row i in a global batch of B rows is low + (high − low)·(π(i) + u)/B. π is a
+    permutation of 0 … B − 1, drawn for the step. u in [0, 1) is the draw of the row without strata.
 
     Parameters
     ----------
@@ -400,30 +401,30 @@ def draw(ratio: Ratio, step: int, key: Key, rows: int) -> float | Float[np.ndarr
     Raises
     ------
     ValueError
-        For rows that are not in the global batch; without :meth:`Uniform.with_rows` it has those that are drawn.
+        If rows are outside the global batch. Without :meth:`Uniform.with_rows`, the global batch is the rows drawn.
     """
     if not isinstance(ratio, Uniform) or ratio.per != "sample":
         return ratio(step, key)
     u = uniforms(key.fold(step), rows)
     if ratio.stratified_per_sample:
-        last, whole = key.row + rows, rows if ratio.rows is None else ratio.rows
-        if last > whole:
-            raise ValueError(f"rows {key.row} to {last - 1} are not in a batch of {whole}: call with_rows(rows) first")
-        order = permutation(key.fold("strata", step), whole)
-        u = (order[key.row : last] + u) / whole
+        end, total = key.row + rows, rows if ratio.rows is None else ratio.rows
+        if end > total:
+            raise ValueError(f"rows {key.row} to {end - 1} are not in a batch of {total}: call with_rows(rows) first")
+        order = permutation(key.fold("strata", step), total)
+        u = (order[key.row : end] + u) / total
     return ratio.quantile(u)
 
 
 def is_stratified_per_sample(ratio: Ratio) -> bool:
-    """Return whether the ratios of a step are spread over its samples: see :attr:`Uniform.stratified_per_sample`."""
+    """Return whether the samples of a step divide the range: see :attr:`Uniform.stratified_per_sample`."""
     return isinstance(ratio, Uniform) and ratio.stratified_per_sample
 
 
 def ends_of(ratio: Ratio) -> tuple[float, float]:
     """Return the lowest and the highest ratio, as tables show them.
 
-    The nodes of a quadrature lie inside the range, so a ratio with a range states its ends in a property `ends`. For a
-    ratio without that property, the lowest and the highest node are returned.
+    Quadrature nodes are inside the range, so a ratio with a range has a property `ends`. For a ratio without it, the
+    lowest and the highest node are returned.
     """
     ends = getattr(ratio, "ends", None)
     if ends is None:
@@ -434,16 +435,16 @@ def ends_of(ratio: Ratio) -> tuple[float, float]:
 
 
 def is_scheduled(ratio: Ratio) -> bool:
-    """Return whether a ratio depends on the step beyond its random draw; True for a ratio that does not say."""
+    """Return whether a ratio depends on the step beyond its random draw; True if it has no attribute `scheduled`."""
     return bool(getattr(ratio, "scheduled", True))
 
 
 def as_ratio(value: "float | Sequence[float] | Ratio") -> Ratio:
-    """Read a number as :class:`Fixed`, two numbers as :class:`Uniform`; a ratio object passes through."""
+    """Convert a number to :class:`Fixed` and two numbers to :class:`Uniform`; return a ratio object unchanged."""
     if isinstance(value, int | float):
         return Fixed(float(value))
     if isinstance(value, Sequence):
         if len(value) != 2:
-            raise ValueError(f"a range of ratios is two numbers, low and high, not {len(value)}")
+            raise ValueError(f"a range of ratios must be two numbers, low and high, not {len(value)}")
         return Uniform(float(value[0]), float(value[1]))
     return value

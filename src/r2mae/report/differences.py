@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float64
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.pairing import BOTH, WHY, paired
+from r2mae.evaluation.pairing import REASONS, SEEDS_AND_ITEMS, compare_paired
 from r2mae.evaluation.statistics import wider_partner
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
@@ -95,7 +95,7 @@ def _line(
 ) -> tuple[Any, ...]:
     mine = scores.loc[seeds, label].to_numpy(dtype=np.float64)
     itself = reference.name == BEST_FIXED and label == reference.single
-    found = paired(
+    found = compare_paired(
         mine,
         mine if itself else reference.partner(mine, seeds),
         [comparison.items.get((label, seed)) for seed in seeds],
@@ -105,9 +105,19 @@ def _line(
         confidence=CONFIDENCE,
     )
     one = found.difference
-    verdict, decides = ("same", np.nan) if itself else (one.verdict, found.decides)
+    verdict, decides = ("same", np.nan) if itself else (one.verdict, found.smallest_detectable)
     numbers = (one.mean, one.low, one.high, one.n, one.method)
-    return (label, metric.name, reference.name, *numbers, verdict, decides, found.over, WHY[found.reason], found.items)
+    return (
+        label,
+        metric.name,
+        reference.name,
+        *numbers,
+        verdict,
+        decides,
+        found.over,
+        REASONS[found.reason],
+        found.items,
+    )
 
 
 def _recorded(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
@@ -145,7 +155,7 @@ def what_intervals_are_over(differences: pd.DataFrame, metric: Metric, against: 
     told = []
     for over, why, part in groups:
         whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
-        if over == BOTH:
+        if over == SEEDS_AND_ITEMS:
             told.append(f"over seeds and the {int(part['items'].max()):,} test items{whose}, as {why}")
         else:
             told.append(f"over seeds alone{whose}, as {why}")

@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from r2mae.evaluation.metrics import by_ratio
+from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.report.analysis import Analysis, scores_by_seed
 from r2mae.report.comparison import Comparison
@@ -106,7 +106,7 @@ def ratio_panels(comparison: Comparison, analysis: Analysis) -> list[Panel]:
         The columns named ``<metric>_<ratio>`` of the table.
     """
     panels = []
-    for name, columns in by_ratio(map(str, comparison.table.columns)).items():
+    for name, columns in metrics_by_ratio(map(str, comparison.table.columns)).items():
         metric = next((metric for metric in comparison.metrics if metric.name == name), None)
         words = metric.label if metric else name.replace("_", " ")
         bounds = metric.bounds if metric else (-math.inf, math.inf)

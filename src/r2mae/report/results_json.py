@@ -60,7 +60,12 @@ def _items(comparison: Comparison) -> list[dict[str, Any]]:
         runs.setdefault(one.fingerprint, []).append(run)
     first = {name: comparison.items[found[0]] for name, found in runs.items()}
     return [
-        {"fingerprint": name, "of": first[name].of, "kept": first[name].kept, "runs": [list(run) for run in found]}
+        {
+            "fingerprint": name,
+            "of": first[name].total_items,
+            "kept": first[name].kept,
+            "runs": [list(run) for run in found],
+        }
         for name, found in runs.items()
     ]
 

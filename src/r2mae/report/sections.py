@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 
 from r2mae.errors import UserError
-from r2mae.evaluation.metrics import Metric, by_ratio, label_of
+from r2mae.evaluation.metrics import Metric, label_of, metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.files import read_confined, read_rows
 from r2mae.report.comparison import RUN_COLUMNS, SAID_COLUMNS, Comparison
@@ -267,7 +267,7 @@ def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
     numeric = map(str, table.select_dtypes("number"))
     scores = [name for name in numeric if name not in (*RUN_COLUMNS, *SAID_COLUMNS)]
-    apart = {name for names in by_ratio(scores).values() for name in names.values()}
+    apart = {name for names in metrics_by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))
     cells: dict[str, list[str]] = {}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from r2mae.evaluation.metrics import Metric
-from r2mae.evaluation.pairing import BOTH
+from r2mae.evaluation.pairing import SEEDS_AND_ITEMS
 
 BEST_FIXED = "best fixed"
 CONFIDENCE = 0.95
@@ -192,7 +192,7 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     told = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
     counts = sorted(set(rows["n"]))
     many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
-    if (rows["over"] == BOTH).all():
+    if (rows["over"] == SEEDS_AND_ITEMS).all():
         many += " and their test items"
     return (
         f"Undecided is not equal: by the spread of these {many}, they decide a true difference in {metric.label} four "

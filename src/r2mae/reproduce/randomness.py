@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.fluctuation import loss_fluctuation
-from r2mae.evaluation.metrics import by_ratio
+from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce.artefact import Size, Tables, Variant
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
@@ -149,7 +149,12 @@ class RandomnessStudy:
     def table(self, results: "pd.DataFrame") -> Tables:
         """Return means and paired differences by set, relative gains pooled over sets, and all runs."""
         name, objective = self.name, self.objective
-        scores = [objective, *by_ratio(map(str, results.columns)).get(objective, {}).values(), self.probe, *JUMPS]
+        scores = [
+            objective,
+            *metrics_by_ratio(map(str, results.columns)).get(objective, {}).values(),
+            self.probe,
+            *JUMPS,
+        ]
         scores = [score for score in scores if score in results and results[score].notna().any()]
         rows: list[Variant] = []
         for data, group in results.groupby("set", sort=False):
@@ -196,7 +201,7 @@ def jumps_of_run(cell: SweepRun) -> Mapping[str, float]:
     if len(steps) < _LEAST_STEPS:
         return {}
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return dict(zip(JUMPS, (found.around_trend, found.beside_ratio), strict=True))
+    return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
 
 
 def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Variant]:
@@ -291,7 +296,7 @@ def _by_fraction(axes: "Axes", rows: Sequence[Variant], objective: str) -> None:
     mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware
     networks are left out, for room.
     """
-    names = by_ratio(row["score"] for row in rows).get(objective, {})
+    names = metrics_by_ratio(row["score"] for row in rows).get(objective, {})
     means = {(row["label"], row["score"]): row["mean"] for row in rows}
     base = np.array([means.get((BLIND, score), np.nan) for score in names.values()])
 

@@ -119,7 +119,7 @@ def scores_of_run(cell: SweepRun) -> Mapping[str, float]:
         return {}
     steps = metrics_of(cell)
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return {"loss_sd": found.around_trend, "loss_sd_beside_ratio": found.beside_ratio}
+    return {"loss_sd": found.around_trend, "loss_sd_beside_ratio": found.around_trend_and_ratio}
 
 
 def table(results: "pd.DataFrame") -> Tables:

@@ -60,7 +60,7 @@ def recorder_for(domain: Domain | HasBaselines) -> dict[str, ItemRecorder]:
 
 def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
     """Write what a recorder took down, if there is one, and delete what is there of an earlier measurement if not."""
-    found = recorder["items"].taken() if recorder else None
+    found = recorder["items"].item_scores() if recorder else None
     with FolderLock(folder.path):
         if found is not None:
             found.write(folder.items_file, config.measurement_settings())

@@ -70,7 +70,7 @@ class TextDomain(BaseDomain):
     title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
     # The paper has no curricula for text: tokens take the numbers of its other token models, those of DNA.
-    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, ours=True))
+    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, not_in_paper=True))
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
     sets = SETS
     set_defaults = SET_DEFAULTS

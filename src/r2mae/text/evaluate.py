@@ -14,7 +14,7 @@ from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
-from r2mae.evaluation.items import ItemRecorder, shares
+from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
 from r2mae.text.config import SEQUENCES, TextConfig
@@ -184,7 +184,7 @@ def ratio_curve(
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
     each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
-    rows = rows if items is None else items.reading(rows)
+    rows = rows if items is None else items.recording(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
             batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
@@ -199,7 +199,7 @@ def ratio_curve(
         raise UserError("the held-out sequences hold no token that can be hidden: give more text")
     if items is not None:
         for name, of_rows, totals in zip(("loss", "accuracy"), each.cpu().numpy(), (losses, hits), strict=True):
-            items.add(name, shares(of_rows, totals / counts))
+            items.add(name, item_shares(of_rows, totals / counts))
     return losses / counts, hits / counts
 
 

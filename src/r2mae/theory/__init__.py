@@ -1,4 +1,4 @@
-"""The mathematics: risk of masked ridgeless regression, in closed form and by simulation. NumPy, SciPy, scikit-learn.
+"""The theory: risk of masked ridgeless regression, in closed form and by simulation. NumPy, SciPy, scikit-learn.
 
 A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those of ``r2mae.masking``.
 """

@@ -21,7 +21,7 @@ class Curves:
     ----------
     ratios : array (P,)
     normalised : array (P, m)
-        NaN at ratios that are left out.
+        NaN at ratios that are not usable.
     variance : array (m,)
         Variance of each target.
     learnable : bool array (m,)
@@ -45,12 +45,12 @@ class Curves:
 
     @property
     def excess(self) -> Float[np.ndarray, "P m"]:
-        """Risk above the target's own lowest: what a mistuned ratio costs it."""
+        """Risk above the target's lowest: the cost of a mistuned ratio."""
         return np.asarray(self.normalised - self.lowest)
 
     @property
     def mean(self) -> Float[np.ndarray, " P"]:
-        """Plain mean over the targets."""
+        """Unweighted mean over the targets."""
         return np.asarray(self.normalised.mean(axis=1))
 
     @property
@@ -60,12 +60,12 @@ class Curves:
 
     @property
     def mean_excess(self) -> Float[np.ndarray, " P"]:
-        """Mean excess over the learnable targets (zero where there are none)."""
+        """Mean excess over the learnable targets (zero if there are none)."""
         return np.asarray(self.excess[:, self.learnable].sum(axis=1) / max(1, int(self.learnable.sum())))
 
     @property
     def worst_excess(self) -> Float[np.ndarray, " P"]:
-        """Largest excess over the learnable targets (zero where there are none)."""
+        """Largest excess over the learnable targets (zero if there are none)."""
         return np.asarray(self.excess[:, self.learnable].max(axis=1, initial=0.0))
 
     def quantiles(self, levels: Float[np.ndarray, " q"]) -> Float[np.ndarray, "q P"]:
@@ -79,18 +79,18 @@ class Curves:
 
 @dataclass(frozen=True)
 class Stakes:
-    """An average risk under several ways of choosing the ratio.
+    """An average risk for several ways of choosing the ratio.
 
     Attributes
     ----------
     best_ratio, best : float
         The best fixed ratio for this average, and its risk.
     blind : float
-        Expected risk if one fixed ratio is picked at random from the range and kept for the whole run.
+        Expected risk of one fixed ratio, drawn from the range for the complete run.
     blind_worst : float
-        The largest risk of any ratio in the range.
+        Largest risk of any ratio in the range.
     drawn : float
-        Risk when each row draws its own ratio from the range (R²MAE in the linear model).
+        Risk if each row draws its own ratio from the range (R²MAE in the linear model).
     """
 
     best_ratio: float
@@ -102,21 +102,21 @@ class Stakes:
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """What the formula says about the ratio.
+    """The formula's advice on the ratio.
 
     Attributes
     ----------
     n, d : int
         Rows before masking, and features.
     tolerance : float
-        Excess normalised risk that is regarded as zero.
+        Excess normalised risk that counts as zero.
     ridge : float
         λ.
     ratios : array (P,)
     usable : bool array (P,)
-        False where fewer than one row is kept, or n·p is within 5 % of d without a ridge.
+        False if fewer than one row is kept, or if n·p is within 5 % of d without a ridge.
     peak : float or None
-        The ratio d/n at which the ridgeless risk diverges, where it is below 1.
+        The ratio d/n at which the ridgeless risk diverges, if it is below 1.
     directions : Curves
         y = x·vᵢ for the leading eigenvectors of Σ.
     features : Curves
@@ -126,14 +126,14 @@ class Advice:
     within : bool array (P,)
         Ratios at which no learnable direction is more than `tolerance` above its own best.
     minimax, minimax_ratio : float
-        The smallest tolerance for which `within` is true anywhere, and the ratio where it is (the minimax regret).
+        The smallest tolerance for which `within` is true at some ratio, and that ratio (the minimax regret).
     allowed : float
         Worst excess that the suggested range allows: max(tolerance, minimax + tolerance/2).
     suggested : Range or None
         For linear regression: the ratios around `minimax_ratio` whose worst excess is at most `allowed`; None if no
         direction is learnable.
     direction_stakes, feature_stakes : Stakes or None
-        Plain mean over the leading directions, and variance-weighted mean over the features.
+        Unweighted mean over the leading directions, and variance-weighted mean over the features.
     """
 
     n: int
@@ -164,25 +164,25 @@ def advise(
     ratios: Float[np.ndarray, " P"] | None = None,
     ridge: float = 0.0,
 ) -> Advice:
-    """Say which mask ratios suit masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
+    """Recommend mask ratios for masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
 
-    This is not advice for pretraining: for the deep model that was measured, it did not hold (docs/theory/advice.md).
+    This is not advice for pretraining: it was wrong for the deep model that was measured (docs/theory/advice.md).
 
-    By that formula the best range for one direction, or for one weighted average, is the single best fixed ratio. A
-    range only helps if the best ratio is not known. The suggested range is therefore compared with a fixed ratio picked
-    at random from the same range, and with the best fixed ratio.
+    By the formula, the best range for one direction, or for one weighted average, is the single best fixed ratio. A
+    range helps only if the best ratio is unknown. The suggested range is therefore compared with a fixed ratio drawn
+    from the same range, and with the best fixed ratio.
 
     Parameters
     ----------
     cov : Covariance or array (d, d)
-        Σ. Without a common diagonal each ratio costs some d × d factorisations; with it, O(d²).
+        Σ. With a constant diagonal each ratio costs O(d²), otherwise some d × d factorisations.
     n : int
         Rows before masking.
     directions : int
-        How many leading eigen-directions; at most the rank of Σ.
+        Number of leading eigen-directions; at most the rank of Σ.
     tolerance : float
-        Excess normalised risk that is regarded as zero, above 0 and below 1. A target is learnable if its lowest risk
-        is below 1 by more than this.
+        Excess normalised risk that counts as zero, above 0 and below 1. A target is learnable if its lowest risk is
+        below 1 by more than this.
     ratios : array (P,), optional
         Increasing, in (0, 1); by default 0.02, 0.04, …, 0.98.
     ridge : float
@@ -194,14 +194,14 @@ def advise(
         If an argument is out of range, or no ratio is usable.
     """
     cov = as_covariance(cov)
-    grid = _check(n, directions, tolerance, ratios)
+    grid = _checked_ratios(n, directions, tolerance, ratios)
     peak = cov.d / n if cov.d < n and ridge == 0 else None
     rows = n * grid
     usable = rows >= 1
     if ridge == 0:
         usable &= np.abs(rows / cov.d - 1) > PEAK * (1 + 1e-9)
     if not usable.any():
-        raise ValueError(f"ratios: at none of them does the formula hold with n = {n} rows and {cov.d} features")
+        raise ValueError(f"ratios: the formula is valid at none of them with n = {n} rows and {cov.d} features")
     rank = int((cov.eigenvalues > 1e-10 * cov.eigenvalues[0]).sum())  # below d where data have fewer rows than features
     which = np.arange(min(directions, rank))
 
@@ -220,12 +220,12 @@ def advise(
     suggested: Range | None = None
     stakes: list[Stakes | None] = [None, None]
     if lead.learnable.any():
-        suggested = _around(grid, worst <= allowed, lowest, peak)
+        suggested = _range_around(grid, worst <= allowed, lowest, peak)
         nodes, weight = suggested.nodes()
         at, of = measure([*nodes, suggested])
         means = (at.mean(axis=1), of @ (cov.diagonal / cov.diagonal.sum()))
         curves = (lead.mean, features.weighted)
-        stakes = [_stakes(grid, curve, nodes, mean, weight) for curve, mean in zip(curves, means, strict=True)]
+        stakes = [_compare_choices(grid, curve, nodes, mean, weight) for curve, mean in zip(curves, means, strict=True)]
     return Advice(
         n=n,
         d=cov.d,
@@ -259,7 +259,9 @@ def _curves(
     return Curves(ratios, normalised, variance, values.min(axis=0) < 1 - tolerance)
 
 
-def _around(ratios: Float[np.ndarray, " P"], fine: Bool[np.ndarray, " P"], index: int, peak: float | None) -> Range:
+def _range_around(
+    ratios: Float[np.ndarray, " P"], fine: Bool[np.ndarray, " P"], index: int, peak: float | None
+) -> Range:
     """Return the range of consecutive ratios around `index` for which `fine` is true; it never crosses the peak."""
     if peak is not None:
         fine = fine & ((ratios > peak) == (ratios[index] > peak))
@@ -271,14 +273,14 @@ def _around(ratios: Float[np.ndarray, " P"], fine: Bool[np.ndarray, " P"], index
     return Range(float(ratios[low]), float(ratios[high]))
 
 
-def _stakes(
+def _compare_choices(
     ratios: Float[np.ndarray, " P"],
     curve: Float[np.ndarray, " P"],
     nodes: Float[np.ndarray, " k"],
     means: Float[np.ndarray, " k1"],
     weight: Float[np.ndarray, " k"],
 ) -> Stakes:
-    """Compare the best fixed ratio with a blind pick (the nodes) and with drawing row by row (the last of `means`)."""
+    """Compare the best fixed ratio, one drawn blindly (the nodes), and one per row (the last of `means`)."""
     at, risks = np.append(ratios, nodes), np.append(curve, means[:-1])
     best = int(np.nanargmin(risks))
     return Stakes(
@@ -290,7 +292,7 @@ def _stakes(
     )
 
 
-def _check(
+def _checked_ratios(
     n: int, directions: int, tolerance: float, ratios: Float[np.ndarray, " P"] | None
 ) -> Float[np.ndarray, " P"]:
     check_rows(n)

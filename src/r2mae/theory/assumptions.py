@@ -1,4 +1,4 @@
-"""Warnings for inputs that violate what the closed forms assume; only what is cheap to check is checked."""
+"""Warnings for inputs that violate assumptions of the closed forms, for the assumptions that are cheap to check."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,11 +8,13 @@ from jaxtyping import Float
 
 from r2mae.theory.covariance import Covariance, CovarianceLike, LowRank, as_covariance
 
-_NEAR = 0.05  # relative distance of ñ from d within which finite samples blur the peak
-_SPREAD = 10.0  # least number of entries that a direction should be spread over (or a tenth of all entries)
-_SMALLEST = 20  # with fewer features no warning is given: averaging over masks does not work there in any case
-_SHARE = 0.05  # largest fraction of the variance that one direction should hold
-_MULTIPLE = 5.0  # a dominant eigenvalue is also above this multiple of the mean eigenvalue (matters where d < 100)
+_NEAR_PEAK = 0.05  # relative distance of ñ from d within which finite samples blur the peak
+_MIN_SPREAD = 10.0  # least number of entries that a direction should be spread over (or a tenth of all entries)
+_MIN_FEATURES = 20  # no warnings below: averaging over masks never works for fewer features
+_MAX_SHARE = 0.05  # largest fraction of the variance that one direction should hold
+_DOMINANT_MULTIPLE = (
+    5.0  # a dominant eigenvalue is also above this multiple of the mean eigenvalue (matters where d < 100)
+)
 
 
 class InterpolationWarning(UserWarning):
@@ -24,10 +26,10 @@ class LocalisedWarning(UserWarning):
 
 
 class DominantWarning(UserWarning):
-    """One direction holds much of the variance: rows then differ in length, and so does the noise from masking."""
+    """One direction has much of the variance: rows differ in length, and so does the noise from masking."""
 
 
-def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
+def warn_interpolation(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
     """Warn once if any ñ is within 5 % of the number of dimensions; call this only if there is no ridge.
 
     Parameters
@@ -37,35 +39,35 @@ def warn_near(counts: Sequence[tuple[float, int]], stacklevel: int) -> None:
     stacklevel : int
         Stack level of the user's call, as seen from the caller of this function.
     """
-    near = [(count, size) for count, size in counts if abs(count / size - 1) < _NEAR]
+    near = [(count, size) for count, size in counts if abs(count / size - 1) < _NEAR_PEAK]
     if near:
         count, size = near[0]
         warnings.warn(
-            f"n·E[p] = {count:.6g} kept rows are within {_NEAR:.0%} of the {size} dimensions: the ridgeless risk "
-            "diverges where they are equal, and finite samples blur that peak; use a ridge, or stay away from it",
+            f"n·E[p] = {count:.6g} kept rows are within {_NEAR_PEAK:.0%} of the {size} dimensions: the ridgeless risk "
+            "diverges where they are equal, and finite samples blur that peak; use a ridge, or another n or ratio",
             InterpolationWarning,
             stacklevel=stacklevel + 1,
         )
 
 
-def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int) -> None:
+def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int) -> None:
     """Warn once for each of: a localised signal, a localised spike, a dominant direction. No warnings if d < 20.
 
     Parameters
     ----------
     cov : Covariance
-        Its largest eigenvalue is used only where it is cheap (:attr:`Covariance.leading`).
+        Its largest eigenvalue is used only if it is cheap (:attr:`Covariance.leading`).
     beta : array (d, m)
         Signals.
     stacklevel : int
         Stack level of the user's call, as seen from the caller of this function.
     """
-    if cov.d < _SMALLEST:
+    if cov.d < _MIN_FEATURES:
         return
-    least = min(_SPREAD, cov.d / 10)
-    spreads = {"beta": _spread(beta)}
+    least = min(_MIN_SPREAD, cov.d / 10)
+    spreads = {"beta": _participation_number(beta)}
     if isinstance(cov, LowRank):
-        spreads["a spike of the covariance"] = _spread(cov.factor)
+        spreads["a spike of the covariance"] = _participation_number(cov.factor)
     for name, spread in spreads.items():
         if spread < least:
             warnings.warn(
@@ -75,23 +77,23 @@ def warn_shape(cov: Covariance, beta: Float[np.ndarray, "d m"], stacklevel: int)
                 stacklevel=stacklevel + 1,
             )
     share = dominant_share(cov)
-    if share is not None and share > max(_SHARE, _MULTIPLE / cov.d):
+    if share is not None and share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
         warnings.warn(
-            f"one direction of the covariance holds {share:.0%} of the variance: rows then differ in size, which the "
-            "formula leaves out (it may be off by 10 %, most at high ratios); compare with simulate()",
+            f"one direction of the covariance has {share:.0%} of the variance: rows then differ in size, which the "
+            "formula ignores (it may be off by 10 %, most at high ratios); compare with simulate()",
             DominantWarning,
             stacklevel=stacklevel + 1,
         )
 
 
 def dominant_share(cov: CovarianceLike) -> float | None:
-    """Return the fraction of the variance in Σ's leading direction, or None where that is expensive to compute."""
+    """Return the fraction of the variance in Σ's leading direction, or None if it is expensive to compute."""
     cov = as_covariance(cov)
     leading = cov.leading
     return None if leading is None else leading / float(cov.diagonal.sum())
 
 
-def _spread(vectors: Float[np.ndarray, "d m"]) -> float:
+def _participation_number(vectors: Float[np.ndarray, "d m"]) -> float:
     """Return ‖v‖₂⁴/‖v‖₄⁴ of the most localised column: the number of entries if they are equal (Assumption 1)."""
     largest = np.abs(vectors).max(axis=0)
     scaled = vectors[:, largest > 0] / largest[largest > 0]

@@ -1,4 +1,4 @@
-"""Checks that an input is a covariance, before anything is computed; errors name the offending entry."""
+"""Checks that an input is a covariance, before any computation; errors name the invalid entry."""
 
 import numpy as np
 from jaxtyping import Float
@@ -6,23 +6,25 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, eigvalsh
 
 SINGULAR = 1e-12  # eigenvalues up to this fraction of the largest count as zero
-CHECKED = 5000  # up to this many features a matrix is checked to be definite at once, by a Cholesky factorisation
+MAX_FEATURES_CHECKED = (
+    5000  # up to this many features a matrix is checked to be definite at once, by a Cholesky factorisation
+)
 
 
 def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Return the eigenvalues, or raise a ValueError that says what is wrong with them."""
+    """Return the eigenvalues, or raise a ValueError that says why they are not those of a covariance."""
     values = np.asarray(eigenvalues, dtype=np.float64)
     if len(values) < 2:
         raise ValueError(f"eigenvalues must be at least 2 numbers, not {len(values)}")
     if not np.isfinite(values).all():
-        raise ValueError("eigenvalues holds a number that is not finite")
+        raise ValueError("eigenvalues contain a number that is not finite")
     if (values < 0).any() or not values.any():
-        raise ValueError(f"eigenvalues of a covariance are not negative and not all zero; smallest: {values.min():.3g}")
+        raise ValueError(f"eigenvalues must not be negative, and not all zero; the smallest is {values.min():.3g}")
     return values
 
 
-def rounding_of(matrix: ArrayLike) -> float:
-    """Return the fraction of the largest eigenvalue below which eigenvalues are rounding, by the matrix's data type."""
+def relative_rounding(matrix: ArrayLike) -> float:
+    """Return the fraction of the largest eigenvalue up to which eigenvalues are rounding errors of the data type."""
     given = np.asarray(matrix)
     return max(SINGULAR, 4 * float(np.sqrt(len(given))) * _epsilon(given))
 
@@ -31,7 +33,7 @@ def _epsilon(given: np.ndarray) -> float:
     return float(np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps)
 
 
-def _named(matrix: object) -> str:
+def _type_description(matrix: object) -> str:
     return f"an array of type {matrix.dtype}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
 
 
@@ -39,19 +41,19 @@ def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
     """Return the matrix, or raise a ValueError that says why it is not a covariance."""
     given = np.asarray(matrix)
     if given.dtype.kind not in "fiub":
-        raise ValueError(f"covariance must be a square matrix of real numbers, not {_named(matrix)}")
+        raise ValueError(f"covariance must be a square matrix of real numbers, not {_type_description(matrix)}")
     values = given.astype(np.float64)
     if values.ndim != 2:
         raise ValueError(
-            f"covariance must be a square matrix, not an array of shape {values.shape}; of eigenvalues alone make one "
-            "with Rotated(eigenvalues)"
+            f"covariance must be a square matrix, not an array of shape {values.shape}; to give only "
+            "eigenvalues, use Rotated(eigenvalues)"
         )
     if values.shape[0] != values.shape[1]:
         raise ValueError(f"covariance must be square, not {values.shape[0]} by {values.shape[1]}")
     if len(values) < 2:
-        raise ValueError(f"covariance must be of at least 2 features, not {len(values)}")
+        raise ValueError(f"covariance must have at least 2 features, not {len(values)}")
     if not np.isfinite(values).all():
-        raise ValueError("covariance holds a number that is not finite")
+        raise ValueError("covariance contains a number that is not finite")
     rounding = float(np.sqrt(_epsilon(given)))
     gap = float(np.abs(values - values.T).max())
     if gap > rounding * float(np.abs(values).max()):
@@ -61,7 +63,7 @@ def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
         feature = int(np.argmin(diagonal))
         raise ValueError(f"covariance gives feature {feature} the variance {diagonal[feature]:.3g}; leave it out")
     values = (values + values.T) / 2
-    if len(values) <= CHECKED:
+    if len(values) <= MAX_FEATURES_CHECKED:
         raised = values.copy()
         raised.flat[:: len(values) + 1] *= 1 + rounding  # each feature on its own scale
         try:

@@ -1,6 +1,6 @@
 """The paper's own closed forms: Theorem 1 (isotropic), Corollary 1 and Theorem 2 (spiked).
 
-:func:`r2mae.theory.risk` covers both. They are written here as in the paper, to be read and to check against.
+:func:`r2mae.theory.risk` covers all of them. They are here as in the paper, as documentation and as a reference.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -
     ValueError
         If a ratio is not between 0 and 1, γ is not positive or κ is negative.
     """
-    p = _check(ratio)
+    p = _checked_ratio(ratio)
     if not (np.isfinite(gamma) and gamma > 0):
         raise ValueError(f"gamma must be a positive number, not {gamma}")
     if not (np.isfinite(kappa) and kappa >= 0):
@@ -80,9 +80,9 @@ def spiked_risk(
 ) -> ClosedRisk:
     """Return Corollary 1 or Theorem 2: Σ = I + δvvᵀ.
 
-    Both are the same number: the corollary in traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem in integrals over
-    spectral measures of Σ̃. (In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor 1/d
-    that its H̃ has. The factor is included here; with it, both forms agree.)
+    Both forms have the same value. The corollary uses traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem integrals
+    over spectral measures of Σ̃. (In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor
+    1/d that its H̃ has. With the factor, which is included here, both forms agree.)
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def spiked_risk(
     noise : float
         Variance σ².
     form : {"corollary", "theorem"}
-        Which of the two forms is evaluated.
+        The form to evaluate.
     ridge : float
         λ_reg of the paper's appendix (it uses 1e-8): ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹.
 
@@ -115,13 +115,13 @@ def spiked_risk(
     if form not in ("corollary", "theorem"):
         raise ValueError(f"form must be 'corollary' or 'theorem', not {form!r}")
     if not (np.isfinite(beta).all() and beta.any()):
-        raise ValueError("beta must be finite and not zero: there would be nothing to learn")
+        raise ValueError("beta must be finite and not zero: a zero signal cannot be learned")
     check_rows(n)
     for name, value in (("noise", noise), ("ridge", ridge)):
         if not (np.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
     length = float(beta @ beta)
-    p = _check(ratio)
+    p = _checked_ratio(ratio)
     one = _corollary if form == "corollary" else _theorem
     pairs = [one(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
     return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
@@ -133,11 +133,11 @@ def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float 
     Parameters
     ----------
     eigenvalues : array (d,)
-        Of Σ̃, positive.
+        Eigenvalues of Σ̃, positive.
     rows : float
         ñ.
     ridge : float
-        λ_reg. With none, λ★ is 0 for ñ ≥ d.
+        λ_reg. If it is 0, λ★ is 0 for ñ ≥ d.
 
     Raises
     ------
@@ -171,11 +171,11 @@ def _corollary(
     kappa: float,
     ridge: float,
 ) -> tuple[float, float]:
-    """Corollary 1, with (λ★I + Σ̃)⁻¹ = diag(1/m) − ρwwᵀ by Sherman and Morrison."""
+    """Return bias and variance of Corollary 1, with (λ★I + Σ̃)⁻¹ = diag(1/m) − ρwwᵀ by Sherman and Morrison."""
     rows, across = n * p, float(v @ beta)
     own = (1 - p) * (1 + 0 * v) + p * (1 - p) * delta * v * v
     spike = (1 - p) ** 2 * delta
-    star = fixed_point(_eigenvalues(own, spike, v), rows, ridge)
+    star = fixed_point(_masked_eigenvalues(own, spike, v), rows, ridge)
     m = own + star
     w = v / m
     rho = spike / (1 + spike * float(v @ w))
@@ -192,7 +192,7 @@ def _corollary(
     mixed = tr - star * tr2 + delta * (float(v @ nv) - star * float(nv @ nv))
     c = p * delta * across / (1 + delta * (1 - p))
     bias = phi_beta + c * c * (1 - phi_v) + delta * (c * (1 - phi_v) - psi) ** 2
-    return bias, _over(mixed, rows - square) * (kappa + p + c * p * across)
+    return bias, _divide_or_infinity(mixed, rows - square) * (kappa + p + c * p * across)
 
 
 def _theorem(
@@ -204,7 +204,7 @@ def _theorem(
     kappa: float,
     ridge: float,
 ) -> tuple[float, float]:
-    """Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
+    """Return bias and variance of Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
     d, across = len(v), float(v @ beta)
     masked = np.diag((1 - p) + p * (1 - p) * delta * v * v) + (1 - p) ** 2 * delta * np.outer(v, v)
     s, vectors = np.linalg.eigh(masked)
@@ -218,21 +218,23 @@ def _theorem(
         + delta * (c * float(kept @ on_v**2) - float(lost @ (on_beta * on_v))) ** 2
     )
     density = s / (s + mu) ** 2
-    gain = _over(float(density.mean()) + delta * float(density @ on_v**2) / d, n * p / d - float((kept**2).mean()))
+    gain = _divide_or_infinity(
+        float(density.mean()) + delta * float(density @ on_v**2) / d, n * p / d - float((kept**2).mean())
+    )
     return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
 
 
-def _over(top: float, bottom: float) -> float:
-    """Divide; a denominator of zero (at ñ = d) gives infinity."""
+def _divide_or_infinity(top: float, bottom: float) -> float:
+    """Return the quotient; infinity for a denominator of zero (at ñ = d)."""
     return top / bottom if abs(bottom) > 1e-12 * top else float("inf")
 
 
-def _eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
-    """Eigenvalues of diag(own) + spike·vvᵀ."""
+def _masked_eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
+    """Return the eigenvalues of diag(own) + spike·vvᵀ."""
     return np.linalg.eigvalsh(np.diag(own) + spike * np.outer(v, v))
 
 
-def _check(ratio: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+def _checked_ratio(ratio: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
     p = np.asarray(ratio, dtype=np.float64)
     if not ((p > 0) & (p < 1)).all():
         raise ValueError("ratio must be above 0 and below 1")

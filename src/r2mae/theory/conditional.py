@@ -12,7 +12,7 @@ from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 
 @dataclass(frozen=True)
 class ConditionalRisk:
-    """E[‖b̂ − β‖²_Σ | X̃], split.
+    """E[‖b̂ − β‖²_Σ | X̃], split into bias and variance.
 
     Attributes
     ----------
@@ -54,23 +54,23 @@ def conditional_risk(
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is not finite, or a hidden entry is not zero.
+        If shapes do not match, a number is not finite, or a hidden entry is not zero.
     """
     cov = as_covariance(cov)
-    _check(cov, beta, masked, kept, noise)
-    sigma, known = cov.matrix(), _regular if cov.rank == cov.d else _singular
+    _check_design(cov, beta, masked, kept, noise)
+    sigma, solve = cov.matrix(), _solve_regular if cov.rank == cov.d else _solve_singular
     u, w = np.empty(len(masked)), np.empty(len(masked))
     for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
         hidden = sigma[:, ~z] @ beta[~z]  # Σ_{·,Z^c} β_{Z^c}
         w[row] = beta[~z] @ hidden[~z]
         u[row] = 0.0
         if z.any():
-            solved = known(sigma[np.ix_(z, z)], hidden[z])
+            solved = solve(sigma[np.ix_(z, z)], hidden[z])
             u[row] = x[z] @ solved
             w[row] -= hidden[z] @ solved
     inverse = np.linalg.pinv(masked)  # (d, rows)
     mean = inverse @ (masked @ beta + u)
-    return _split(cov, beta, mean, inverse, w + noise)
+    return _bias_and_variance(cov, beta, mean, inverse, w + noise)
 
 
 def eigenvector_risk(
@@ -80,42 +80,43 @@ def eigenvector_risk(
     kept: Bool[np.ndarray, "rows d"],
     noise: float,
 ) -> ConditionalRisk:
-    """Return Theorem 3: the same risk for β the unit eigenvector number `place` (0: the largest eigenvalue).
+    """Return Theorem 3: the risk of Lemma 1 for β = unit eigenvector number `place` (0: the largest eigenvalue).
 
     E[b̂ | X̃] = X̃⁺X̃'β with X̃'_{a,Z} = η X̃_{a,Z} Σ_ZZ⁻¹: masking replaces the projection of ordinary ridgeless regression
-    by one that undoes the shrinkage of strong directions. Parameters and errors as in :func:`conditional_risk`.
+    by one that reverses the shrinkage of strong directions. Parameters and errors are those of
+    :func:`conditional_risk`.
     """
     cov = as_covariance(cov)
     beta = cov.eigenvectors(np.array([place]))[:, 0]
     eta = float(cov.eigenvalues[place])
-    _check(cov, beta, masked, kept, noise)
-    sigma, known = cov.matrix(), _regular if cov.rank == cov.d else _singular
+    _check_design(cov, beta, masked, kept, noise)
+    sigma, solve = cov.matrix(), _solve_regular if cov.rank == cov.d else _solve_singular
     replaced, w = np.zeros_like(masked), np.empty(len(masked))
     for row, (x, z) in enumerate(zip(masked, kept, strict=True)):
         w[row] = eta * beta[~z] @ beta[~z]
         if z.any():
             # Σ_ZZᶜ β_Zᶜ = (η − Σ_ZZ) β_Z, since Σβ = ηβ
             across = eta * beta[z] - sigma[np.ix_(z, z)] @ beta[z]
-            both = known(sigma[np.ix_(z, z)], np.column_stack([x[z], across]))
+            both = solve(sigma[np.ix_(z, z)], np.column_stack([x[z], across]))
             replaced[row, z] = eta * both[:, 0]
             # β_Zᶜᵀ Σ_ZᶜZᶜ β_Zᶜ = η‖β_Zᶜ‖² − β_Zᶜᵀ Σ_ZᶜZ β_Z
             w[row] += -across @ beta[z] - across @ both[:, 1]
     inverse = np.linalg.pinv(masked)
-    return _split(cov, beta, inverse @ (replaced @ beta), inverse, w + noise)
+    return _bias_and_variance(cov, beta, inverse @ (replaced @ beta), inverse, w + noise)
 
 
-def _regular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
-    """Solve with Σ_ZZ."""
+def _solve_regular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
+    """Return the solution x of Σ_ZZ x = `right`."""
     solved: Float[np.ndarray, "z *m"] = cho_solve(cho_factor(block, lower=True), right)
     return solved
 
 
-def _singular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
-    """Solve with a singular Σ_ZZ, within its range; all solutions give the same risk, as rows lie in that range."""
+def _solve_singular(block: Float[np.ndarray, "z z"], right: Float[np.ndarray, "z *m"]) -> Float[np.ndarray, "z *m"]:
+    """Return the solution in the range of a singular Σ_ZZ; rows are in it, so all solutions give the same risk."""
     return np.asarray(np.linalg.pinv(block, rcond=SINGULAR, hermitian=True) @ right)
 
 
-def _split(
+def _bias_and_variance(
     cov: Covariance,
     beta: Float[np.ndarray, " d"],
     mean: Float[np.ndarray, " d"],
@@ -126,7 +127,7 @@ def _split(
     return ConditionalRisk(bias=float(cov.quadratic(mean - beta)), variance=float(weight @ variances))
 
 
-def _check(
+def _check_design(
     cov: Covariance,
     beta: Float[np.ndarray, " d"],
     masked: Float[np.ndarray, "rows d"],
@@ -139,8 +140,8 @@ def _check(
         raise ValueError(f"kept must have the shape of masked, {masked.shape}, not {kept.shape}")
     for name, values in (("beta", beta), ("masked", masked)):
         if not np.isfinite(values).all():
-            raise ValueError(f"{name} holds a number that is not finite")
+            raise ValueError(f"{name} contains a number that is not finite")
     if masked[~kept].any():
-        raise ValueError("masked holds entries that are not zero where kept says they are hidden")
+        raise ValueError("masked has entries that are not zero where kept is False")
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise must be a finite number of 0 or more, not {noise}")

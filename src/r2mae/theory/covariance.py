@@ -1,4 +1,4 @@
-"""Covariances of the rows in three forms, with the operations that the theory and the simulation need."""
+"""Covariances of the rows in three forms, with the operations that the theory and the simulations need."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from r2mae.theory.checks import CHECKED, SINGULAR, check_matrix, check_spectrum, rounding_of
-from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, of_matrix
+from r2mae.theory.checks import MAX_FEATURES_CHECKED, SINGULAR, check_matrix, check_spectrum, relative_rounding
+from r2mae.theory.resolvent import EigenResolvent, FactoredResolvent, LowRankResolvent, Resolvent, resolvent_of_matrix
 
 Columns: TypeAlias = Float[np.ndarray, "d *m"]
-_CHEAP = 500  # largest matrix whose eigenvalues are computed only to decide on a warning
+_MAX_CHEAP = 500  # largest matrix whose eigenvalues are computed only to decide on a warning
 
 
 class Covariance(ABC):
@@ -33,7 +33,7 @@ class Covariance(ABC):
 
     @abstractmethod
     def apply(self, b: Columns) -> Columns:
-        """Return Σ b for one vector or for columns."""
+        """Return Σ b, for one vector or for columns."""
 
     @abstractmethod
     def sample(self, rows: int, rng: np.random.Generator) -> Float[np.ndarray, "rows d"]:
@@ -54,7 +54,7 @@ class Covariance(ABC):
 
     @property
     def common_diagonal(self) -> float | None:
-        """The common value of all entries of diag Σ, or None; with one, M is diagonal in Σ's eigenbasis."""
+        """The value of all entries of diag Σ, or None if they differ; if equal, M is diagonal in Σ's eigenbasis."""
         return None
 
     @property
@@ -88,8 +88,8 @@ CovarianceLike: TypeAlias = Covariance | Float[np.ndarray, "_ _"]
 class Rotated(Covariance):
     """Σ = QΛQᵀ with Q drawn from Haar measure: only its eigenvalues matter.
 
-    The theory uses diag Σ = (tr Σ/d)·I, which holds up to fluctuations of order 1/√d; Q is drawn only when rows or
-    eigenvectors are asked for.
+    The theory uses diag Σ = (tr Σ/d)·I, which is exact up to fluctuations of order 1/√d. Q is drawn on demand, for rows
+    or eigenvectors.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class Rotated(Covariance):
 
 
 class LowRank(Covariance):
-    """Σ = diag(α) + WWᵀ with W of q columns; never d × d (identity: no W; spiked: one column).
+    """Σ = diag(α) + WWᵀ with W of q columns, not stored as d × d (identity: no W; spiked: one column).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class LowRank(Covariance):
     Raises
     ------
     ValueError
-        If α is not positive, something is not finite, or the lengths differ.
+        If α is not positive, a value is not finite, or the lengths differ.
     """
 
     def __init__(self, own: Float[np.ndarray, " d"], factor: Float[np.ndarray, "d2 q"] | None = None) -> None:
@@ -171,30 +171,30 @@ class LowRank(Covariance):
             raise ValueError("own must be finite and positive: it is the features' own variance")
         factor = np.zeros((len(own), 0)) if factor is None else factor
         if factor.shape[0] != len(own):
-            raise ValueError(f"factor has {factor.shape[0]} rows, but there are {len(own)} features")
+            raise ValueError(f"factor must have a row for each of {len(own)} features, not {factor.shape[0]} rows")
         if not np.isfinite(factor).all():
-            raise ValueError("factor holds a number that is not finite")
+            raise ValueError("factor contains a number that is not finite")
         self.own, self.factor = own.astype(np.float64), factor.astype(np.float64)
         self.diagonal = self.own + (self.factor**2).sum(axis=1)
 
     @property
     def rank(self) -> int:
-        """The rank is d, as α is positive."""
+        """The rank: d, because α is positive."""
         return self.d
 
     @property
     def common_diagonal(self) -> float | None:
-        """The diagonal of a multiple of the identity."""
+        """The diagonal, if Σ is a multiple of the identity."""
         flat = self.factor.shape[1] == 0 and np.ptp(self.own) == 0
         return float(self.own[0]) if flat else None
 
     @cached_property
     def leading(self) -> float | None:
-        """The largest eigenvalue, from WᵀW and α, where W has up to 500 columns."""
+        """The largest eigenvalue, from WᵀW and α, if W has up to 500 columns."""
         q = self.factor.shape[1]
-        if not 0 < q <= _CHEAP:
+        if not 0 < q <= _MAX_CHEAP:
             return None if q else float(self.own.max())
-        # scipy's option to compute the largest eigenvalue alone fails where WᵀW is a multiple of I.
+        # scipy's option to compute only the largest eigenvalue fails if WᵀW is a multiple of I.
         top = np.linalg.eigvalsh(self.factor.T @ self.factor)
         return max(float(top[-1]) + float(self.own.min()), float(self.own.max()))
 
@@ -212,17 +212,17 @@ class LowRank(Covariance):
         return drawn
 
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
-        """Return the resolvent by Woodbury's identity where W is thin, else by a factorisation."""
+        """Return the resolvent: by Woodbury's identity if W is thin, otherwise by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.own, self.common_diagonal, a, b, c, lambda: np.eye(self.d))
         if exact:
             return FactoredResolvent(self._root(), self.diagonal, a, b, c)
         if self.factor.shape[1] * 3 > self.d:
-            return of_matrix(self._matrix, self._root, a, b, c)
+            return resolvent_of_matrix(self._matrix, self._root, a, b, c)
         return LowRankResolvent(self.diagonal, self.own, self.factor, a, b, c)
 
     def _root(self) -> Float[np.ndarray, "d dq"]:
-        """F of Σ = FFᵀ."""
+        """Return F with Σ = FFᵀ."""
         return np.hstack([np.diag(np.sqrt(self.own)), self.factor])
 
     @cached_property
@@ -237,9 +237,9 @@ class LowRank(Covariance):
 
     @cached_property
     def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d m"]]:
-        """All eigenvalues, and the eigenvectors of those above the bulk (all of them where α is not constant)."""
+        """All eigenvalues, and the eigenvectors of those above the bulk (all, if α is not constant)."""
         if np.ptp(self.own) > 0:
-            return descending(self._matrix)
+            return descending_eigh(self._matrix)
         left, singular, _ = np.linalg.svd(self.factor, full_matrices=False)
         values = np.full(self.d, self.own[0])
         values[: len(singular)] += singular**2
@@ -280,38 +280,38 @@ class Dense(Covariance):
     Raises
     ------
     ValueError
-        If the matrix is not of this kind.
+        If the matrix does not have these properties.
     """
 
     def __init__(self, matrix: Float[np.ndarray, "_ _"]) -> None:
         self._matrix = check_matrix(matrix)
         self.diagonal = np.diagonal(self._matrix).copy()
-        self._zero = rounding_of(matrix)  # eigenvalues up to this fraction of the largest count as zero
+        self._rounding = relative_rounding(matrix)  # eigenvalues up to this fraction of the largest count as zero
 
     @property
     def common_diagonal(self) -> float | None:
-        """The common entry, if there is one, as in a correlation matrix."""
+        """The value of all diagonal entries if they are equal, as in a correlation matrix."""
         mean = float(self.diagonal.mean())
         return mean if np.ptp(self.diagonal) <= 1e-9 * mean else None
 
     @property
     def leading(self) -> float | None:
-        """The largest eigenvalue, where d ≤ 500 or the eigenvalues are known already."""
-        return float(self.eigenvalues[0]) if self.d <= _CHEAP or "_eigen" in vars(self) else None
+        """The largest eigenvalue, if d ≤ 500 or the eigenvalues are already computed."""
+        return float(self.eigenvalues[0]) if self.d <= _MAX_CHEAP or "_eigen" in vars(self) else None
 
     @cached_property
     def _eigen(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-        values, vectors = descending(self._matrix)
-        if self.d > CHECKED and values[-1] < -1e-8 * values[0]:
+        values, vectors = descending_eigh(self._matrix)
+        if self.d > MAX_FEATURES_CHECKED and values[-1] < -1e-8 * values[0]:
             raise ValueError(f"covariance is indefinite: its smallest eigenvalue is {values[-1]:.3g}")
-        return np.where(values > self._zero * values[0], values, 0.0), vectors
+        return np.where(values > self._rounding * values[0], values, 0.0), vectors
 
     @cached_property
     def _root(self) -> Float[np.ndarray, "d r"]:
-        """F of Σ = FFᵀ with as many columns as the rank of Σ; features are scaled to variance one to find the rank."""
+        """F with Σ = FFᵀ and rank Σ columns; the rank is that of features scaled to variance one."""
         scale = np.sqrt(self.diagonal)
-        values, vectors = descending(self._matrix / scale[:, None] / scale)
-        r = int((values > self._zero * values[0]).sum())
+        values, vectors = descending_eigh(self._matrix / scale[:, None] / scale)
+        r = int((values > self._rounding * values[0]).sum())
         return np.asarray(scale[:, None] * vectors[:, :r] * np.sqrt(values[:r]))
 
     @property
@@ -343,16 +343,16 @@ class Dense(Covariance):
         return drawn
 
     def resolvent(self, a: float, b: float, c: float, *, exact: bool = False) -> Resolvent:
-        """Return the resolvent in the eigenbasis where diag Σ is constant, else by a factorisation."""
+        """Return the resolvent: in the eigenbasis if diag Σ is constant, otherwise by a factorisation."""
         if self.common_diagonal is not None:
             return EigenResolvent(self.eigenvalues, self.common_diagonal, a, b, c, lambda: self._eigen[1])
         if exact:
             return FactoredResolvent(self._root, self.diagonal, a, b, c)
-        return of_matrix(self._matrix, lambda: self._root, a, b, c)
+        return resolvent_of_matrix(self._matrix, lambda: self._root, a, b, c)
 
 
 def as_covariance(cov: CovarianceLike) -> Covariance:
-    """Return a covariance as it is, and a plain matrix as a :class:`Dense`.
+    """Return a covariance unchanged, and a plain matrix as :class:`Dense`.
 
     Raises
     ------
@@ -368,7 +368,7 @@ def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d
     return np.asarray(q * np.where(np.diagonal(r) < 0, -1.0, 1.0))
 
 
-def descending(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+def descending_eigh(matrix: Float[np.ndarray, "d d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
     """Return eigenvalues, largest first, and their eigenvectors."""
     values, vectors = eigh(matrix, check_finite=False, driver="evd")
     return values[::-1].copy(), vectors[:, ::-1]

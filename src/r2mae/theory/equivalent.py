@@ -1,11 +1,11 @@
 """The deterministic equivalent of masked ridge regression, for any Σ and any distribution of ratios.
 
-A row of ratio p_k, masked, has the covariance C_k = (1 − p_k)²Σ + p_k(1 − p_k)D with D = diag Σ. With
+A masked row of ratio p_k has the covariance C_k = (1 − p_k)²Σ + p_k(1 − p_k)D with D = diag Σ. With
 
     M = Σ_k π_k C_k/κ_k + cI,      κ_k = e + tr(C_k M⁻¹)/ñ,
 
 (c, e) = (1, ℓ) and (ℓ, 1) are equivalent for a ridge penalty ℓ > 0 (κ and M in other units). For ℓ → 0 the former
-stays finite where ñ < d, the latter where ñ > d. The traces tr C_k M⁻¹ depend only on the two coefficients a and b of
+stays finite if ñ < d, the latter if ñ > d. The traces tr C_k M⁻¹ depend only on the two coefficients a and b of
 M = aΣ + bD + cI. The fixed point is therefore a system of two equations, x = (tr ΣM⁻¹, tr DM⁻¹)/ñ, for any number of
 ratios.
 """
@@ -20,10 +20,10 @@ from r2mae.theory.resolvent import Resolvent, Traces
 from r2mae.theory.rows import KeptRows
 
 _TOLERANCE = 1e-12  # relative change of x
-_GOOD, _WORST = 1e-10, 1e-6  # accepted where rounding prevents more: with the cheap resolvents, with the exact ones
-_NEAR = 0.1  # relative change of x below which Newton's method should converge quadratically
+_ACCEPTED_CHEAP, _ACCEPTED_EXACT = 1e-10, 1e-6  # accepted changes if rounding prevents smaller ones, by resolvent
+_NEWTON_RANGE = 0.1  # relative change of x below which Newton's method should converge quadratically
 _ITERATIONS, _PATIENCE = 200, 40
-_RAISE, _FALL = 4.0, 1000.0
+_INCREASE, _MAX_DECREASE = 4.0, 1000.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class FixedPoint:
 def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     """Solve the fixed point by Newton's method in two unknowns, and differentiate it.
 
-    The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method always converges: where I − J is an
-    M-matrix, a step leads to the solution or above it, and all later steps decrease x; elsewhere x is too small.
+    The map is increasing and concave (M⁻¹ is a parallel sum), so Newton's method always converges. If I − J is an
+    M-matrix, a step leads to the solution or above it, and all later steps decrease x. Otherwise x is too small.
 
     Parameters
     ----------
@@ -87,29 +87,29 @@ def solve(cov: Covariance, rows: KeptRows, ridge: float) -> FixedPoint:
     Raises
     ------
     ArithmeticError
-        If double precision is not enough: ñ is too close to the number of dimensions for such a small ridge.
+        If double precision is insufficient: ñ is too close to the number of dimensions for such a small ridge.
     """
     size = dimensions(cov, rows) if ridge == 0 else cov.d
-    c, e = _form(rows, size, ridge)
-    x, last, exact = _start(cov, rows, size, (c, e)), np.inf, False
+    c, e = _scaled_form(rows, size, ridge)
+    x, last, exact = _isotropic_start(cov, rows, size, (c, e)), np.inf, False
     for iteration in range(_ITERATIONS):
         kappa, a, b = _coefficients(rows, e, x)
         resolvent = cov.resolvent(a, b, c, exact=exact)
         traces = resolvent.traces()
         matrix = np.eye(2) - _jacobian(rows, traces, kappa)
         if not (matrix[0, 0] > 0 and np.linalg.det(matrix) > 0):
-            x = _RAISE * x
+            x = _INCREASE * x
             continue
         step = np.linalg.solve(matrix, np.array([traces.s, traces.d]) / rows.count - x)
         change = float(np.abs(step / x).max())
-        # Without rounding, each step this close to the solution would be about the square of the last one.
-        stalled = last / 2 <= change < _NEAR
-        if change <= _TOLERANCE or (stalled and change <= (_WORST if exact else _GOOD)):
+        # Without rounding, each step this close to the solution is about the square of the previous one.
+        stalled = last / 2 <= change < _NEWTON_RANGE
+        if change <= _TOLERANCE or (stalled and change <= (_ACCEPTED_EXACT if exact else _ACCEPTED_CHEAP)):
             return _differentiate(rows, resolvent, traces, kappa, (a, b, c))
         exact = exact or stalled or iteration > _PATIENCE
         last = change
-        x = np.maximum(x + step, x / _FALL)
-    raise ArithmeticError(_remedy(cov, rows, size, ridge))
+        x = np.maximum(x + step, x / _MAX_DECREASE)
+    raise ArithmeticError(_singularity_message(cov, rows, size, ridge))
 
 
 def dimensions(cov: Covariance, rows: KeptRows) -> int:
@@ -117,23 +117,23 @@ def dimensions(cov: Covariance, rows: KeptRows) -> int:
     return cov.d if rows.p.any() else cov.rank
 
 
-def _form(rows: KeptRows, size: int, ridge: float) -> tuple[float, float]:
-    """Return (c, e) of the form whose numbers stay of order one as the ridge goes to zero."""
+def _scaled_form(rows: KeptRows, size: int, ridge: float) -> tuple[float, float]:
+    """Return (c, e) of the form whose values stay of order one as the ridge goes to zero."""
     ell = ridge / rows.count
     return (1.0, ell) if rows.count < size else (ell, 1.0)
 
 
-def _remedy(cov: Covariance, rows: KeptRows, size: int, ridge: float) -> str:
+def _singularity_message(cov: Covariance, rows: KeptRows, size: int, ridge: float) -> str:
     enough = max(1e-6 * rows.count * float(cov.diagonal.mean()), 100 * ridge)
-    what = f"with a ridge of {ridge:.3g}" if ridge else "without a ridge"
+    penalty = f"with a ridge of {ridge:.3g}" if ridge else "without a ridge"
     return (
-        f"the risk cannot be told {what}: the {rows.count:.6g} kept rows are too close to the {size} dimensions of the "
-        f"data; use ridge={enough:.1g} or more, or another number of rows"
+        f"the risk cannot be computed {penalty}: the {rows.count:.6g} kept rows are too close to the {size} dimensions "
+        f"of the data; use ridge={enough:.1g} or more, or another number of rows"
     )
 
 
-def _start(cov: Covariance, rows: KeptRows, size: int, form: tuple[float, float]) -> Float[np.ndarray, " 2"]:
-    """Solve the isotropic model of the same trace, which gives a starting point of the right size."""
+def _isotropic_start(cov: Covariance, rows: KeptRows, size: int, form: tuple[float, float]) -> Float[np.ndarray, " 2"]:
+    """Return the solution of the isotropic model of equal trace, a starting point of the right magnitude."""
     c, e = form
     mean = float(cov.diagonal.sum()) / size
     q = float((rows.weight * (1 - rows.p)).sum()) * mean  # variance of a masked entry
@@ -153,14 +153,14 @@ def _coefficients(rows: KeptRows, e: float, x: Float[np.ndarray, " 2"]) -> tuple
 
 
 def _jacobian(rows: KeptRows, traces: Traces, kappa: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 2"]:
-    """Derivative of (tr ΣN, tr DN)/ñ with respect to x, through κ and M's coefficients."""
+    """Return the derivative of (tr ΣN, tr DN)/ñ with respect to x, through κ and M's coefficients."""
     parts = np.stack([rows.sigma, rows.diagonal])
     coefficients = -(parts * (rows.weight / kappa**2)) @ parts.T  # d(a, b)/dx
-    return np.asarray(_by_coefficients(traces) @ coefficients / rows.count)
+    return np.asarray(_trace_derivatives(traces) @ coefficients / rows.count)
 
 
-def _by_coefficients(traces: Traces) -> Float[np.ndarray, "2 2"]:
-    """d(tr ΣN, tr DN)/d(a, b)."""
+def _trace_derivatives(traces: Traces) -> Float[np.ndarray, "2 2"]:
+    """Return d(tr ΣN, tr DN)/d(a, b)."""
     return -np.array([[traces.ss, traces.sd], [traces.sd, traces.dd]])
 
 

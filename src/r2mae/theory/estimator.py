@@ -9,27 +9,27 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from r2mae.theory.masked import Uniforms, masked_rows, minimum_norm, rows_kept
+from r2mae.theory.masked import Uniforms, kept_row_indices, masked_rows, minimum_norm
 from r2mae.theory.rows import ratios_of_rows
 
 
 class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Minimum-norm least squares on randomly masked rows (the paper's "Reduced linear model", section 3).
 
-    Variant i has a mask ratio pᵢ, is kept with probability pᵢ, and each of its entries is hidden with probability pᵢ.
-    Predictions are for rows with nothing hidden. Nothing is scaled.
+    Row i has a mask ratio pᵢ, is kept with probability pᵢ, and each of its entries is hidden with probability pᵢ.
+    Predictions are for unmasked rows. Features are not scaled.
 
     Parameters
     ----------
     ratio : float in [0, 1), or object with ``nodes()``
-        Mask ratio; with a distribution each row draws its own ratio (R²MAE). With 0 no row is kept, and the mean is
-        predicted.
+        Mask ratio; with a distribution each row draws its own ratio (R²MAE). With 0 no row is kept, and predictions are
+        the mean.
     ridge : float
         λ ≥ 0; zero means the ridgeless limit.
     repetitions : int
-        Independent masks, whose coefficients are averaged.
+        Number of independent masks, whose coefficients are averaged.
     fit_intercept : bool
-        Centre features and target before masking, so that a hidden entry has its feature's mean.
+        Centre features and target before masking, so that a hidden entry has the mean of its feature.
     keep : "ratio" or float
         Probability of keeping a row: its mask ratio, or this constant in (0, 1]. At least one row is kept.
     random_state : int, RandomState or None
@@ -42,7 +42,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     intercept_ : float or array (targets,)
         Prediction at zero.
     n_rows_ : float
-        Number ñ of rows kept, on average over the repetitions.
+        Mean number ñ of kept rows over the repetitions.
     n_features_in_ : int
         d.
     """
@@ -67,7 +67,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.regressor_tags.poor_score = True  # with few features, half of them hidden, the score is below the checks'
+        tags.regressor_tags.poor_score = True  # with half of few features hidden, the score is below the checks'
         return tags
 
     def fit(self, X: Any, y: Any) -> "MaskedRidgeless":
@@ -83,7 +83,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If a parameter is out of range, or X and y don't fit.
+            If a parameter is out of range, or X and y have different lengths.
         """
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         if not (isinstance(self.ridge, Real) and 0 <= float(self.ridge) < np.inf):
@@ -107,7 +107,7 @@ class MaskedRidgeless(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         for repetition in range(self.repetitions):
             u = Uniforms.draw(X.shape[0], X.shape[1], seed, repetition)
             p = ratios_of_rows(self.ratio, u.ratio)
-            rows = rows_kept(p, u, self.keep, at_least_one=True)
+            rows = kept_row_indices(p, u, self.keep, at_least_one=True)
             fits.append(minimum_norm(masked_rows(X, u.entries, p, rows), y[rows], float(self.ridge)))
             counts.append(len(rows))
         return np.mean(fits, axis=0), float(np.mean(counts))

@@ -11,11 +11,11 @@ from r2mae.theory.rows import Keep, KeepRule, check_keep
 
 Columns = Float[np.ndarray, "d *m"]
 _BLOCK = 1 << 15  # entries masked at a time, so that a block stays in the processor's cache
-_PIVOT = 1e-11  # relative size of a Cholesky pivot below which a Gram matrix counts as singular
+_MIN_PIVOT = 1e-11  # relative size of a Cholesky pivot below which a Gram matrix counts as singular
 
 
 class RandomStream(IntEnum):
-    """Purposes of random numbers. Each has its own stream, so that draws for one do not change those for another."""
+    """Purposes of random numbers, each with its own stream: draws for one do not change those for another."""
 
     DESIGN = 0
     NOISE = 1
@@ -25,7 +25,7 @@ class RandomStream(IntEnum):
     TEST = 5
 
 
-def bits_of(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
+def bit_generator(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
     """Return the bit generator of one stream of one repetition."""
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
 
@@ -37,9 +37,9 @@ class Uniforms:
     Attributes
     ----------
     keep, ratio : array (n,)
-        In [0, 1): they decide whether a row is kept, and which ratio of the distribution it has.
+        Numbers in [0, 1) that determine whether a row is kept, and its ratio from the distribution.
     entries : array (n, d)
-        One for each entry of the data, as integers from 0 to 2³² − 1.
+        A number for each entry of the data, as integers from 0 to 2³² − 1.
     """
 
     keep: Float[np.ndarray, " n"]
@@ -48,16 +48,16 @@ class Uniforms:
 
     @classmethod
     def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
-        """Draw them, a pure function of the seed and the repetition."""
-        words = bits_of(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
+        """Return the numbers: a pure function of the seed and the repetition."""
+        words = bit_generator(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
         return cls(
-            np.random.Generator(bits_of(seed, repetition, RandomStream.KEEP)).random(n),
-            np.random.Generator(bits_of(seed, repetition, RandomStream.RATIO)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.KEEP)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.RATIO)).random(n),
             words.view(np.uint32)[: n * d].reshape(n, d),
         )
 
 
-def rows_kept(
+def kept_row_indices(
     ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio", *, at_least_one: bool = False
 ) -> Int[np.ndarray, " kept"]:
     """Return the indices of the rows kept for training.
@@ -69,10 +69,10 @@ def rows_kept(
     u : Uniforms
         The uniform numbers of the repetition.
     keep : "ratio", float or KeepRule
-        Probability of keeping a row: its own mask ratio (the target must be hidden, too), or this constant; or a rule.
+        Probability of keeping a row: its mask ratio (the target must be hidden, too), or a constant; or a rule.
     at_least_one : bool
-        If no row would be kept, keep the one that came closest, unless no row has a positive probability. Ignored with
-        a rule.
+        If no row would be kept, keep the one closest to it, unless no row has a positive probability. Ignored with a
+        rule.
     """
     if isinstance(keep, KeepRule):
         return np.flatnonzero(keep.kept(ratios, u.ratio, u.keep))
@@ -89,7 +89,7 @@ def masked_rows(
     rows: Int[np.ndarray, " kept"],
     out: Float[np.ndarray, "rows d"] | None = None,
 ) -> Float[np.ndarray, "kept d"]:
-    """Hide entries of the kept rows: X̃ = X_sub ⊙ Z, an entry of Z being one with probability 1 − pᵢ.
+    """Hide entries of the kept rows: X̃ = X_sub ⊙ Z, where an entry of Z is one with probability 1 − pᵢ.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def masked_rows(
     entries, ratios
         Uniform numbers of the entries, and the rows' ratios.
     rows : array (kept,)
-        Which rows are kept.
+        Indices of the kept rows.
     out : array (rows, d), optional
-        A buffer of at least as many rows, of which the result is a view.
+        A buffer with at least as many rows; the result is a view of it.
 
     Returns
     -------
@@ -113,13 +113,13 @@ def masked_rows(
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         part = out[start : start + len(block)]
-        np.take(x, block, axis=0, out=part, mode="clip")  # the default mode, "raise", makes another copy
+        np.take(x, block, axis=0, out=part, mode="clip")  # the default mode, "raise", copies once more
         part *= entries[block] >= threshold[block]
     return out
 
 
 @dataclass(frozen=True)
-class Factored:
+class FactorisedRows:
     """Masked rows, factorised once for any number of targets.
 
     Parameters
@@ -135,21 +135,21 @@ class Factored:
     _factor: Float[np.ndarray, "k k"] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_factor", _cholesky(self.x, self.ridge))
+        object.__setattr__(self, "_factor", _gram_cholesky(self.x, self.ridge))
 
     @property
     def regular(self) -> bool:
-        """Whether the smaller Gram matrix is regular, so that no singular value decomposition is needed."""
+        """Whether the smaller Gram matrix is regular; otherwise :meth:`solve` needs singular values."""
         return self._factor is not None
 
     def solve(self, y: Float[np.ndarray, "kept *m"]) -> Columns:
-        """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), a column for each target.
+        """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), with a column for each target.
 
-        With fewer rows than features it is computed as X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ, so that the smaller matrix is factorised.
+        With fewer rows than features, X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ is computed, which factorises the smaller matrix.
         """
         kept, d = self.x.shape
         if self._factor is None:
-            return _by_singular_values(self.x, y, self.ridge)
+            return _solve_by_svd(self.x, y, self.ridge)
         if kept <= d:
             return np.asarray(self.x.T @ dpotrs(self._factor.T, y, lower=0)[0].reshape(y.shape))
         return np.asarray(dpotrs(self._factor.T, self.x.T @ y, lower=0)[0]).reshape(d, *y.shape[1:])
@@ -161,11 +161,11 @@ def minimum_norm(
     """Return the minimum-norm least-squares (or ridge) coefficients of y on the rows of x; zero without rows."""
     if len(x) == 0:
         return np.zeros((x.shape[1], *y.shape[1:]))
-    return Factored(x, ridge).solve(y)
+    return FactorisedRows(x, ridge).solve(y)
 
 
-def _cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
-    """Return the lower factor of the smaller Gram matrix (plus λI), or None where that is numerically singular."""
+def _gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
+    """Return the lower factor of the smaller Gram matrix (plus λI), or None if it is numerically singular."""
     # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
     gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
     diagonal = np.einsum("ii->i", gram)
@@ -176,11 +176,11 @@ def _cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray,
         factor: Float[np.ndarray, "k k"] = np.linalg.cholesky(gram)
     except np.linalg.LinAlgError:
         return None
-    return factor if (np.diagonal(factor) ** 2 > _PIVOT * own).all() else None
+    return factor if (np.diagonal(factor) ** 2 > _MIN_PIVOT * own).all() else None
 
 
-def _by_singular_values(x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept *m"], ridge: float) -> Columns:
-    """Solve where rows or features are dependent; singular values at rounding level count as zero."""
+def _solve_by_svd(x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept *m"], ridge: float) -> Columns:
+    """Return the solution for dependent rows or features; singular values at rounding level count as zero."""
     left, values, right = np.linalg.svd(x, full_matrices=False)
     real = values > values.max(initial=0.0) * max(x.shape) * np.finfo(np.float64).eps
     weight = np.where(real, values, 0.0) / np.where(real, values**2 + ridge, 1.0)

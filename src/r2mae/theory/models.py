@@ -10,7 +10,7 @@ from r2mae.theory.covariance import LowRank, Rotated, haar
 
 def identity(d: int) -> LowRank:
     """Σ = I (Theorem 1, Fig. 1A)."""
-    return LowRank(np.ones(_size(d)))
+    return LowRank(np.ones(_checked_size(d)))
 
 
 def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
@@ -21,7 +21,7 @@ def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
     delta : float
         Strength δ > 0 of the spike.
     v : array (d,)
-        Its direction: ``uniform_direction(d, seed)``, or ``np.ones(d)``.
+        Direction of the spike: ``uniform_direction(d, seed)``, or ``np.ones(d)``.
 
     Raises
     ------
@@ -30,13 +30,13 @@ def spiked(delta: float, v: Float[np.ndarray, " d"]) -> LowRank:
     """
     if not (np.isfinite(delta) and delta > 0):
         raise ValueError(f"delta must be a positive number, not {delta}")
-    return LowRank(np.ones(_size(len(v))), np.sqrt(delta) * unit(v)[:, None])
+    return LowRank(np.ones(_checked_size(len(v))), np.sqrt(delta) * unit(v)[:, None])
 
 
 def uniform_spectrum(d: int, seed: int = 0, *, low: float = 1.0, high: float = 10.0) -> Rotated:
     """Eigenvalues from U(1, 10), Haar eigenvectors (Fig. 1E)."""
     _check_ends(low, high)
-    return Rotated(np.random.default_rng([seed, 0]).uniform(low, high, _size(d)), seed)
+    return Rotated(np.random.default_rng([seed, 0]).uniform(low, high, _checked_size(d)), seed)
 
 
 def beta_spectrum(
@@ -47,14 +47,14 @@ def beta_spectrum(
     Parameters
     ----------
     d, seed
-        Number of features, and the seed for eigenvalues and eigenvectors.
+        Number of features, and the seed of eigenvalues and eigenvectors.
     spacing : {"linear", "log"}
-        Scale the draws themselves (the text), or the logarithm of the eigenvalues.
+        Scale the draws (as the paper's text says), or the logarithm of the eigenvalues.
     low, high : float
         Smallest and largest eigenvalue.
     """
     _check_ends(low, high)
-    drawn = np.random.default_rng([seed, 0]).beta(2.0, 6.0, _size(d))
+    drawn = np.random.default_rng([seed, 0]).beta(2.0, 6.0, _checked_size(d))
     share = (drawn - drawn.min()) / np.ptp(drawn)
     if spacing == "log":
         return Rotated(low * (high / low) ** share, seed)
@@ -65,11 +65,11 @@ def beta_spectrum(
 
 def latent(d: int, seed: int = 0, *, q: int | None = None) -> LowRank:
     """Σ = I + WWᵀ, W (d × q, q = d/2) Gaussian of variance 9/(√d + √q)² (Fig. 1E, Tables 5, 9)."""
-    width = _size(d) // 2 if q is None else q
+    width = _checked_size(d) // 2 if q is None else q
     if width < 1:
         raise ValueError(f"q must be at least 1, not {width}")
     deviation = 3.0 / (np.sqrt(d) + np.sqrt(width))
-    return LowRank(np.ones(_size(d)), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
+    return LowRank(np.ones(_checked_size(d)), np.random.default_rng([seed, 0]).standard_normal((d, width)) * deviation)
 
 
 def plateau(
@@ -84,8 +84,7 @@ def plateau(
     eigenvalue : float
         The "eigenvalue 100" of the paper's text.
     of : {"D", "WW"}
-        Whether `eigenvalue` gives the entries of D, or the eigenvalues of WWᵀ (the entries of D are then its square
-        root).
+        Whether `eigenvalue` is that of D, or of WWᵀ (then the entries of D are its square root).
 
     Returns
     -------
@@ -94,7 +93,7 @@ def plateau(
     """
     if of not in ("D", "WW"):
         raise ValueError(f"of must be 'D' or 'WW', not {of!r}")
-    if not 1 <= q <= _size(d):
+    if not 1 <= q <= _checked_size(d):
         raise ValueError(f"q must be from 1 to d = {d}, not {q}")
     if not (np.isfinite(eigenvalue) and eigenvalue > 0):
         raise ValueError(f"eigenvalue must be a positive number, not {eigenvalue}")
@@ -107,7 +106,7 @@ def plateau(
 
 def uniform_direction(d: int, seed: int = 0) -> Float[np.ndarray, " d"]:
     """Return a vector with entries from U(0, 1), scaled to length one."""
-    return unit(np.random.default_rng([seed, 2]).uniform(size=_size(d)))
+    return unit(np.random.default_rng([seed, 2]).uniform(size=_checked_size(d)))
 
 
 def signal_at(v: Float[np.ndarray, " d"], cosine: float, seed: int = 0) -> Float[np.ndarray, " d"]:
@@ -124,7 +123,7 @@ def unit(v: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
     """Return v scaled to length one."""
     length = float(np.linalg.norm(v))
     if not np.isfinite(length) or length == 0:
-        raise ValueError("v must be finite and not zero: it gives a direction")
+        raise ValueError("v must be finite and not zero: it is a direction")
     return v / length
 
 
@@ -133,7 +132,7 @@ def _check_ends(low: float, high: float) -> None:
         raise ValueError(f"low and high must be positive eigenvalues in this order, not {low} and {high}")
 
 
-def _size(d: int) -> int:
+def _checked_size(d: int) -> int:
     if d < 2:
         raise ValueError(f"d must be at least 2, not {d}")
     return d

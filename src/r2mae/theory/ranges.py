@@ -35,5 +35,5 @@ class Range:
         return self.low + (self.high - self.low) * (_NODES + 1) / 2, _WEIGHTS / 2
 
     def quantile(self, u: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Turn uniform numbers into ratios."""
+        """Return the ratios at uniform numbers in [0, 1)."""
         return np.asarray(self.low + (self.high - self.low) * u)

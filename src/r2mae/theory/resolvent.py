@@ -1,6 +1,6 @@
-"""The inverse of M = aΣ + b·diag Σ + cI: three cheap forms, and one that stays accurate where M is near singular.
+"""The inverse of M = aΣ + b·diag Σ + cI: three cheap forms, and one that stays accurate if M is nearly singular.
 
-Every closed form of this package needs M⁻¹ alone: five traces, and products with a few vectors. Each covariance
+Every closed form of this package needs only five traces of M⁻¹, and its products with a few vectors. Each covariance
 chooses the cheapest form for its structure (:meth:`r2mae.theory.Covariance.resolvent`).
 """
 
@@ -17,8 +17,8 @@ from r2mae.theory.checks import SINGULAR
 
 Vector = Float[np.ndarray, " d"]
 Vectors = Float[np.ndarray, "d m"]
-_ILL = 1e-7  # reciprocal condition number of M below which rounding errors of M show in the traces
-_SMALL = 1e-2  # least mean diagonal of aΣN for which I − bDN − cN gives aΣN to ten digits
+_MIN_RECIPROCAL_CONDITION = 1e-7  # reciprocal condition number of M below which rounding errors of M show in the traces
+_MIN_DIAGONAL = 1e-2  # least mean diagonal of aΣN for which I − bDN − cN gives aΣN to ten digits
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Resolvent(Protocol):
 
 
 class EigenResolvent:
-    """N where D is a multiple of the identity: everything is diagonal in Σ's eigenbasis.
+    """N if D is a multiple of the identity: all matrices are diagonal in Σ's eigenbasis.
 
     Parameters
     ----------
     eigenvalues : array (d,)
-        Of Σ.
+        Eigenvalues of Σ.
     diagonal : float
         The common entry of diag Σ.
     a, b, c : float
         Coefficients of M.
     basis : callable, optional
-        Returns the eigenvectors as columns (d, d); called by :meth:`solve` alone.
+        Returns the eigenvectors as columns (d, d); :meth:`solve` and :meth:`square_diagonals` call it.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class LowRankResolvent:
         self._u = np.sqrt(a) * self._half
 
     def traces(self) -> Traces:
-        """Return the five traces; W's part comes from N W, without differences of large numbers even if a is small."""
+        """Return the five traces; W's part is from N W, without differences of large numbers even for a small a."""
         f, u, d, own = self._f, self._u, self._d, self._own
         rows = np.einsum("dq,dq->d", u, u)
         diagonal = f - rows
@@ -178,17 +178,17 @@ class DenseResolvent:
         self._factor = cho_factor(m, lower=True, overwrite_a=True, check_finite=False)
         self._inverse: Float[np.ndarray, "d d"] | None = None
 
-    def is_ill(self) -> bool:
-        """Return whether M, scaled to a unit diagonal, is so near singular that rounding shows, O(d²)."""
+    def is_ill_conditioned(self) -> bool:
+        """Return whether rounding of M, scaled to a unit diagonal, affects the traces, O(d²)."""
         a, b, c = self._coefficients
         scale = self._scale
         rows = a * (np.abs(self._matrix) @ scale) + (b * self._d + c) * scale  # at most twice the row sums of |M|
         reciprocal, info = dpocon(scale[:, None] * self._factor[0], float((scale * rows).max()), uplo="L")
-        return bool(info or not reciprocal >= _ILL)
+        return bool(info or not reciprocal >= _MIN_RECIPROCAL_CONDITION)
 
     @property
     def inverse(self) -> Float[np.ndarray, "d d"]:
-        """N itself."""
+        """N as a matrix."""
         if self._inverse is None:
             lower, info = dpotri(self._factor[0], lower=True)
             if info:
@@ -201,12 +201,12 @@ class DenseResolvent:
         """Return the five traces."""
         d = self._d
         s = float(np.vdot(self._matrix, self.inverse))
-        if self._coefficients[0] * s < _SMALL * len(d):
-            return self._by_product(s)
+        if self._coefficients[0] * s < _MIN_DIAGONAL * len(d):
+            return self._traces_by_product(s)
         squares = self.inverse**2
         weighted, plain = squares @ d, squares.sum(axis=1)
         diagonal = np.diagonal(self.inverse)
-        return _with_sigma(
+        return _traces_with_sigma(
             float(d @ diagonal),
             float(diagonal.sum()),
             float(d @ weighted),
@@ -216,8 +216,8 @@ class DenseResolvent:
             self._coefficients,
         )
 
-    def _by_product(self, s: float) -> Traces:
-        """Return the traces by one more matrix product, for cases where aΣN is a small part of I."""
+    def _traces_by_product(self, s: float) -> Traces:
+        """Return the traces by one more matrix product, for an aΣN that is small relative to I."""
         d, product = self._d, self._matrix @ self.inverse
         return Traces(
             s=s,
@@ -239,15 +239,15 @@ class DenseResolvent:
 
 
 class FactoredResolvent:
-    """N for any Σ = FFᵀ by singular values: accurate even if M is near singular, at some 20 times the cost.
+    """N for any Σ = FFᵀ by singular values: accurate even if M is nearly singular, at about 20 times the cost.
 
-    With G = bD + cI, N = G^-½ (I + aTTᵀ)⁻¹ G^-½ for T = G^-½F; every trace is then a sum of squares. If G = 0, N is
-    the pseudo-inverse of aΣ.
+    With G = bD + cI and T = G^-½F, N = G^-½ (I + aTTᵀ)⁻¹ G^-½. Every trace is then a sum of squares. If G = 0, N is the
+    pseudo-inverse of aΣ.
 
     Parameters
     ----------
     factor : array (d, r)
-        F; r is Σ's rank, or more.
+        F; r is at least Σ's rank.
     diagonal : array (d,)
         D = diag Σ.
     a, b, c : float
@@ -286,7 +286,7 @@ class FactoredResolvent:
         return np.diagonal(inverse).copy(), squares @ self._d, squares.sum(axis=1)
 
 
-def of_matrix(
+def resolvent_of_matrix(
     matrix: Float[np.ndarray, "d d"], factor: Callable[[], Float[np.ndarray, "d r"]], a: float, b: float, c: float
 ) -> DenseResolvent | FactoredResolvent:
     """Return N for a Σ without structure, in the cheap form if that is accurate enough.
@@ -296,7 +296,7 @@ def of_matrix(
     matrix : array (d, d)
         Σ.
     factor : callable
-        Returns F with Σ = FFᵀ; called only if it is needed.
+        Returns F with Σ = FFᵀ; called only for the accurate form.
     a, b, c : float
         Coefficients of M.
     """
@@ -306,7 +306,7 @@ def of_matrix(
         except np.linalg.LinAlgError:  # rounding has made M indefinite
             pass
         else:
-            if not dense.is_ill():
+            if not dense.is_ill_conditioned():
                 return dense
     return FactoredResolvent(factor(), np.diagonal(matrix).copy(), a, b, c)
 
@@ -315,14 +315,14 @@ def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, 
     """Return 1/(values + rest), or the pseudo-inverse of `values` if `rest` is zero."""
     if rest > 0:
         return np.asarray(1.0 / (values + rest))
-    there = values > SINGULAR * values.max()
-    return np.asarray(np.divide(1.0, values, out=np.zeros_like(values), where=there))
+    nonzero = values > SINGULAR * values.max()
+    return np.asarray(np.divide(1.0, values, out=np.zeros_like(values), where=nonzero))
 
 
-def _with_sigma(
+def _traces_with_sigma(
     d: float, i: float, dd: float, di: float, ii: float, size: int, coefficients: tuple[float, float, float]
 ) -> Traces:
-    """Compute the traces with Σ from those with D and I, since aΣN = I − bDN − cN."""
+    """Return the traces with Σ from those with D and I, because aΣN = I − bDN − cN."""
     a, b, c = coefficients
     return Traces(
         s=(size - b * d - c * i) / a,

@@ -1,8 +1,8 @@
-"""Test risk of masked ridgeless regression in closed form: any covariance, any distribution of ratios.
+"""Test risk of masked ridgeless regression in closed form, for any covariance and any distribution of ratios.
 
-The asymptotic formula rests on Gaussian equivalence: only the first two moments of the masked rows matter. The paper
-proves this for isotropic and spiked covariances. For general covariances, and for ranges of ratios, it is a conjecture
-that simulations confirm (``results/theory``).
+The asymptotic formula assumes Gaussian equivalence: only the first two moments of the masked rows matter. The paper
+proves this for isotropic and spiked covariances. For general covariances and for ranges of ratios it is a conjecture,
+which simulations support (``results/theory``).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from r2mae.theory.assumptions import warn_near, warn_shape
+from r2mae.theory.assumptions import warn_interpolation, warn_localised_or_dominant
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 from r2mae.theory.equivalent import FixedPoint, dimensions, solve
 from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
@@ -21,8 +21,8 @@ from r2mae.theory.targets import Directions, Features, Signals, Target
 
 Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
-_LOWEST, _HIGHEST = float(np.log(1e-9)), float(np.log(1e9))  # bounds of log t
-_STEPS, _EXACT = 60, 1e-13
+_LOWEST_LOG_T, _HIGHEST_LOG_T = float(np.log(1e-9)), float(np.log(1e9))  # bounds of log t
+_MAX_STEPS, _TOLERANCE = 60, 1e-13
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Risk:
     Attributes
     ----------
     risk : array
-        E‖b̂ − β‖²_Σ, the paper's test risk (for features: the whole expected squared error).
+        E‖b̂ − β‖²_Σ, the paper's test risk (for features: the total expected squared error).
     magnitude : array
         E‖x b̂‖², the size of predictions (Fig. 1D).
     null : array
@@ -55,7 +55,7 @@ class Risk:
 
     @cached_property
     def variance(self) -> Array:
-        """Lemma 1's variance: from the noise, and from what the kept entries cannot predict of the hidden ones."""
+        """Lemma 1's variance: from the noise, and from the part of hidden entries that kept ones cannot predict."""
         return self._variance()
 
     @property
@@ -74,7 +74,7 @@ class Risk:
             If a null risk is zero.
         """
         if not np.all(self.null > 0):
-            raise ValueError("beta has no variance under cov: there is no null risk to divide by")
+            raise ValueError("beta has no variance under cov, so its null risk is zero: the risk cannot be normalised")
         return np.asarray(self.risk / self.null)
 
     @property
@@ -104,8 +104,8 @@ def risk(
     n : int
         Rows before masking.
     ratio : number, sequence, or object with ``nodes()``
-        One mask ratio in [0, 1), several (a curve), or a distribution of row-wise ratios such as
-        ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows, which gives the null risk.
+        One mask ratio in [0, 1), several (a curve), or a distribution of ratios over rows, such as
+        ``r2mae.masking.Uniform(0.5, 0.6)``. Ratio 0 keeps no rows, so that its risk is the null risk.
     noise : float
         Variance σ² of ε.
     ridge : float
@@ -123,22 +123,22 @@ def risk(
     ValueError
         If an argument is out of range, lengths differ, a matrix is not a covariance, or fewer than one row is kept.
     ArithmeticError
-        If double precision is not enough: the ridge is tiny, and ñ is nearly the number of dimensions of the data.
+        If double precision is insufficient: the ridge is tiny, and ñ is close to the number of dimensions of the data.
 
     Warns
     -----
     InterpolationWarning
         If ñ is within 5 % of d without a ridge; at ñ = d the risk is infinite.
     LocalisedWarning
-        If β, or a spike of Σ, is concentrated on fewer than ten features (or a tenth of them, where d < 100).
+        If β, or a spike of Σ, is concentrated on fewer than ten features (if d < 100, on fewer than a tenth of them).
     DominantWarning
-        If one direction is known to hold more than 5 % of Σ's variance (and five times the mean).
+        If one direction is known to have more than 5 % of Σ's variance (and five times the mean).
     """
     cov = as_covariance(cov)
-    columns = _columns(cov, beta)
-    warn_shape(cov, columns, 2)
+    columns = _checked_columns(cov, beta)
+    warn_localised_or_dominant(cov, columns, 2)
     length = (columns**2).sum(axis=0)
-    return _curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep)
+    return _risk_curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep)
 
 
 def direction_risk(
@@ -151,7 +151,7 @@ def direction_risk(
     ridge: float = 0.0,
     keep: Keep = "ratio",
 ) -> Risk:
-    """Return the risks for β = each unit eigenvector of Σ (all of them, or those numbered in `which`, 0 the largest).
+    """Return the risks for β = each unit eigenvector of Σ: all, or those with numbers in `which` (0: the largest).
 
     If diag Σ is constant, a ratio costs O(d); otherwise one factorisation and the products with the eigenvectors.
     Parameters and result are those of :func:`risk`, with m directions.
@@ -159,49 +159,48 @@ def direction_risk(
     cov = as_covariance(cov)
     indices = np.arange(cov.d) if which is None else which
     if ((indices < -cov.d) | (indices >= cov.d)).any():
-        raise ValueError(f"which must hold places below {cov.d}, as cov has features, not {indices.max()}")
+        raise ValueError(f"which must have numbers below {cov.d}, the number of features, not {indices.max()}")
     target: Target
     if cov.common_diagonal is None:
         target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(indices)))
     else:
         target = Directions(cov, indices)
-    return _curve(cov, target, np.ones(len(indices)), True, n, ratio, noise, ridge, keep)
+    return _risk_curve(cov, target, np.ones(len(indices)), True, n, ratio, noise, ridge, keep)
 
 
 def feature_risk(cov: CovarianceLike, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
     """Return the expected squared error of predicting each feature from all the others.
 
-    In the predicted rows nothing but the target is missing. This is the regression that a linear masked autoencoder
-    solves for every feature (the paper's Eq. 1 and "Reduced linear model"). Parameters and result are those of
-    :func:`risk`, with m = d.
+    In the predicted rows only the target is hidden. A linear masked autoencoder solves this regression for every
+    feature (the paper's Eq. 1 and "Reduced linear model"). Parameters and result are those of :func:`risk`, with m = d.
     """
     cov = as_covariance(cov)
-    return _curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
+    return _risk_curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
 
 
 def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.ndarray, " m"]:
-    """Return the variance of a target that remains when the entries that a random mask keeps are known.
+    """Return the variance of a target given the entries that a random mask keeps.
 
-    The mask is known too, so this is the w of Lemma 1, summed. For Haar eigenvectors it is ηt/(η + t) with t from
+    The mask is given, too, so this is the w of Lemma 1, summed. For Haar eigenvectors it is ηt/(η + t) with t from
     tr Σ(Σ + t)⁻¹ = (1 − p)d; for a diagonal Σ it is p·βᵀΣβ; both are the case T = t·diag Σ used here.
     """
-    t = 1e-9 if ratio == 0 else float(np.exp(_level(cov, ratio)))
+    t = 1e-9 if ratio == 0 else float(np.exp(_log_t(cov, ratio)))
     forms = target.forms(cov.resolvent(1.0, t, 0.0), 1.0, t, 0.0)
     return np.asarray(np.maximum(target.null - forms[0], 0.0))
 
 
-def _level(cov: Covariance, ratio: float) -> float:
-    """Return log t, by Newton's method within a bracket."""
-    low, high, aim = _LOWEST, _HIGHEST, (1 - ratio) * cov.d
+def _log_t(cov: Covariance, ratio: float) -> float:
+    """Return log t of :func:`hidden_variance`, by Newton's method within a bracket."""
+    low, high, aim = _LOWEST_LOG_T, _HIGHEST_LOG_T, (1 - ratio) * cov.d
     if cov.resolvent(1.0, float(np.exp(low)), 0.0).traces().s < aim:
         return low  # if the rank of Σ is below (1 − p)d, the kept entries determine the hidden ones
     at = float(np.log(ratio / (1 - ratio)))  # the solution for Σ = I
-    for _ in range(_STEPS):
+    for _ in range(_MAX_STEPS):
         traces = cov.resolvent(1.0, float(np.exp(at)), 0.0).traces()
         gap = traces.s - aim
         low, high = (at, high) if gap > 0 else (low, at)
         step = gap / (float(np.exp(at)) * traces.sd)
-        if abs(step) < _EXACT * max(1.0, abs(at)):
+        if abs(step) < _TOLERANCE * max(1.0, abs(at)):
             break
         at = at + step if low < at + step < high else (low + high) / 2
     return at
@@ -209,7 +208,7 @@ def _level(cov: Covariance, ratio: float) -> float:
 
 @dataclass(frozen=True)
 class _Point:
-    """Result for one ratio; its variance is computed only when it is needed."""
+    """The result for one ratio; its variance is computed on demand."""
 
     risk: Float[np.ndarray, " m"]
     magnitude: Float[np.ndarray, " m"]
@@ -218,7 +217,7 @@ class _Point:
     variance: Callable[[], Float[np.ndarray, " m"]]
 
 
-def _curve(
+def _risk_curve(
     cov: Covariance,
     target: Target,
     length: Float[np.ndarray, " m"],
@@ -229,16 +228,16 @@ def _curve(
     ridge: float,
     keep: Keep,
 ) -> Risk:
-    _check_amount("noise", noise)
-    _check_amount("ridge", ridge)
+    _check_nonnegative("noise", noise)
+    _check_nonnegative("ridge", ridge)
     ratios = ratios_of(ratio)
     single = cast("float | RatioLike", ratio)
     rows = [kept_rows(n, entry, keep) for entry in ([single] if ratios is None else ratios)]
     if ridge == 0:
-        warn_near([(entry.count, dimensions(cov, entry)) for entry in rows if entry.count > 0], 3)
-    points = [_point(cov, target, entry, noise, ridge) for entry in rows]
+        warn_interpolation([(entry.count, dimensions(cov, entry)) for entry in rows if entry.count > 0], 3)
+    points = [_risk_at(cov, target, entry, noise, ridge) for entry in rows]
 
-    def shaped(values: Float[np.ndarray, "p m"]) -> Array:
+    def reshaped(values: Float[np.ndarray, "p m"]) -> Array:
         values = values if several else values[:, 0]
         return np.asarray(values[0] if ratios is None else values)
 
@@ -247,17 +246,17 @@ def _curve(
 
     null = target.null
     return Risk(
-        risk=shaped(np.stack([point.risk for point in points])),
-        magnitude=shaped(np.stack([point.magnitude for point in points])),
+        risk=reshaped(np.stack([point.risk for point in points])),
+        magnitude=reshaped(np.stack([point.magnitude for point in points])),
         null=np.asarray(null if several else null[0]),
         length=np.asarray(length if several else length[0]),
         rows=by_ratio([point.rows for point in points]),
         noise_gain=by_ratio([point.gain for point in points]),
-        _variance=lambda: shaped(np.stack([point.variance() for point in points])),
+        _variance=lambda: reshaped(np.stack([point.variance() for point in points])),
     )
 
 
-def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge: float) -> _Point:
+def _risk_at(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge: float) -> _Point:
     null = target.null
     if rows.count == 0:
         return _Point(null.copy(), np.zeros_like(null), 0.0, 0.0, lambda: np.zeros_like(null))
@@ -268,7 +267,7 @@ def _point(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge:
             return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
         if isinstance(target, Features) and size < cov.d and size < rows.count:
             raise ValueError(
-                f"cov is singular (of rank {size}) and nothing is hidden: features are then exact sums of others; "
+                f"cov is singular (of rank {size}) and nothing is hidden, so features are exact sums of others; "
                 "give a small ridge"
             )
     solution = solve(cov, rows, ridge)
@@ -292,17 +291,17 @@ def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: floa
     return np.asarray(np.sum(parts, axis=0))
 
 
-def _columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarray, "d m"]:
+def _checked_columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarray, "d m"]:
     if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
-        raise ValueError(f"beta must have length {cov.d}, as the covariance has features, not shape {beta.shape}")
+        raise ValueError(f"beta must have length {cov.d}, the number of features, not shape {beta.shape}")
     if not np.isfinite(beta).all():
-        raise ValueError("beta holds a number that is not finite")
+        raise ValueError("beta contains a number that is not finite")
     columns = beta.reshape(cov.d, -1).astype(np.float64)
     if not columns.any(axis=0).all():
-        raise ValueError("beta must not be zero: there would be nothing to learn")
+        raise ValueError("beta must not be zero: a zero signal cannot be learned")
     return columns
 
 
-def _check_amount(name: str, value: float) -> None:
+def _check_nonnegative(name: str, value: float) -> None:
     if not (np.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")

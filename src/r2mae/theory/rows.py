@@ -23,7 +23,7 @@ class KeepRule(Protocol):
     def kept(
         self, p: Float[np.ndarray, "*n"], ratio_uniform: Float[np.ndarray, "*n"], keep_uniform: Float[np.ndarray, "*n"]
     ) -> Bool[np.ndarray, "*n"]:
-        """Decide for each row from its ratio, the uniform number the ratio was drawn with, and one more."""
+        """Return which rows are kept, given their ratios, the uniform numbers of the ratios, and a further number."""
 
 
 Keep: TypeAlias = Literal["ratio"] | float | KeepRule
@@ -32,7 +32,7 @@ _GRID = 400  # grid points per axis for integrating over the two uniform numbers
 
 @dataclass(frozen=True)
 class KeptRows:
-    """The training rows that masking leaves.
+    """The training rows that are kept.
 
     Attributes
     ----------
@@ -67,13 +67,13 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     ratio : float or object with ``nodes()``
         Mask ratio in [0, 1).
     keep : "ratio", float or KeepRule
-        Probability of keeping a row: its own mask ratio (the paper: the target must be hidden), or a constant; or a
-        rule, which is integrated over its two uniform numbers.
+        Probability of keeping a row: its mask ratio (the paper: the target must be hidden), or a constant; or a rule,
+        which is integrated over its two uniform numbers.
 
     Returns
     -------
     KeptRows
-        With a count of zero for ratio 0.
+        For ratio 0 its count is zero.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     check_rows(n)
     p, weight = nodes_of(ratio)
     if isinstance(keep, KeepRule):
-        p, weight, share = _by_rule(ratio, keep)
+        p, weight, share = _integrate_rule(ratio, keep)
     else:
         share = p if keep == "ratio" else np.full(len(p), check_keep(keep))
     kept = weight * share
@@ -100,27 +100,27 @@ def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[n
     if isinstance(ratio, RatioLike):
         p, weight = ratio.nodes()
         if len(p) != len(weight) or not len(p):
-            raise ValueError(f"ratio: nodes() must give as many weights as ratios, not {len(weight)} for {len(p)}")
+            raise ValueError(f"ratio: nodes() must return as many weights as ratios, not {len(weight)} for {len(p)}")
         if (weight < 0).any() or not np.isclose(weight.sum(), 1.0):
             raise ValueError(f"ratio: the weights of nodes() must be positive and sum to 1, not {weight.sum():.6g}")
     else:
-        p, weight = np.array([_number(ratio)]), np.ones(1)
+        p, weight = np.array([_ratio_number(ratio)]), np.ones(1)
     if not ((p >= 0) & (p < 1)).all():
         raise ValueError(f"ratio must be at least 0 and below 1, not {p[~((p >= 0) & (p < 1))][0]:g}")
     return np.asarray(p, dtype=np.float64), np.asarray(weight, dtype=np.float64)
 
 
 def ratios_of(ratio: "float | RatioLike | Sequence[float | RatioLike] | np.ndarray") -> list[float | RatioLike] | None:
-    """Return the ratios of a curve as a list, or None for a single ratio; an empty list is a ValueError."""
+    """Return the ratios of a curve as a list, or None for a single ratio; raise a ValueError for an empty list."""
     if isinstance(ratio, RatioLike) or np.ndim(ratio) == 0:  # type: ignore[arg-type]
         return None
-    ratios = [entry if isinstance(entry, RatioLike) else _number(entry) for entry in ratio]  # type: ignore[union-attr]
+    ratios = [entry if isinstance(entry, RatioLike) else _ratio_number(entry) for entry in ratio]  # type: ignore[union-attr]
     if not ratios:
-        raise ValueError("ratios must hold at least one ratio")
+        raise ValueError("ratios must contain at least one ratio")
     return ratios
 
 
-def _number(ratio: object) -> float:
+def _ratio_number(ratio: object) -> float:
     try:
         return float(ratio)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -135,15 +135,15 @@ def check_rows(n: int) -> int:
 
 
 def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Turn uniform numbers into one mask ratio per row (the paper's R²MAE in the linear model).
+    """Convert uniform numbers to one mask ratio per row (the paper's R²MAE in the linear model).
 
     Parameters
     ----------
     ratio : float or object with ``nodes()``
-        A number is the ratio of every row. An object with ``quantile(u)`` is drawn from by that method, any other
-        object from its nodes.
+        A number is the ratio of every row. A distribution is sampled by its method ``quantile(u)``, or without one from
+        its nodes.
     u : array (n,)
-        In [0, 1).
+        Uniform numbers in [0, 1).
 
     Returns
     -------
@@ -159,14 +159,14 @@ def ratios_of_rows(ratio: float | RatioLike, u: Float[np.ndarray, " n"]) -> Floa
     if quantile is not None:
         drawn = np.asarray(quantile(u), dtype=np.float64)
         if drawn.shape != u.shape or not ((drawn >= 0) & (drawn < 1)).all():
-            raise ValueError("ratio: quantile(u) must give a ratio of at least 0 and below 1 for each number in u")
+            raise ValueError("ratio: quantile(u) must return a ratio of at least 0 and below 1 for each number in u")
         return drawn
     edges = np.cumsum(weight)
     return p[np.minimum(np.searchsorted(edges, u, side="right"), len(p) - 1)]
 
 
-def _by_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ratios, their weights, and the fraction of rows that the rule keeps, integrated by the midpoint rule."""
+def _integrate_rule(ratio: float | RatioLike, rule: KeepRule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ratios, weights, and the fraction of rows that the rule keeps, integrated by the midpoint rule."""
     u = (np.arange(_GRID) + 0.5) / _GRID
     p = ratios_of_rows(ratio, u)
     square = np.broadcast_to(p[:, None], (_GRID, _GRID)), np.broadcast_to(u[:, None], (_GRID, _GRID))

@@ -16,7 +16,7 @@ def from_data(
     Parameters
     ----------
     x : array (n, d)
-        Rows are samples.
+        Samples as rows.
     estimator : {"ledoit-wolf", "plain"}
         Shrunk towards a multiple of the identity (scikit-learn's), or the sample covariance.
     scale : bool
@@ -31,10 +31,10 @@ def from_data(
         raise ValueError(f"x must have at least 2 rows, not {x.shape[0]}")
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
-        raise ValueError(f"x holds a number that is not finite, at row {row}, column {column}")
+        raise ValueError(f"x contains a number that is not finite, at row {row}, column {column}")
     centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
     deviation = centred.std(axis=0)
-    constant = np.ptp(x, axis=0) == 0  # exact, while the computed deviation of a constant may differ from zero
+    constant = np.ptp(x, axis=0) == 0  # exact; the computed deviation of a constant may not be zero
     if constant.any():
         raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: leave it out")
     if scale:
@@ -42,7 +42,7 @@ def from_data(
     if estimator == "plain":
         matrix = centred.T @ centred / len(x)
     elif estimator == "ledoit-wolf":
-        from sklearn.covariance import LedoitWolf  # half a second that only data need
+        from sklearn.covariance import LedoitWolf  # takes half a second
 
         matrix = LedoitWolf(assume_centered=True, store_precision=False).fit(centred).covariance_
     else:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
-from r2mae.theory.masked import RandomStream, Uniforms, bits_of, masked_rows, minimum_norm, rows_kept
+from r2mae.theory.masked import RandomStream, Uniforms, bit_generator, kept_row_indices, masked_rows, minimum_norm
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
@@ -22,7 +22,7 @@ _CHUNK = 2048  # test rows drawn at a time
 
 @dataclass(frozen=True)
 class Simulation:
-    """Measured risks, for R repetitions, P ratios and m signals (no last axis where β was one vector).
+    """Measured risks for R repetitions, P ratios and m signals (without the last axis if β is one vector).
 
     Attributes
     ----------
@@ -54,11 +54,11 @@ class Simulation:
     @property
     def deviation(self) -> Float[np.ndarray, "P *m"]:
         """Standard deviation over the repetitions (the paper's error bars); NaN for one repetition."""
-        return _deviation(self.risks)
+        return _standard_deviation(self.risks)
 
     @property
     def error(self) -> Float[np.ndarray, "P *m"]:
-        """Standard error of `risk`; with a fixed design, over masks for that one design."""
+        """Standard error of `risk`; with a fixed design, that over masks."""
         return np.asarray(self.deviation / math.sqrt(len(self.risks)))
 
     @property
@@ -71,7 +71,7 @@ class Simulation:
             If a null risk is zero.
         """
         if not np.all(self.null):
-            raise ValueError("beta has no variance under cov: there is no null risk to divide by")
+            raise ValueError("beta has no variance under cov, so its null risk is zero: the risk cannot be normalised")
         return np.asarray(self.risk / self.null)
 
     def difference(self, i: int, j: int) -> tuple[Float[np.ndarray, "*m"], Float[np.ndarray, "*m"]]:
@@ -83,12 +83,12 @@ class Simulation:
             Indices of two ratios. They share designs and uniform numbers, so most of the noise cancels.
         """
         gap = self.risks[:, i] - self.risks[:, j]
-        return np.asarray(gap.mean(axis=0)), np.asarray(_deviation(gap) / math.sqrt(len(gap)))
+        return np.asarray(gap.mean(axis=0)), np.asarray(_standard_deviation(gap) / math.sqrt(len(gap)))
 
 
 @dataclass(frozen=True)
 class _Protocol:
-    """What every repetition has in common."""
+    """The settings of every repetition."""
 
     cov: Covariance
     beta: Float[np.ndarray, "d m"]
@@ -119,9 +119,9 @@ def simulate(
 ) -> Simulation:
     """Measure the test risk of masked ridgeless regression (section "Reduced linear model", appendix "Simulations").
 
-    Rows of X come from N(0, Σ), y = Xβ + ε. Variant i has a ratio pᵢ and is kept with probability pᵢ; each of its
+    Rows of X are drawn from N(0, Σ), and y = Xβ + ε. Row i has a ratio pᵢ and is kept with probability pᵢ; each of its
     entries is kept with probability 1 − pᵢ. b̂ is the minimum-norm solution of ỹ on X̃. All ratios use the same uniform
-    numbers, so ``Uniform(p, p)`` and the number p give the same bits; results are also bit-equal for any `jobs`.
+    numbers, so ``Uniform(p, p)`` and the number p give bit-equal results. Results are bit-equal for any `jobs`.
 
     Parameters
     ----------
@@ -132,27 +132,28 @@ def simulate(
     n : int
         Rows before masking.
     ratios : sequence of P floats in [0, 1), or objects with ``nodes()``
-        With a distribution each row draws its own ratio (R²MAE, Tables 5 and 9), see
+        With a distribution each row draws its own ratio (R²MAE, Tables 5 and 9):
         :func:`~r2mae.theory.rows.ratios_of_rows`.
     noise : float
         Variance σ² of ε.
     repetitions : int
         R.
     design : {"fixed", "fresh"}
-        Draw X and ε once and repeat the masks (the paper), or draw them anew in each repetition.
+        Draw X and ε once for all repetitions of the masks (the paper), or again in each repetition.
     ridge : float
         λ; zero means the ridgeless limit.
     keep : "ratio", float or KeepRule
-        Probability of keeping a row: its mask ratio, or this constant; or a rule.
+        Probability of keeping a row: its mask ratio, or a constant; or a rule.
     test_rows : int, optional
-        Measure on this many fresh, noiseless rows in each repetition (the paper: 10n), instead of exactly through Σ.
+        Measure the risk on this many fresh, noiseless rows in each repetition (the paper: 10n). By default it is exact,
+        from Σ.
     seed : int
         Seed for all random numbers.
     jobs : int
-        Number of threads. Each holds the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X. Linear
-        algebra is limited to one thread meanwhile, in the whole process: run one simulation at a time.
+        Number of threads. Each stores the masked rows, n·d/2 words of uniform numbers and, with fresh designs, X.
+        Linear algebra of the entire process is limited to one thread meanwhile: run one simulation at a time.
     progress : callable, optional
-        Called with the number of repetitions done and R.
+        Called with the number of completed repetitions and R.
 
     Returns
     -------
@@ -166,15 +167,17 @@ def simulate(
     cov = as_covariance(cov)
     columns = _check_beta(cov, beta)
     values = _check_ratios(n, ratios, keep)
-    _check_numbers(noise, ridge, repetitions, test_rows, seed, jobs)
+    _check_settings(noise, ridge, repetitions, test_rows, seed, jobs)
     if design not in ("fixed", "fresh"):
         raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
     protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, test_rows, seed)
     with threadpool_limits(1):
         null = cov.quadratic(columns)
-        cov.sample(1, np.random.default_rng(0))  # makes the covariance factorise once, before the threads start
-        drawn = _design(protocol, 0) if design == "fixed" else None
-        results = _repeat(partial(_repetition, protocol, drawn, threading.local()), repetitions, jobs, progress)
+        cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
+        drawn = _draw_design(protocol, 0) if design == "fixed" else None
+        results = _run_repetitions(
+            partial(_run_repetition, protocol, drawn, threading.local()), repetitions, jobs, progress
+        )
     risks, magnitudes, kept = (np.stack(part) for part in zip(*results, strict=True))
     if beta.ndim == 1:
         risks, magnitudes, null = risks[..., 0], magnitudes[..., 0], null[0]
@@ -184,10 +187,10 @@ def simulate(
 _Result = tuple[Float[np.ndarray, "P m"], Float[np.ndarray, "P m"], Int[np.ndarray, " P"]]
 
 
-def _repeat(
+def _run_repetitions(
     once: Callable[[int], _Result], repetitions: int, jobs: int, progress: Callable[[int, int], None] | None
 ) -> list[_Result]:
-    """Run the repetitions on threads; after an error or interrupt, those not yet begun are cancelled."""
+    """Run the repetitions on threads; an error or interrupt cancels those that have not started."""
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(once, r) for r in range(repetitions)]
         try:
@@ -201,42 +204,46 @@ def _repeat(
         return [future.result() for future in futures]
 
 
-def _design(protocol: _Protocol, repetition: int) -> Design:
+def _draw_design(protocol: _Protocol, repetition: int) -> Design:
     """Draw X, and y for each signal; all signals share the noise."""
-    x = protocol.cov.sample(protocol.n, np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.DESIGN)))
-    noise = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.NOISE)).standard_normal(protocol.n)
+    x = protocol.cov.sample(
+        protocol.n, np.random.Generator(bit_generator(protocol.seed, repetition, RandomStream.DESIGN))
+    )
+    noise = np.random.Generator(bit_generator(protocol.seed, repetition, RandomStream.NOISE)).standard_normal(
+        protocol.n
+    )
     return x, x @ protocol.beta + math.sqrt(protocol.noise) * noise[:, None]
 
 
-def _repetition(protocol: _Protocol, drawn: Design | None, own: threading.local, repetition: int) -> _Result:
+def _run_repetition(protocol: _Protocol, drawn: Design | None, local: threading.local, repetition: int) -> _Result:
     """Fit all ratios on one draw of the uniform numbers."""
-    x, y = _design(protocol, repetition) if drawn is None else drawn
-    if not hasattr(own, "buffer"):
-        own.buffer = np.empty_like(x)
+    x, y = _draw_design(protocol, repetition) if drawn is None else drawn
+    if not hasattr(local, "buffer"):
+        local.buffer = np.empty_like(x)
     u = Uniforms.draw(protocol.n, x.shape[1], protocol.seed, repetition)
     exact = protocol.test_rows is None
     fitted: list[Float[np.ndarray, "d m"]] = []
     scores, kept = [], []
     for ratio in protocol.ratios:
         p = ratios_of_rows(ratio, u.ratio)
-        rows = rows_kept(p, u, protocol.keep)
-        b = minimum_norm(masked_rows(x, u.entries, p, rows, own.buffer), y[rows], protocol.ridge)
+        rows = kept_row_indices(p, u, protocol.keep)
+        b = minimum_norm(masked_rows(x, u.entries, p, rows, local.buffer), y[rows], protocol.ridge)
         kept.append(len(rows))
         if exact:
             both = protocol.cov.quadratic(np.hstack([b - protocol.beta, b]))
             scores.append(both.reshape(2, -1))
         else:
             fitted.append(b)
-    measured = np.stack(scores, axis=1) if exact else _on_test_rows(protocol, np.stack(fitted), repetition)
+    measured = np.stack(scores, axis=1) if exact else _measure_on_test_rows(protocol, np.stack(fitted), repetition)
     return measured[0], measured[1], np.array(kept)
 
 
-def _on_test_rows(
+def _measure_on_test_rows(
     protocol: _Protocol, fitted: Float[np.ndarray, "P d m"], repetition: int
 ) -> Float[np.ndarray, "2 P m"]:
-    """Return mean squared error and mean squared prediction on fresh rows, the same ones for all ratios."""
+    """Return mean squared error and mean squared prediction on fresh rows, shared by all ratios."""
     assert protocol.test_rows is not None
-    rng = np.random.Generator(bits_of(protocol.seed, repetition, RandomStream.TEST))
+    rng = np.random.Generator(bit_generator(protocol.seed, repetition, RandomStream.TEST))
     total = np.zeros((2, len(fitted), fitted.shape[2]))
     for start in range(0, protocol.test_rows, _CHUNK):
         x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)
@@ -246,7 +253,7 @@ def _on_test_rows(
     return total / protocol.test_rows
 
 
-def _deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarray, "*rest"]:
+def _standard_deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarray, "*rest"]:
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
     return np.asarray(values.std(axis=0, ddof=1))
@@ -258,7 +265,7 @@ def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.nd
     if beta.shape[0] != cov.d:
         raise ValueError(f"beta has {beta.shape[0]} entries, but cov has {cov.d} features")
     if not np.isfinite(beta).all():
-        raise ValueError("beta holds a number that is not finite")
+        raise ValueError("beta contains a number that is not finite")
     return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
 
 
@@ -273,7 +280,7 @@ def _check_ratios(
     return values
 
 
-def _check_numbers(noise: float, ridge: float, repetitions: int, test_rows: int | None, seed: int, jobs: int) -> None:
+def _check_settings(noise: float, ridge: float, repetitions: int, test_rows: int | None, seed: int, jobs: int) -> None:
     for name, value in (("noise", noise), ("ridge", ridge)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")

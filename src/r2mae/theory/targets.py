@@ -1,4 +1,4 @@
-"""What is predicted: signals xβ, eigen-directions of Σ, or each feature from all the others.
+"""Targets of the regression: signals xβ, eigen-directions of Σ, or each feature from all the others.
 
 The risk needs three quadratic forms of g = Cov(x, y), and the variance of y. Each kind of target computes them in the
 cheapest way for its structure.
@@ -18,7 +18,7 @@ Forms = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray
 
 @runtime_checkable
 class Target(Protocol):
-    """m targets at once."""
+    """m targets, whose risks are computed together."""
 
     @property
     def null(self) -> Float[np.ndarray, " m"]:
@@ -65,7 +65,7 @@ class Directions:
     cov : Covariance
         With a ``common_diagonal``.
     which : array (m,) of int
-        Numbers of the eigenvalues, 0 for the largest.
+        Numbers of the eigenvalues; 0 is the largest.
     """
 
     cov: Covariance
@@ -86,10 +86,10 @@ class Directions:
 
 @dataclass(frozen=True)
 class Features:
-    """y = x_j from the other features, for every j: what a masked autoencoder is trained to do (the paper's Eq. 1).
+    """y = x_j from the other features, for every j: the training task of a masked autoencoder (the paper's Eq. 1).
 
     N without feature j is N − N_j N_jᵀ/N_jj, so that one inverse solves all d problems. The two traces of the fixed
-    point are taken over all d features, which is an error of order 1/d.
+    point are over all d features, an error of order 1/d.
 
     Parameters
     ----------

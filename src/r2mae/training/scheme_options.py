@@ -12,9 +12,9 @@ from r2mae.masking.schemes import (
     SCHEME_OPTIONS,
     Scheme,
     SchemeKind,
-    effective,
     make_scheme,
-    not_taken,
+    option_not_taken,
+    resolved_options,
     scheme_kind,
     scheme_names,
 )
@@ -68,7 +68,7 @@ def check_typed(options: Collection[str], schemes: Sequence[str]) -> None:
     taken = {option for name in known for option in scheme_kind(name).takes}
     for option in SCHEME_OPTIONS if known else ():
         if option in options and option not in taken:
-            raise UserError(not_taken(option, schemes))
+            raise UserError(option_not_taken(option, schemes))
 
 
 def scheme_of(config: RunConfig, defaults: RatioDefaults) -> Scheme:
@@ -110,7 +110,7 @@ def effective_options(config: RunConfig, defaults: RatioDefaults, steps: int | N
         As :func:`scheme_of`.
     """
     try:
-        return effective(config.scheme, defaults, given_options(config), steps or config.steps or 1000)
+        return resolved_options(config.scheme, defaults, given_options(config), steps or config.steps or 1000)
     except ValueError as error:
         raise UserError(str(error)) from None
 

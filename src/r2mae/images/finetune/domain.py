@@ -30,7 +30,7 @@ class FinetuneDomain(BaseDomain):
     name = "images-finetune"
     title = "Classifiers of images, fine-tuned or on frozen features"
     config = FinetuneConfig
-    ratios = RatioDefaults(fixed=0.5, low=0.0, high=1.0, ours=True)  # which no such run uses: nothing is hidden
+    ratios = RatioDefaults(fixed=0.5, low=0.0, high=1.0, not_in_paper=True)  # which no such run uses: nothing is hidden
     sets = SETS
 
     @property

@@ -19,10 +19,10 @@ PATCH_RATIOS = RatioDefaults(
     fixed=0.75,
     low=0.6,
     high=0.9,
-    rows=(0.5, 0.75, 0.9),
+    fixed_ratios=(0.5, 0.75, 0.9),
     decay_in="epochs",
     # The paper has no curricula of patches; these use the defaults of its token models, those of DNA.
-    curriculum=replace(DNA_CURRICULUM, ours=True),
+    curriculum=replace(DNA_CURRICULUM, not_in_paper=True),
 )
 """The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
