@@ -12,9 +12,9 @@ from scipy import stats
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.report.analysis import _choose, analyse, scores_by_seed
+from r2mae.report.analysis import _best_fixed_choice, analyse, scores_by_seed
 from r2mae.report.comparison import Comparison
-from r2mae.report.wording import beyond_the_edge, decimals, difference_places, interval, listing, number
+from r2mae.report.wording import decimals, difference_places, edge_warning, interval, listing, number
 
 Make = Callable[..., Comparison]
 
@@ -177,7 +177,7 @@ def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> No
 def test_choosing_without_the_seed_never_flatters_the_fixed_ratios(rows: list[list[float]]) -> None:
     """Seed by seed, the ratio chosen on the others is at most as good as the one that is best in hindsight."""
     table = pd.DataFrame(np.round(rows, 3), columns=["a", "b", "c"])
-    choice = _choose(Metric("score", "score"), table, ["a", "b", "c"])
+    choice = _best_fixed_choice(Metric("score", "score"), table, ["a", "b", "c"])
     assert choice is not None
     best = table[table.mean().idxmax()]
     assert (np.array(choice.scores) <= best.to_numpy() + 1e-9).all()
@@ -204,7 +204,7 @@ def test_numbers_in_words() -> None:
 
 def test_a_metric_that_describes_is_shown_and_not_judged(comparison: Comparison) -> None:
     analysis = analyse(comparison)
-    assert [metric.name for metric in analysis.judging] == ["probe_accuracy", "masked_mse", "clean_mse"]
+    assert [metric.name for metric in analysis.judged_metrics] == ["probe_accuracy", "masked_mse", "clean_mse"]
     assert np.isfinite(analysis.interval("r2mae", "effective_rank")["mean"])
     assert analysis.leaders("effective_rank") == set()
     assert "effective_rank" not in analysis.best_fixed
@@ -238,8 +238,8 @@ def test_one_fixed_ratio_has_no_edge(tiny: Make) -> None:
 
 
 def test_a_grid_can_be_refined_towards_its_end() -> None:
-    assert "--ratios 0.02 0.06 0.1 0.5" in str(beyond_the_edge({0.1: 2.0, 0.5: 1.0}, up=True))
-    assert beyond_the_edge({0.1: np.nan, 0.5: 1.0}, up=True) is None
+    assert "--ratios 0.02 0.06 0.1 0.5" in str(edge_warning({0.1: 2.0, 0.5: 1.0}, up=True))
+    assert edge_warning({0.1: np.nan, 0.5: 1.0}, up=True) is None
 
 
 def test_a_baseline_without_a_score_is_blank(comparison: Comparison, make_comparison: Make) -> None:

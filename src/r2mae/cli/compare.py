@@ -31,13 +31,13 @@ from r2mae.training.scheme_defaults import ratios_of
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
 
-_OWN = ("schemes", "seeds", "ratios", "baselines")
-_OF_ROWS = ("scheme", "seed")
+_COMPARE_OPTIONS = ("schemes", "seeds", "ratios", "baselines")
+_VARIANT_FIELDS = ("scheme", "seed")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.variants import plan_variants, with_numbers
+    from r2mae.compare.variants import plan_variants, with_defaults
     from r2mae.sweep.runs import runs_of
     from r2mae.sweep.worker_start import load_ahead
 
@@ -45,15 +45,15 @@ def run(words: Sequence[str]) -> int:
     values = _parser(subject).read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
-    baselines = parse_baselines(named, _usual_baselines(subject.domain, config))
+    baselines = parse_baselines(named, _default_baselines(subject.domain, config))
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
     numbers = ratios_of(subject.domain, config)
     rows = plan_variants(config, numbers, schemes, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
-        used = with_numbers(config, numbers, rows, schemes, ratios)
-        print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
+        used = with_defaults(config, numbers, rows, schemes, ratios)
+        print_config(used, skip=_VARIANT_FIELDS, **{name: values[name] for name in _COMPARE_OPTIONS})
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
@@ -97,7 +97,7 @@ def _parser(subject: Subject) -> Parser:
         f"cut off; finished runs are never repeated. {describe(subject)}",
         f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
-    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
+    add_config(parser, subject, skip=_VARIANT_FIELDS, more=_COMPARE_OPTIONS)
     parser.add_argument(
         "--schemes",
         nargs="+",
@@ -128,7 +128,7 @@ def _parser(subject: Subject) -> Parser:
         "written.",
     )
     add_power(parser)
-    parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
+    parser.set_defaults(**_options_from_file(subject.given, config_file(subject.words) or "--config"))
     return parser
 
 
@@ -162,7 +162,7 @@ def _plan_power(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], va
     return 0
 
 
-def _usual_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
+def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
     """Return the domain's default baselines, as far as there are any for the model of the configuration."""
     default = domain.default_baselines
     if not default or not isinstance(domain, HasBaselines):
@@ -171,10 +171,10 @@ def _usual_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
     return [name for name in default if name in known]
 
 
-def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
+def _options_from_file(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
     """Return the command's own options from a file, as lists; a single number or name becomes a list."""
     own = {}
-    for name in _OWN:
+    for name in _COMPARE_OPTIONS:
         if given.get(name) is not None:
             try:
                 own[name] = words_of(given[name])

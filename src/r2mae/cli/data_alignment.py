@@ -61,7 +61,7 @@ def _build(sources: Sequence[str], words: Sequence[str]) -> int:
     values = parser.read(words)
     if not sources:
         raise UserError("build what? name MAF or FASTA files: r2mae data alignment build chr1.maf.gz -o human")
-    return _made(sources, values)
+    return _build_store(sources, values)
 
 
 def _import(sources: Sequence[str], words: Sequence[str]) -> int:
@@ -78,7 +78,7 @@ def _import(sources: Sequence[str], words: Sequence[str]) -> int:
         raise UserError(f"import takes one zarr group, not {len(sources)}")
     if not Path(sources[0]).expanduser().is_dir():
         raise UserError(f"{sources[0]}: is no folder of a zarr group")
-    return _made(sources, {**values, "contig": None, "jobs": None})
+    return _build_store(sources, {**values, "contig": None, "jobs": None})
 
 
 def _add_common(parser: Parser) -> None:
@@ -94,11 +94,11 @@ def _add_common(parser: Parser) -> None:
     )
 
 
-def _made(sources: Sequence[str], values: dict[str, Any]) -> int:
+def _build_store(sources: Sequence[str], values: dict[str, Any]) -> int:
     from r2mae.genome.store.build import build_store
 
     jobs = values["jobs"] if values["jobs"] is not None else cores()
-    with _stages() as progress:
+    with _stage_bars() as progress:
         store = build_store(
             [*sources],
             values["out"],
@@ -108,7 +108,7 @@ def _made(sources: Sequence[str], values: dict[str, Any]) -> int:
             jobs=jobs,
             progress=progress,
         )
-    _tell(store)
+    _print_summary(store)
     return 0
 
 
@@ -122,9 +122,9 @@ def _info(sources: Sequence[str], words: Sequence[str]) -> int:
     parser.add_argument("--verify", type=bool, default=False, help="Compare all of it with its checksums.")
     parser.add_argument("--json", type=bool, default=False, help="Print JSON.")
     values = parser.read(words)
-    store = _opened("info", sources)
+    store = _open_store("info", sources)
     if values["verify"]:
-        with _stages() as progress:
+        with _stage_bars() as progress:
             store.verify(lambda done: progress("verifying", done))
     if values["json"]:
         from r2mae.cli.show import print_json
@@ -134,8 +134,8 @@ def _info(sources: Sequence[str], words: Sequence[str]) -> int:
         told = {"species": layout.species, "contigs": contigs, "counts": meta.counts, "tracks": store.tracks}
         print_json({**told, "known": meta.known, "same": meta.same, "fingerprint": meta.content})
         return 0
-    _tell(store)
-    _tables(store)
+    _print_summary(store)
+    _print_tables(store)
     if values["verify"]:
         print("all checksums are right")
     return 0
@@ -156,8 +156,8 @@ def _track(sources: Sequence[str], words: Sequence[str]) -> int:
         raise UserError("track takes a store and a file: r2mae data alignment track STORE FILE --name NAME")
     from r2mae.genome.store.tracks import add_track
 
-    store = _opened("track", sources[:1])
-    with _stages() as progress:
+    store = _open_store("track", sources[:1])
+    with _stage_bars() as progress:
         add_track(
             store.folder,
             store.layout,
@@ -181,8 +181,8 @@ def _export(sources: Sequence[str], words: Sequence[str]) -> int:
     values = parser.read(words)
     from r2mae.genome.store.zarr_exchange import export_zarr
 
-    store = _opened("export", sources)
-    with _stages() as progress:
+    store = _open_store("export", sources)
+    with _stage_bars() as progress:
         export_zarr(store, Path(values["out"]).expanduser(), progress)
     print(values["out"])
     return 0
@@ -197,7 +197,7 @@ ACTIONS: dict[str, Callable[[Sequence[str], Sequence[str]], int]] = {
 }
 
 
-def _opened(action: str, sources: Sequence[str]) -> "AlignmentStore":
+def _open_store(action: str, sources: Sequence[str]) -> "AlignmentStore":
     from r2mae.genome.store.alignment import AlignmentStore
 
     if len(sources) != 1:
@@ -205,7 +205,7 @@ def _opened(action: str, sources: Sequence[str]) -> "AlignmentStore":
     return AlignmentStore(sources[0])
 
 
-def _tell(store: "AlignmentStore") -> None:
+def _print_summary(store: "AlignmentStore") -> None:
     """Print what a store holds, and what was left out of it, in a few lines."""
     layout, counts = store.layout, store.meta.counts
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
@@ -226,7 +226,7 @@ _NOTES = {
 }
 
 
-def _tables(store: "AlignmentStore") -> None:
+def _print_tables(store: "AlignmentStore") -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -252,7 +252,7 @@ def _tables(store: "AlignmentStore") -> None:
 
 
 @contextmanager
-def _stages() -> Iterator["Progress"]:
+def _stage_bars() -> Iterator["Progress"]:
     """Show a bar with the time left for each stage of the work."""
     from r2mae.training.progress import counting_bar
 

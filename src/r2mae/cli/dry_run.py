@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from r2mae.compare.estimate import Estimate
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_LONG = 100  # of a unit of time, from which the next is easier to read
+_MOST_OF_A_UNIT = 100  # of a unit of time, from which the next is easier to read
 
 
 def print_estimate(estimate: "Estimate") -> None:
@@ -33,10 +33,10 @@ def print_estimate(estimate: "Estimate") -> None:
                 *map(size, (timing.parameters, timing.optimizer, timing.activations, row.disk)),
             )
         Terminal().print_trimmed(table)
-    print("\n".join(_sums(estimate)))
+    print("\n".join(_summary_lines(estimate)))
 
 
-def _sums(estimate: "Estimate") -> Sequence[str]:
+def _summary_lines(estimate: "Estimate") -> Sequence[str]:
     there = f", {estimate.finished} of them finished already" if estimate.finished else ""
     beside = f"; {estimate.baselines} baselines are measured, too" if estimate.baselines else ""
     if not estimate.variants:
@@ -58,7 +58,11 @@ def _sums(estimate: "Estimate") -> Sequence[str]:
 
 def duration(seconds: float) -> str:
     """Return a duration in the largest unit that suits it: ``3.2 h``."""
-    for limit, unit, name in ((_LONG, 1.0, "s"), (_LONG * _MINUTE, _MINUTE, "min"), (_LONG * _HOUR, _HOUR, "h")):
+    for limit, unit, name in (
+        (_MOST_OF_A_UNIT, 1.0, "s"),
+        (_MOST_OF_A_UNIT * _MINUTE, _MINUTE, "min"),
+        (_MOST_OF_A_UNIT * _HOUR, _HOUR, "h"),
+    ):
         if seconds < limit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds / _DAY:,.3g} days"

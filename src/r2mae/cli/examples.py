@@ -25,7 +25,7 @@ def _example(command: str, domain: "Domain") -> str:
     return f"r2mae {command} {domain.name} {data}" if data else ""
 
 
-def of_each_domain(command: str, shown: "Domain") -> str:
+def help_of_each_domain(command: str, shown: "Domain") -> str:
     """Say, in a help text with the options of one domain, how to ask for the help of each."""
     lines = [(f"r2mae {command} {domain.name} --help", _example(command, domain)) for domain in all_domains()]
     width = max(len(asked) for asked, _ in lines)
@@ -33,7 +33,7 @@ def of_each_domain(command: str, shown: "Domain") -> str:
     return f"\n\nThe options below are those of {shown.name}. Each domain has its own:{told}"
 
 
-def several(command: str, name: str | None, words: Sequence[str]) -> UserError:
+def several_words_error(command: str, name: str | None, words: Sequence[str]) -> UserError:
     """Return the error for several words where one data set is expected."""
     first = words[0]
     if name is None and domain_of(first) is None and not Path(first).suffix and not Path(first).exists():
@@ -50,7 +50,7 @@ def several(command: str, name: str | None, words: Sequence[str]) -> UserError:
     )
 
 
-def cannot_tell(command: str, data: str) -> str:
+def unknown_data_message(command: str, data: str) -> str:
     """Return the error for data whose domain is not known."""
     if Path(data).exists():
         return f"name the domain of {data}: r2mae {command} {'|'.join(DOMAINS)} {data}"

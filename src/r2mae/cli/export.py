@@ -63,7 +63,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
     parser = Parser(
         "r2mae export",
         _DESCRIPTION
-        + listed((domain.name, f"{_told(domain)}.") for domain in domains if domain.command_line.model_formats),
+        + listed((domain.name, f"{_layout_help(domain)}.") for domain in domains if domain.command_line.model_formats),
         *(f"r2mae export {example}" for _, one in layouts for example in one.examples),
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
@@ -74,7 +74,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
     return parser
 
 
-def _told(domain: "Domain") -> str:
+def _layout_help(domain: "Domain") -> str:
     """List the layouts of a domain."""
     return "; ".join(f"--to {one.name}: {one.help}" for one in domain.command_line.model_formats)
 

@@ -33,7 +33,7 @@ _KINDS: Mapping[Kind, str] = {
 }
 _CLASSES = {"reproduced": "better", "not reproduced": "worse", "undecided": "undecided", "direction only": "undecided"}
 _CLAIMS = "Claims of the paper"
-_UNJUDGED = ("not testable here", "not run")
+_WITHOUT_VERDICT = ("not testable here", "not run")
 _HEADINGS = ("place", "verdict", "the paper says", "measure", "paper", "ours (95 % interval)", "on what, and why")
 
 
@@ -91,7 +91,7 @@ def _metrics_of(folder: Path) -> tuple[Metric, ...]:
         return ()
 
 
-def in_order(sections: Sequence[Section]) -> list[Section]:
+def sorted_sections(sections: Sequence[Section]) -> list[Section]:
     """Return comparisons first, then reproductions, runs and other tables."""
     return sorted(sections, key=lambda section: ORDER.index(section.kind))
 
@@ -107,12 +107,12 @@ def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | 
         return Section(_CLAIMS, "Claims", "", (f"They could not be judged: {error}.",), left_out=(str(error),))
     twice = tuple(f"{said}, for the paper's claims" for said in evidence.twice.values())
     lines = tuple(f"Not judged: {said}." for said in evidence.twice.values())
-    judged = [one for one in found if one.verdict not in _UNJUDGED]
+    judged = [one for one in found if one.verdict not in _WITHOUT_VERDICT]
     if not judged:
         return Section(_CLAIMS, "Claims", "", lines, left_out=twice) if twice else None
     counts = [f"{sum(one.verdict == word for one in found)} {word}" for word in MEANING]
     tables = [_table(judged, f"{len(judged)} claims that these results decide or leave undecided")]
-    groups = {word: [one for one in found if one.verdict == word] for word in _UNJUDGED}
+    groups = {word: [one for one in found if one.verdict == word] for word in _WITHOUT_VERDICT}
     tables += [_table(rest, f"{len(rest)} claims: {word}", folded=True) for word, rest in groups.items() if rest]
     meaning = "\n".join(f"{word}: {said}" for word, said in MEANING.items())
     said = f"{len(found)} claims: {', '.join(counts)}."

@@ -10,7 +10,7 @@ _MOST_SEEDS = 10_000
 _HOME = re.compile(r"(?P<option>(-\w=?|--[\w.-]+=)?)(?P<path>~.*)", re.DOTALL)
 
 
-def expanded(word: str) -> str:
+def expand_home(word: str) -> str:
     """Expand ``~`` at the beginning of a word, or of the value in ``--out=~/x``, which the shell leaves as it is."""
     found = _HOME.fullmatch(word)
     return found["option"] + os.path.expanduser(found["path"]) if found else word  # noqa: PTH111

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from r2mae import __version__
-from r2mae.cli.lists import expanded
+from r2mae.cli.lists import expand_home
 from r2mae.errors import UserError, unknown
 from r2mae.screen import Screen
 from r2mae.training.ranks import FOLLOWING, LEADER, check_variables
@@ -32,7 +32,7 @@ COMMANDS = {
     "completion": "print completion for a shell",
 }
 
-_GO_ON = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
+_RESUMES_FROM = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 
 _HELP = """usage: r2mae COMMAND ...
 
@@ -52,7 +52,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
-    words = list(map(expanded, sys.argv[1:] if argv is None else argv))
+    words = list(map(expand_home, sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
             stream.reconfigure(errors="backslashreplace")
@@ -87,7 +87,9 @@ def _run(words: list[str]) -> int:
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message
             goes_on = (
-                f"; the same command goes on{_GO_ON[words[0]]}" if words[0] in _GO_ON and "--again" not in words else ""
+                f"; the same command goes on{_RESUMES_FROM[words[0]]}"
+                if words[0] in _RESUMES_FROM and "--again" not in words
+                else ""
             )
             print(f"r2mae: stopped{goes_on}", file=sys.stderr)
         return 130

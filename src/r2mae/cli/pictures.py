@@ -24,7 +24,7 @@ def run(words: Sequence[str]) -> int:
     ratio = values["ratio"]
     if ratio is not None and not 0 < ratio < 1:
         raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
-    domain, runs = _opened([Path(word) for word in values["runs"]])
+    domain, runs = _open_runs([Path(word) for word in values["runs"]])
     output = Path(values["output"] or runs[0][0] / "pictures.png")
 
     from r2mae.report.style import check_suffix, write_figure
@@ -37,14 +37,14 @@ def run(words: Sequence[str]) -> int:
 
     with loading():
         from r2mae.compare.variants import variant_of
-        from r2mae.report.pictures import beside_each_other, draw_pictures
+        from r2mae.report.pictures import draw_pictures, to_reconstructions
         from r2mae.sweep.examples import examples_of
         from r2mae.sweep.runs import SweepRun
         from r2mae.training.folder import RunFolder
         from r2mae.training.scheme_defaults import ratios_of
 
     rows = [variant_of(config, ratios_of(domain, config)) for _, config in runs]
-    names = _names([row.label for row in rows], [path for path, _ in runs])
+    names = _column_names([row.label for row in rows], [path for path, _ in runs])
     for path, config in runs:
         RunFolder(path).check_data(config.data, domain.fingerprint(config))
     finished = [
@@ -54,7 +54,7 @@ def run(words: Sequence[str]) -> int:
     examples = examples_of(finished, domain, ratio=ratio)
     if examples is None:
         raise UserError(f"{runs[0][0]}: the examples of such a model are no pictures: see `r2mae evaluate`")
-    made = beside_each_other(examples)
+    made = to_reconstructions(examples)
     write_figure(draw_pictures(made, along="columns"), output)
     models = "1 model completes them" if len(names) == 1 else f"{len(names)} models complete them"
     print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
@@ -65,7 +65,9 @@ def _parser() -> Parser:
     parser = Parser(
         "r2mae pictures",
         "Draw test images, the same masked, and as the models of finished runs complete them: a column for each run. "
-        "The masks are the same for all. For runs of: " + ", ".join(domain.name for domain in _with_pictures()) + ".",
+        "The masks are the same for all. For runs of: "
+        + ", ".join(domain.name for domain in _domains_with_pictures())
+        + ".",
         "r2mae pictures runs/a runs/b -o pictures.png",
         "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
     )
@@ -79,17 +81,17 @@ def _parser() -> Parser:
     return parser
 
 
-def _with_pictures() -> "list[Domain]":
+def _domains_with_pictures() -> "list[Domain]":
     return [domain for domain in all_domains() if domain.has_examples]
 
 
-def _opened(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]]]":
+def _open_runs(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]]]":
     """Return the runs with their configurations, and their domain, which must be the same and have pictures."""
     found = [(path, *open_run(path)) for path in paths]
     first = found[0][1]
     for path, domain, _ in found:
         if not domain.has_examples:
-            known = ", ".join(one.name for one in _with_pictures())
+            known = ", ".join(one.name for one in _domains_with_pictures())
             raise UserError(
                 f"{path} is a run of the domain {domain.name}, which has no pictures; these have some: {known}"
             )
@@ -100,7 +102,7 @@ def _opened(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]
     return first, [(path, config) for path, _, config in found]
 
 
-def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
+def _column_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
     """Return the names of the columns: those of the schemes where all are different, else the folders."""
     if len(set(labels)) == len(labels):
         return list(labels)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import folder
+from r2mae.cli.theory_model import output_folder
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     most = values["max_features"]
     _check(values["samples"], values["directions"], values["tolerance"], most)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
 
     import numpy as np
 

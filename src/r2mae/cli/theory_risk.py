@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, folder, read_problem
+from r2mae.cli.theory_model import Problem, add_model, output_folder, read_problem
 
 if TYPE_CHECKING:
     from r2mae.theory import Risk
@@ -24,27 +24,27 @@ def run(words: Sequence[str]) -> int:
     )
     add_model(parser)
     values = parser.read(words)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
     problem = read_problem(values)
 
     from r2mae.cli.show import print_json
 
     result = problem.formula()
-    rows = table(problem, result)
-    sentence = in_words(rows)
+    rows = risk_rows(problem, result)
+    sentence = summary_sentence(rows)
     if out is not None:
         _write(problem, result, rows, out)
     if values["json"]:
-        print_json({**facts(problem, float(result.null[0])), "rows": rows, "words": sentence})
+        print_json({**problem_properties(problem, float(result.null[0])), "rows": rows, "words": sentence})
         return 0
-    show(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(result.null[0]):.4g}")
+    print_risks(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(result.null[0]):.4g}")
     print(sentence)
     if out is not None:
         print(f"table and figure are in {out}")
     return 0
 
 
-def table(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
+def risk_rows(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
     """Return one row for each ratio."""
     import numpy as np
 
@@ -62,7 +62,7 @@ def table(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
     ]
 
 
-def facts(problem: Problem, null: float) -> dict[str, Any]:
+def problem_properties(problem: Problem, null: float) -> dict[str, Any]:
     """Return the properties of the problem, to be written beside the results."""
     return {
         "model": problem.title,
@@ -74,7 +74,7 @@ def facts(problem: Problem, null: float) -> dict[str, Any]:
     }
 
 
-def in_words(rows: Sequence[dict[str, Any]]) -> str:
+def summary_sentence(rows: Sequence[dict[str, Any]]) -> str:
     """Return a sentence that names the best ratio and compares the range with it."""
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
     best = min(fixed, key=lambda row: row["risk"])
@@ -96,7 +96,7 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     return sentence
 
 
-def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
+def print_risks(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
     """Print the rows as a table, the lowest risk in bold."""
     from rich.markup import escape
     from rich.table import Table

@@ -5,8 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, check_memory, folder, print_note, read_problem, user_errors
-from r2mae.cli.theory_risk import facts, in_words, show
+from r2mae.cli.theory_model import (
+    Problem,
+    add_model,
+    check_memory,
+    output_folder,
+    print_note,
+    read_problem,
+    user_errors,
+)
+from r2mae.cli.theory_risk import print_risks, problem_properties, summary_sentence
 from r2mae.errors import unknown
 
 if TYPE_CHECKING:
@@ -36,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     if values["design"] not in _DESIGNS:
         raise unknown("design", values["design"], _DESIGNS)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
     problem = read_problem(values)
     check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)
 
@@ -60,7 +68,7 @@ def run(words: Sequence[str]) -> int:
             progress=progress,
         )
     rows = _table(problem, formula, measured)
-    sentence = in_words(rows)
+    sentence = summary_sentence(rows)
     if out is not None:
         _write(problem, formula, measured, rows, out)
     if values["design"] == "fixed":
@@ -69,9 +77,9 @@ def run(words: Sequence[str]) -> int:
         )
     if values["json"]:
         more = {"repetitions": values["repetitions"], "design": values["design"]}
-        print_json({**facts(problem, float(measured.null)), **more, "rows": rows, "words": sentence})
+        print_json({**problem_properties(problem, float(measured.null)), **more, "rows": rows, "words": sentence})
         return 0
-    show(rows, _COLUMNS, f"{problem.title}; {values['repetitions']} repetitions, {values['design']} design")
+    print_risks(rows, _COLUMNS, f"{problem.title}; {values['repetitions']} repetitions, {values['design']} design")
     print(sentence)
     if out is not None:
         print(f"table and figure are in {out}")

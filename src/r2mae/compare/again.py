@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.finished import comparison_of, damaged_results, finished_runs
+from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import default_label
 from r2mae.domains.lookup import domain_of_run
@@ -25,10 +25,10 @@ def gather_again(out: Path) -> Comparison:
     UserError
         If it is no folder of a comparison, or nothing in it is finished.
     """
-    shared = comparison_of(out)
+    shared = read_shared_fields(out)
     domain = domain_of_run(shared, out)
     base = domain.config.from_dict({**domain.config.measured_formerly, **shared}, source=str(out / "compare.json"))
-    before = _before(out)
+    before = _previous_config(out)
     schemes = before.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
     runs, unread = finished_runs(out, domain, base, labels), damaged_results(out)
@@ -47,7 +47,7 @@ def gather_again(out: Path) -> Comparison:
     return replace(comparison, unread=tuple(unread))
 
 
-def _before(out: Path) -> dict[str, Any]:
+def _previous_config(out: Path) -> dict[str, Any]:
     """Return the configuration in the last ``results.json``, empty where there is none."""
     try:
         config = read_json(out / "results.json").get("config")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.compare.finished import agree, finished_runs, shared_fields
+from r2mae.compare.finished import check_options_agree, finished_runs, shared_fields
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import baseline_variants, default_label, plan_variants
 from r2mae.domains.contract import Domain
@@ -82,10 +82,10 @@ def compare(
         # Mistakes of these options first, then what they have to do with the folder.
         check_data(runs, domain, here=here, jobs=at_once)
         shared = shared_fields(base)
-        _claim(out, shared, base.measured_with)
+        _prepare_folder(out, shared, base.measured_with)
         beside = finished_runs(out, domain, base, skip={run.folder for run in runs})
         check_folders([*runs, *beside], domain)  # the report will be of both
-        agree([*beside, *runs], domain)
+        check_options_agree([*beside, *runs], domain)
         write_json(out / "compare.json", shared)
         run_missing(runs, domain, runner, console=console)
         labels = {"default_fixed_label": default_label(base, ratios_of(domain, base))}
@@ -93,12 +93,14 @@ def compare(
         return gather(everything, domain, base, extra=labels)
 
 
-_OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
+_COMPARISON_FILES = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
-def check_claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+def check_belongs(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
     """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
-    foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
+    foreign = [
+        entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _COMPARISON_FILES
+    ]
     file = out / "compare.json"
     if foreign and not file.exists():
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
@@ -111,8 +113,8 @@ def check_claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str])
             )
 
 
-def _claim(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
+def _prepare_folder(out: Path, shared: dict[str, Any], measured_with: Sequence[str]) -> None:
     """Check the folder, and delete half-written files in it."""
-    check_claim(out, shared, measured_with)
+    check_belongs(out, shared, measured_with)
     for left in out.glob(f".*{UNFINISHED}"):
         left.unlink(missing_ok=True)

@@ -17,12 +17,12 @@ from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, as_used
 
-_OF_ROWS = {"scheme", "seed", "preset", *OPTION_FIELDS}
+_VARIANT_FIELDS = {"scheme", "seed", "preset", *OPTION_FIELDS}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
     """Return the fields that all runs of a comparison share: all but those of a variant, a seed or a machine."""
-    return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
+    return {key: value for key, value in base.to_dict().items() if key not in _VARIANT_FIELDS | MACHINE_FIELDS}
 
 
 def finished_runs(
@@ -53,8 +53,8 @@ def finished_runs(
         For a run of another comparison, or runs of one variant that took different options.
     """
     folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in skip]
-    runs = [run for folder in folders if (run := _run(folder, domain, base, warn=not skip))]
-    agree(runs, domain)
+    runs = [run for folder in folders if (run := _finished_run(folder, domain, base, warn=not skip))]
+    check_options_agree(runs, domain)
     labels = {run.variant.label for run in runs}
     names = scheme_names()
     default = tuple(getattr(domain, "default_baselines", ()))
@@ -82,7 +82,7 @@ def damaged_results(out: Path) -> list[str]:
     ]
 
 
-def agree(runs: Sequence[SweepRun], domain: Domain) -> None:
+def check_options_agree(runs: Sequence[SweepRun], domain: Domain) -> None:
     """Refuse runs of one variant whose schemes took different options: a mean over them would mean nothing."""
     known: dict[str, SweepRun] = {}
     for run in runs:
@@ -97,7 +97,7 @@ def agree(runs: Sequence[SweepRun], domain: Domain) -> None:
                 )
 
 
-def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
+def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
@@ -105,7 +105,7 @@ def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepR
     if isinstance(results.get("baseline"), str):
         config = replace(base, seed=int(seed))
         if run.baseline_for(config) is None:
-            _leave_out(folder, warn=warn)
+            _warn_of_omission(folder, warn=warn)
             return None
         return SweepRun(baseline_variants(config, [results["baseline"]], [])[0], int(seed), config, folder)
     if not (run.config_file.exists() and run.trained):
@@ -113,7 +113,7 @@ def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepR
     config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measured_as())
     if run.results_for(config) is None:
-        _leave_out(folder, warn=warn)
+        _warn_of_omission(folder, warn=warn)
         return None
     mine, theirs = shared_fields(config), shared_fields(base)
     for name, value in theirs.items():
@@ -143,7 +143,7 @@ def check_folder(out: Path) -> Path:
     return file
 
 
-def comparison_of(out: Path) -> dict[str, Any]:
+def read_shared_fields(out: Path) -> dict[str, Any]:
     """Return the fields that the runs of a comparison share, from ``compare.json``.
 
     Raises
@@ -158,7 +158,7 @@ def comparison_of(out: Path) -> dict[str, Any]:
     return shared
 
 
-def _leave_out(folder: Path, *, warn: bool) -> None:
+def _warn_of_omission(folder: Path, *, warn: bool) -> None:
     if warn:
         logging.getLogger("r2mae").warning(
             "%s was measured in another way than this comparison and is left out of its report: name its variant, "

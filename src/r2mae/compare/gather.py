@@ -12,9 +12,9 @@ from r2mae.compare.finished import shared_fields
 from r2mae.domains.contract import Domain
 from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
-from r2mae.report.pictures import beside_each_other
+from r2mae.report.pictures import to_reconstructions
 from r2mae.sweep.examples import examples_of
-from r2mae.sweep.gather import curves_of, in_order, items_by_run, metrics_of, table_of
+from r2mae.sweep.gather import curves_of, items_by_run, metrics_of, ordered_runs, table_of
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import environment
@@ -23,14 +23,14 @@ from r2mae.training.initial import INIT, recorded
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
 
-_SAMPLES = 20_000  # numbers that stand for the ratios of all samples
+_QUANTILES = 20_000  # numbers that stand for the ratios of all samples
 
 
 def gather(
     runs: Sequence[SweepRun], domain: Domain, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
 ) -> Comparison:
     """Read scores, curves and ratios of finished runs, and with `examples` their examples."""
-    ordered = in_order(runs)
+    ordered = ordered_runs(runs)
     trained = [run for run in ordered if not run.variant.baseline]
     first = _first_seed(trained)
     seeds = sorted({int(run.seed) for run in runs})
@@ -40,23 +40,23 @@ def gather(
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=curves_of(trained),
-        ratios={run.variant.label: _drawn(run, domain) for run in shown},
-        by_sample=tuple(run.variant.label for run in shown if _of_samples(run, domain) is not None),
+        ratios={run.variant.label: _drawn_ratios(run, domain) for run in shown},
+        by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run, domain) is not None),
         reconstructions=_examples(shown, domain) if examples else None,
         config={
-            **_shared(base),
+            **_config_fields(base),
             "schemes": list(dict.fromkeys(run.variant.label for run in ordered)),
             "seeds": seeds,
-            "rows": _rows(trained, domain),
+            "rows": _options_by_label(trained, domain),
             **extra,
         },
-        environment=environment() | _begun(trained),
+        environment=environment() | _initial_weights(trained),
         measured=base.measured_in_words(),
         items=items_by_run(ordered),
     )
 
 
-def _begun(trained: Sequence[SweepRun]) -> dict[str, Any]:
+def _initial_weights(trained: Sequence[SweepRun]) -> dict[str, Any]:
     """Return what all rows began with, where that was not fresh weights."""
     record = recorded(RunFolder(trained[0].folder)) if trained else {}
     return {INIT: dict(record)} if record else {}
@@ -68,32 +68,32 @@ def _first_seed(trained: Sequence[SweepRun]) -> int:
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
-def _of_samples(run: SweepRun, domain: Domain) -> Uniform | None:
+def _per_sample_ratios(run: SweepRun, domain: Domain) -> Uniform | None:
     """Return what the ratios of a run are drawn from where every sample of a step has its own; else None."""
     ratio = scheme_of(run.variant.config, ratios_of(domain, run.variant.config)).ratio
     return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
 
 
-def _drawn(run: SweepRun, domain: Domain) -> Float[np.ndarray, " ratios"]:
+def _drawn_ratios(run: SweepRun, domain: Domain) -> Float[np.ndarray, " ratios"]:
     """Return the ratios of a run's steps; where every sample has its own, of which none is kept, their distribution."""
-    ratio = _of_samples(run, domain)
+    ratio = _per_sample_ratios(run, domain)
     if ratio is not None:
-        return ratio.quantile((np.arange(_SAMPLES) + 0.5) / _SAMPLES)
+        return ratio.quantile((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     return np.asarray(metrics_of(run)["ratio"].to_numpy(), dtype=np.float64)
 
 
-def _shared(base: RunConfig) -> dict[str, Any]:
+def _config_fields(base: RunConfig) -> dict[str, Any]:
     """Return the fields that all rows share, without the epochs where steps are given."""
     return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
 
 
-def _rows(trained: Sequence[SweepRun], domain: Domain) -> dict[str, dict[str, Any]]:
+def _options_by_label(trained: Sequence[SweepRun], domain: Domain) -> dict[str, dict[str, Any]]:
     """Return for every row the options that its scheme takes, with the values used, and which of them were given."""
     first = {run.variant.label: run for run in reversed(trained)}
-    return {label: _used(first[label], domain) for label in reversed(first)}
+    return {label: _used_options(first[label], domain) for label in reversed(first)}
 
 
-def _used(run: SweepRun, domain: Domain) -> dict[str, Any]:
+def _used_options(run: SweepRun, domain: Domain) -> dict[str, Any]:
     config = run.variant.config
     numbers, kind = ratios_of(domain, config), kind_of(config.scheme)
     description = read_json(RunFolder(run.folder).model_file)
@@ -108,4 +108,4 @@ def _used(run: SweepRun, domain: Domain) -> dict[str, Any]:
 def _examples(runs: Sequence[SweepRun], domain: Domain) -> Reconstructions | None:
     """Return the same masked examples as the model of each run completes them; None if the domain has none."""
     found = examples_of(runs, domain)
-    return None if found is None else beside_each_other(found)
+    return None if found is None else to_reconstructions(found)

@@ -25,15 +25,15 @@ from r2mae.report.differences import (
     DIFFERENCE_COLUMNS,
     Reference,
     differences_of,
+    interval_sentences,
     intervals_against,
-    what_intervals_are_over,
 )
 from r2mae.report.wording import (
     BEST_FIXED,
     CONFIDENCE,
-    beyond_the_edge,
-    could_decide,
+    decidable_differences,
     decimals,
+    edge_warning,
     headline,
     listing,
     standings,
@@ -122,19 +122,19 @@ class Analysis:
         return self.metrics[0]
 
     @property
-    def judging(self) -> tuple[Metric, ...]:
+    def judged_metrics(self) -> tuple[Metric, ...]:
         """The metrics that have a better and a worse."""
         return tuple(metric for metric in self.metrics if metric.higher_is_better is not None)
 
     def interval(self, label: str, metric: str) -> dict[str, Any]:
         """Return the line of `summary` of a label and a metric."""
-        return _line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
+        return _matching_line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
 
     def difference(self, label: str, metric: str, against: str = BEST_FIXED) -> dict[str, Any] | None:
         """Return the line of `differences`, or None where nothing can be paired."""
-        return _line(self.differences, label=label, metric=metric, against=against)
+        return _matching_line(self.differences, label=label, metric=metric, against=against)
 
-    def over(self, against: str) -> dict[str, str]:
+    def interval_units(self, against: str) -> dict[str, str]:
         """Return for each row what the interval of its primary difference is over; nothing for rows without one."""
         rows = intervals_against(self.differences, self.primary, against)
         return {str(label): str(over) for label, over in zip(rows["label"], rows["over"], strict=True)}
@@ -206,7 +206,9 @@ def analyse(comparison: Comparison) -> Analysis:
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
     chosen = {
-        name: choice for name, table in scores.items() if (choice := _choose(_metric(metrics, name), table, fixed))
+        name: choice
+        for name, table in scores.items()
+        if (choice := _best_fixed_choice(_metric(metrics, name), table, fixed))
     }
     default = comparison.config.get("default_fixed_label")
     default = default if default in comparison.labels else None
@@ -225,8 +227,8 @@ def analyse(comparison: Comparison) -> Analysis:
         decimals=places,
         headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
         notes=(
-            *_standings(comparison, primary, differences, fixed, places[primary.name]),
-            *what_intervals_are_over(differences, primary, BEST_FIXED),
+            *_standing_sentences(comparison, primary, differences, fixed, places[primary.name]),
+            *interval_sentences(differences, primary, BEST_FIXED),
             *_notes(comparison, metrics, scores, chosen),
         ),
     )
@@ -250,7 +252,7 @@ def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> p
     return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))
 
 
-def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
+def _best_fixed_choice(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
     """Choose among the fixed ratios that have values, over the seeds that all of them have."""
     table = scores[list(fixed)].dropna(axis="columns", how="all").dropna()
     if table.empty or metric.higher_is_better is None:
@@ -288,7 +290,7 @@ def _differences(
         if choice := chosen.get(metric.name):
             references.append(choice.reference)
         if default is not None:
-            references.append(Reference.of_row(default, table[default].dropna()))
+            references.append(Reference.of_label(default, table[default].dropna()))
         lines += differences_of(comparison, metric, table, references)
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 
@@ -303,7 +305,7 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     return rank_table(complete, directions)
 
 
-def _standings(
+def _standing_sentences(
     comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str], places: int
 ) -> list[str]:
     """Say how schemes and baselines compare with the best fixed ratio, and what the seeds could have decided.
@@ -313,7 +315,7 @@ def _standings(
     others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
     said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
     said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
-    said.append(could_decide(differences, primary, [*others, *comparison.baselines], places))
+    said.append(decidable_differences(differences, primary, [*others, *comparison.baselines], places))
     return [sentence for sentence in said if sentence]
 
 
@@ -326,7 +328,7 @@ def _notes(
     notes = [comparison.measured] if comparison.measured else []
     notes += [f"{sentence}." for sentence in comparison.unread]
     primary = metrics[0]
-    notes += _given(comparison.config.get("rows") or {})
+    notes += _given_options_sentences(comparison.config.get("rows") or {})
     if comparison.config.get("mask_input"):
         notes.append("The pretrained models were given the mask, too, as further inputs (mask_input).")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
@@ -347,12 +349,12 @@ def _notes(
         notes.append("With one seed the best fixed ratio is the one that is best on that very seed.")
     ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
     means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
-    if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
+    if primary.higher_is_better is not None and (edge := edge_warning(means, up=primary.higher_is_better)):
         notes.append(edge)
     return notes
 
 
-def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say which rows took the options that somebody gave: not every scheme takes them."""
     takers: dict[str, list[str]] = {}
     for label, row in rows.items():
@@ -365,7 +367,7 @@ def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
+def _matching_line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
     mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
     records = table[mask].to_dict("records")
     return {str(key): value for key, value in records[0].items()} if records else None

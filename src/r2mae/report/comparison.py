@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd  # which takes a second, and the command line needs this module for a name alone
 
 BASELINE = "baseline"  # the scheme of rows that were not pretrained
-SAID_COLUMNS = ("items", "interval_over")  # at the end of results.csv, which say something of intervals
+INTERVAL_COLUMNS = ("items", "interval_over")  # at the end of results.csv, which say something of intervals
 RUN_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 

@@ -17,7 +17,7 @@ from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
 DIFFERENCE_COLUMNS = (
     "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
 )  # fmt: skip
-_NUMBERS = ("mean", "low", "high", "decides")
+_FLOAT_COLUMNS = ("mean", "low", "high", "decides")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Reference:
     pseudo: Mapping[int, float] | None = None
 
     @classmethod
-    def of_row(cls, label: str, scores: "pd.Series[float]") -> "Reference":
+    def of_label(cls, label: str, scores: "pd.Series[float]") -> "Reference":
         """Return a row as a reference."""
         by_seed = {int(str(seed)): float(score) for seed, score in scores.items()}
         return cls(label, by_seed, dict.fromkeys(by_seed, label))
@@ -79,7 +79,7 @@ def differences_of(
         What every row but the reference itself is compared with.
     """
     lines = []
-    recorded = _recorded(comparison)
+    recorded = _recorded_lines(comparison)
     for reference in references:
         for label in map(str, scores.columns):
             seeds = [int(seed) for seed in scores.index[scores[label].notna()] if int(seed) in reference.scores]
@@ -110,7 +110,7 @@ def _line(
     return (label, metric.name, reference.name, *numbers, verdict, decides, found.over, WHY[found.reason], found.items)
 
 
-def _recorded(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
+def _recorded_lines(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
     """Return the lines that were written of a comparison whose runs are not here, by row, metric and reference."""
     if comparison.recorded is None:
         return {}
@@ -118,7 +118,7 @@ def _recorded(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, .
     return {(line[0], line[1], line[2]): line for line in lines}
 
 
-def recorded_differences(said: Any) -> pd.DataFrame | None:
+def read_differences(said: Any) -> pd.DataFrame | None:
     """Return the differences that ``results.json`` tells; None if an older version wrote it, which took seeds alone.
 
     Raises
@@ -130,10 +130,10 @@ def recorded_differences(said: Any) -> pd.DataFrame | None:
     if not set(DIFFERENCE_COLUMNS) <= set(table.columns):
         return None
     whole = {"n": int, "items": int}
-    return table[list(DIFFERENCE_COLUMNS)].astype({**dict.fromkeys(_NUMBERS, float), **whole})
+    return table[list(DIFFERENCE_COLUMNS)].astype({**dict.fromkeys(_FLOAT_COLUMNS, float), **whole})
 
 
-def what_intervals_are_over(differences: pd.DataFrame, metric: Metric, against: str) -> list[str]:
+def interval_sentences(differences: pd.DataFrame, metric: Metric, against: str) -> list[str]:
     """Say whether the intervals of the differences in a metric are over seeds alone or over items, too, and why.
 
     Nothing is said where there is no interval.

@@ -23,7 +23,7 @@ _LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
-def beside_each_other(examples: Mapping[str, Examples]) -> Reconstructions:
+def to_reconstructions(examples: Mapping[str, Examples]) -> Reconstructions:
     """Put examples of several models together, which must be of the same masked images.
 
     Parameters

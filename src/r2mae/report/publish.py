@@ -44,7 +44,7 @@ def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = 
     Its last columns are the fingerprint of the run's test items, if it has scores of single ones, and what the interval
     of its row's difference from the best fixed ratio is over, in the metric of the headline.
     """
-    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).over(BEST_FIXED)
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units(BEST_FIXED)
     runs = zip(table["label"], table["seed"], strict=True)
     items = [comparison.items.get((label, int(seed))) for label, seed in runs]
     said = {

@@ -46,7 +46,7 @@ class PlainLogFormatter(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
-def _plain_logs(figure: Figure) -> None:
+def _use_plain_log_ticks(figure: Figure) -> None:
     """Replace formatters that write formulas on logarithmic axes; others stay."""
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -71,7 +71,7 @@ def png(figure: Figure) -> bytes:
     """Return a figure as PNG, 160 dots per inch."""
     buffer = BytesIO()
     with figure_style():
-        _plain_logs(figure)
+        _use_plain_log_ticks(figure)
         figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()
 
@@ -80,7 +80,7 @@ def svg(figure: Figure) -> str:
     """Return a figure as SVG with its text as text, the same for equal figures."""
     buffer = BytesIO()
     with figure_style():
-        _plain_logs(figure)
+        _use_plain_log_ticks(figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
 

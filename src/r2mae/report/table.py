@@ -18,8 +18,8 @@ from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 
 _ANY_WIDTH = 10_000
-_LEFT_OUT = "Other scores do not fit: widen the terminal, or open report.html."
-_SYMMETRIC = ("t", "crossed t")
+_OMITTED_NOTE = "Other scores do not fit: widen the terminal, or open report.html."
+_SYMMETRIC_METHODS = ("t", "crossed t")
 _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
 
@@ -51,7 +51,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     )
     if paired:
         gaps = [_difference(analysis, label) for label in rows]
-        over = analysis.over(BEST_FIXED)
+        over = analysis.interval_units(BEST_FIXED)
         same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
         columns.append(_Column(f"minus {BEST_FIXED}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
@@ -85,8 +85,8 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
     whole = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
     if whole > console.width and len(analysis.metrics) > 1:
         table = comparison_table(comparison, analysis, short=True)
-        told = [_of_shown(note, analysis) if note == comparison.measured else note for note in notes]
-        notes = [_LEFT_OUT, *filter(None, told)]
+        told = [_without_omitted_scores(note, analysis) if note == comparison.measured else note for note in notes]
+        notes = [_OMITTED_NOTE, *filter(None, told)]
     console.print(table)
     if notes:
         console.print()
@@ -94,7 +94,7 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
         console.print(Text(note, style="dim"))
 
 
-def _of_shown(measured: str, analysis: Analysis) -> str:
+def _without_omitted_scores(measured: str, analysis: Analysis) -> str:
     """Return how scores were measured without what explains names of scores that a short table lacks.
 
     Such a name is quoted, and ends the labels of its scores: “as trained”, as of "linear probe accuracy, as trained".
@@ -140,7 +140,7 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
     if not ends:
         return mean
     half = max(row["high"] - row["mean"], row["mean"] - row["low"])  # one end may be a bound of the metric
-    return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC else f"{mean}\n{ends}"
+    return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC_METHODS else f"{mean}\n{ends}"
 
 
 def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:

@@ -139,7 +139,7 @@ def headline(
     ]
     if against_best.empty:
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
-    sentences = f"{first}. {lead_in} {_against_best_fixed(against_best.iloc[0].to_dict(), places)}."
+    sentences = f"{first}. {lead_in} {_difference_phrase(against_best.iloc[0].to_dict(), places)}."
     if len(others) > 1 and against_best.iloc[0]["verdict"] == "better":
         sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
     return sentences
@@ -159,7 +159,7 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     lead : str
         How the sentence begins.
     """
-    rows = _from_best_fixed(differences, metric, labels)
+    rows = _differences_from_best_fixed(differences, metric, labels)
     if rows.empty or rows["n"].max() < 2:
         return None
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
@@ -171,7 +171,7 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
 
 
-def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
+def decidable_differences(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
     """Say how large a difference must be for these seeds to decide it; None where no row is undecided.
 
     Parameters
@@ -185,7 +185,7 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     places : int
         Decimals of the metric.
     """
-    rows = _from_best_fixed(differences, metric, labels)
+    rows = _differences_from_best_fixed(differences, metric, labels)
     rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
     if rows.empty:
         return None
@@ -200,7 +200,7 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     )
 
 
-def _from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
+def _differences_from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
     """Return the differences of these rows from the best fixed ratio in a metric."""
     return differences[
         (differences["metric"] == metric.name)
@@ -209,7 +209,7 @@ def _from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence
     ]
 
 
-def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
+def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
     """Warn if the best fixed ratio is the lowest or highest that ran, and say how to look further; else return None.
 
     Parameters
@@ -235,7 +235,7 @@ def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
     )
 
 
-def _against_best_fixed(difference: Mapping[Hashable, Any], places: int) -> str:
+def _difference_phrase(difference: Mapping[Hashable, Any], places: int) -> str:
     mean, low, high = (float(difference[key]) for key in ("mean", "low", "high"))
     if difference["n"] < 2:
         gap = number(mean, places, signed=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from r2mae.domains.contract import Domain
 from r2mae.evaluation.examples import Examples
-from r2mae.sweep.runs import SweepRun, reading_of
+from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.training.saving import load_model
 
 
@@ -30,7 +30,7 @@ def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None
     made: dict[str, Examples] = {}
     for run in runs:
         config, task, model = load_model(run.folder, domain)
-        source = (reading_of(config), config.seed, config.validation)  # on which the division of the data depends
+        source = (data_key(config), config.seed, config.validation)  # on which the division of the data depends
         if source not in read:
             read.clear()  # one set at a time is held in memory
             read[source] = domain.load(config)

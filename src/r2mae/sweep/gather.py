@@ -15,7 +15,7 @@ from r2mae.training.metrics import read_metrics
 _POINTS = 200
 
 
-def in_order(runs: Sequence[SweepRun]) -> list[SweepRun]:
+def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
     """Return runs variant by variant, the variants in the order of their first runs, and within a variant by seed."""
     order = {label: position for position, label in enumerate(dict.fromkeys(run.variant.label for run in runs))}
     return sorted(runs, key=lambda run: (order[run.variant.label], run.seed))

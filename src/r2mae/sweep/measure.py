@@ -47,9 +47,9 @@ def measure(
     _, task, model = load_model(folder.path, domain, device=device)
     folder.check_data(config.data, domain.fingerprint(config))
     items = recorder_for(domain)
-    working = _working(folder, domain, progress) | items
+    working = _progress_arguments(folder, domain, progress) | items
     scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
-    keep_items(folder, config, items)
+    write_items(folder, config, items)
     return scores
 
 
@@ -58,7 +58,7 @@ def recorder_for(domain: Domain | HasBaselines) -> dict[str, ItemRecorder]:
     return {"items": ItemRecorder()} if isinstance(domain, HasItems) else {}
 
 
-def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
+def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
     """Write what a recorder took down, if there is one, and delete what is there of an earlier measurement if not."""
     found = recorder["items"].taken() if recorder else None
     with FolderLock(folder.path):
@@ -74,14 +74,16 @@ def items_of(folder: RunFolder) -> ItemScores | None:
     return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
 
 
-def _working(folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
+def _progress_arguments(
+    folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None
+) -> dict[str, Any]:
     """Return the arguments with which a long evaluation shows its progress and can be resumed."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
     return {name: value for name, value in offered.items() if name in domain.evaluation_support}
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """What :func:`evaluate` measured: configuration, the run's scores, those of baselines by name, and the seconds."""
 
     config: RunConfig
@@ -100,7 +102,7 @@ def evaluate(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
-) -> Evaluated:
+) -> EvaluationResult:
     """Measure a finished run, given its folder.
 
     Only a long evaluation writes into the folder: it keeps the parts that it has finished.
@@ -136,7 +138,7 @@ def evaluate(
     measured = {name: value for name, value in options.items() if name in config.measured_with}
     data: Data | None = None
     if source is not None:
-        config, data = _elsewhere(folder, domain, config, source, reading or {})
+        config, data = _read_other_data(folder, domain, config, source, reading or {})
     elif not own_data:
         folder.check_data(config.data, domain.fingerprint(config))
     check_baselines(config.measuring(**measured), domain, baselines)
@@ -144,7 +146,7 @@ def evaluate(
         data = domain.load(config)
     if baselines:
         check_sizes(config.measuring(**measured), domain, baselines, data)
-    working = _working(folder, domain, progress)
+    working = _progress_arguments(folder, domain, progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     beside = {}
     if isinstance(domain, HasBaselines):
@@ -153,10 +155,10 @@ def evaluate(
         theirs |= {name: value for name, value in working.items() if name == "progress"}
         there = config.measuring(**measured)
         beside = {name: domain.score_baseline(there, name, data, **theirs) for name in baselines}
-    return Evaluated(config, scores, beside, time.perf_counter() - began)
+    return EvaluationResult(config, scores, beside, time.perf_counter() - began)
 
 
-def _elsewhere(
+def _read_other_data(
     folder: RunFolder, domain: Domain, config: RunConfig, source: str, reading: Mapping[str, Any]
 ) -> tuple[RunConfig, Data]:
     """Read other data for a run."""

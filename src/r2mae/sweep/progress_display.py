@@ -107,7 +107,7 @@ class ProgressDisplay:
             return
         self._told = now
         left = self._seconds_left(steps, now - self._began)
-        more = _in_words(left) if left is not None else self._running(steps)
+        more = _time_left_text(left) if left is not None else self._running(steps)
         text = f"all runs: {self._done} of {len(self.runs)} done{more}"
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
@@ -164,7 +164,7 @@ class ProgressDisplay:
         return f"{self._done} of {len(self.runs)} finished"
 
 
-def _in_words(seconds: float) -> str:
+def _time_left_text(seconds: float) -> str:
     if seconds < 60:
         return ", less than a minute left"
     minutes = round(seconds / 60)

@@ -58,10 +58,10 @@ def find_runs(root: Path) -> list[RunState]:
     """
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: name one that holds runs")
-    return [_state(RunFolder(file.parent)) for file in sorted(root.rglob("config.yaml"))]
+    return [_run_state(RunFolder(file.parent)) for file in sorted(root.rglob("config.yaml"))]
 
 
-def _state(folder: RunFolder) -> RunState:
+def _run_state(folder: RunFolder) -> RunState:
     try:
         config = folder.read_config()
         step = folder.description.steps if folder.trained else last_step(folder)
@@ -70,7 +70,7 @@ def _state(folder: RunFolder) -> RunState:
     results = folder.results
     if folder.trained:
         state = "trained" if results is None else "finished"
-    elif _in_use(folder):
+    elif _is_locked(folder):
         state = "running"
     else:
         state = "stopped" if folder.checkpoint.exists() else "new"
@@ -111,7 +111,7 @@ def last_step(folder: RunFolder) -> int:
     return (step_of(lines[-1]) or 0) if lines else 0
 
 
-def _in_use(folder: RunFolder) -> bool:
+def _is_locked(folder: RunFolder) -> bool:
     """Return whether a run holds the lock of the folder; a shared lock is then refused."""
     try:
         handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)

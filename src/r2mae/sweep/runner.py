@@ -13,7 +13,7 @@ from r2mae.masking.defaults import RatioDefaults
 from r2mae.registry import JOBS
 from r2mae.sweep.measure import check_sizes, log_notes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.runs import SweepRun, reading_of
+from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.sweep.worker_start import with_variables
 from r2mae.terminal import Terminal
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
@@ -25,7 +25,7 @@ from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, check_schedule, scheme_of
 from r2mae.training.task import Data
 
-_SAME_SIZE = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
+_SIZE_NEUTRAL_FIELDS = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
 
 
 @runtime_checkable
@@ -68,10 +68,10 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
     jobs : int
         How many runs run at the same time.
     """
-    scheduled = _not_begun(runs)
+    scheduled = _unstarted_schedules(runs)
     models: dict[str, dict[str, RunConfig]] = {}
     for run in [runs[0], *(run for run in runs[1:] if not finished(run))]:
-        model, size = _size(run.config)
+        model, size = _model_and_size(run.config)
         models.setdefault(model, {}).setdefault(size, run.config)
     for number, sizes in enumerate(models.values()):
         first, *others = sizes.values()
@@ -88,7 +88,7 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
             check_fits_memory(config, domain, data, architecture={**data.architecture, **architecture_of(config)})
 
 
-def _not_begun(runs: Sequence[SweepRun]) -> list[RunConfig]:
+def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
     """Return a configuration of each variant without a begun run that says when its schedule begins or ends."""
     variants: dict[str, list[SweepRun]] = {}
     for run in runs:
@@ -113,30 +113,30 @@ def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = Tr
     With `locked`, also those that another process works in; without, nothing is written, no lock either. Return the
     fingerprints of the data by the name of their file, folder or set.
     """
-    reads = readings(runs)
+    reads = configs_by_data(runs)
     known = {read: domain.fingerprint(config) for read, config in reads.items()}
     for run in runs:
-        _check(run, known[reading_of(run.config)], ratios_of(domain, run.config), locked=locked)
+        _check_folder(run, known[data_key(run.config)], ratios_of(domain, run.config), locked=locked)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data).name, set()).add(known[read])
     return {name: sorted(prints) for name, prints in found.items()}
 
 
-def readings(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
+def configs_by_data(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
     """Return a configuration for each set of data that runs read: most read the same, and a look may take long."""
     first: dict[Hashable, RunConfig] = {}
     for run in runs:
-        first.setdefault(reading_of(run.config), run.config)
+        first.setdefault(data_key(run.config), run.config)
     return first
 
 
-def _size(config: RunConfig) -> tuple[str, str]:
+def _model_and_size(config: RunConfig) -> tuple[str, str]:
     """Return what tells the model of a configuration from others, and its size and batches from those of others."""
     own = architecture_of(config)
     if own:
         return str(own["model"]), repr((own, config.batch_size, config.accumulate))
-    whole = {name: value for name, value in config.to_dict().items() if name not in _SAME_SIZE}
+    whole = {name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL_FIELDS}
     return repr(whole), ""
 
 
@@ -161,7 +161,7 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
             runner.run(waiting, domain, display)
 
 
-def _check(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
+def _check_folder(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
     folder = RunFolder(run.folder)
     if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure anew")

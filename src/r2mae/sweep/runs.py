@@ -12,7 +12,7 @@ from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.models import with_values
 
-_COMMON = {one.name for one in fields(RunConfig)}
+_SHARED_FIELDS = {one.name for one in fields(RunConfig)}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SweepParameter:
     @classmethod
     def over(cls, field_name: str, values: Sequence[float | int | str]) -> "SweepParameter":
         """Return the parameter on which one field of the configuration takes these values."""
-        return cls(field_name, {_written(value): {field_name: value} for value in values})
+        return cls(field_name, {_point_label(value): {field_name: value} for value in values})
 
 
 def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]:
@@ -131,13 +131,13 @@ def runs_of_groups(groups: Mapping[str, Sequence[Variant]], seeds: Sequence[int]
     return [run for name, variants in groups.items() for run in runs_of(variants, seeds, out / name)]
 
 
-def reading_of(config: RunConfig) -> Hashable:
+def data_key(config: RunConfig) -> Hashable:
     """Return what the data that a run reads depend on: their name, and the fields of its domain, which say how."""
-    own = sorted({field.name for field in fields(config)} - _COMMON)
+    own = sorted({field.name for field in fields(config)} - _SHARED_FIELDS)
     return tuple((name, repr(getattr(config, name))) for name in ("data", *own))
 
 
-def _written(value: float | str) -> str:
+def _point_label(value: float | str) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
     return str(value)

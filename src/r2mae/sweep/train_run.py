@@ -10,7 +10,7 @@ from r2mae.domains.contract import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.sweep.measure import keep_items, log_notes, measure, recorder_for
+from r2mae.sweep.measure import log_notes, measure, recorder_for, write_items
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
@@ -116,7 +116,7 @@ def measure_baseline(
     items = recorder_for(domain)
     scores = domain.score_baseline(config, name, data, **items)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
-    keep_items(RunFolder(out), config, items)
+    write_items(RunFolder(out), config, items)
     results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measured_as()}
     results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):
