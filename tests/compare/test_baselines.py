@@ -116,7 +116,7 @@ def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
 
     monkeypatch.setattr("r2mae.cells.baselines.memory_limit", limit)
     plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0, 1], "out": tmp_path / "c"}
-    told = rf"expression makes {CELLS} runs of {GENES} genes dense, .* or leave the baseline out"
+    told = rf"expression makes {CELLS} cells of {GENES} genes dense, .* or leave the baseline out"
     for function in (compare, estimate):
         with pytest.raises(UserError, match=told):
             function(base, DOMAIN, baselines=["pca", "expression"], jobs=5, **plan)

@@ -13,7 +13,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.scheme_options import for_scheme, given_options, kind_of, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
-_RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios stands for a variant at each of them
+_RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a variant at each of them
 
 
 def plan_variants(
@@ -24,14 +24,15 @@ def plan_variants(
     Parameters
     ----------
     base : RunConfig
-        What all variants share; its `ratio`, `low` and `high` replace the domain's defaults.
+        The fields that all variants share; its `ratio`, `low` and `high` replace the domain's defaults.
     defaults : RatioDefaults
         The domain's defaults.
     schemes : sequence of str
-        Registered names; "fixed", and every scheme registered with ``per_ratio=True``, is a variant for each fixed
-        ratio.
+        Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
+        fixed ratio.
     ratios : sequence of float, optional
-        The fixed ratios; by default low, the default ratio, and high, or those that the domain has for such models.
+        The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
+        model.
 
     Raises
     ------
@@ -39,7 +40,7 @@ def plan_variants(
         For unknown or repeated schemes and impossible ratios.
     """
     if not schemes:
-        raise UserError("schemes is an empty list: name schemes, or leave it out")
+        raise UserError("schemes is an empty list: name schemes, or omit the option")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
@@ -48,7 +49,7 @@ def plan_variants(
     for option in given_options(base):
         if option not in taken:
             if ratios and option in _RATIO_OPTIONS:
-                raise UserError(f"--ratios says which fixed ratios run: --{option} would change nothing, leave it out")
+                raise UserError(f"--ratios sets the fixed ratios, so --{option} has no effect: omit it")
             raise UserError(not_taken(option, schemes))
     variants = []
     for name in schemes:
@@ -72,7 +73,7 @@ def with_defaults(
     schemes: Sequence[str],
     ratios: Sequence[float] | None = None,
 ) -> RunConfig:
-    """Return `base` with the domain's defaults in place of None, where that leaves `variants` unchanged."""
+    """Return `base` with None replaced by the domain's default wherever `variants` stay the same."""
 
     def labelled_schemes(planned: Sequence[Variant]) -> list[tuple[str, Scheme]]:
         return [(variant.label, scheme_of(variant.config, defaults)) for variant in planned]
@@ -92,7 +93,7 @@ def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[
     Raises
     ------
     UserError
-        For a baseline that is named twice, or like a scheme's variant.
+        If a baseline is named twice, or has the name of a scheme's variant.
     """
     taken = {variant.label for variant in variants}
     for name in names:
@@ -126,7 +127,7 @@ def variant_of(config: RunConfig, defaults: RatioDefaults) -> Variant:
 def _variant(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Variant:
     config, kind = for_scheme(replace(base, ratio=ratio), name), kind_of(name)
     steps = config.steps or 1000
-    epoch = None if config.steps else steps / config.epochs  # of a schedule in epochs, which may end in its first
+    epoch = None if config.steps else steps / config.epochs  # a schedule in epochs may end within the first epoch
     low, high = scheme_of(config, defaults).bind(steps, epoch).ends
     values = {"scheme": name, "ratio": low if kind.per_ratio else math.nan, "low": low, "high": high}
     return Variant(ratio_label(name, low) if kind.per_ratio else name, config, values)
@@ -135,7 +136,8 @@ def _variant(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float |
 def _options_of_variants(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
     """Return the options that the variants of a scheme depend on.
 
-    Without `ratios`, these are among them for a scheme of one fixed ratio: ratio, low and high are its fixed ratios.
+    For a scheme of one fixed ratio, `ratio`, `low` and `high` are among them only without `ratios`: they are then its
+    fixed ratios.
     """
     kind = kind_of(name)
     if not kind.per_ratio:
