@@ -184,7 +184,7 @@ def test_a_run_with_a_track_is_measured_on_a_store_without(small: AlignmentStore
     found = evaluate(tmp_path / "run", source=str(other.folder))
     assert found.config.data == str(other.folder)
     assert 0 <= found.scores["accuracy"] <= 1
-    with pytest.raises(UserError, match=r"is what .* was trained on"):
+    with pytest.raises(UserError, match=r"was trained on"):
         evaluate(tmp_path / "run", source=str(small.folder))
 
 

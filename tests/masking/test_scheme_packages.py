@@ -113,7 +113,7 @@ def test_the_processes_of_a_comparison_know_it(install: Install, tmp_path: Path)
 def test_a_process_says_what_it_knows(install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As in a notebook, whose schemes new processes do not know."""
     monkeypatch.setattr(processes, "_shared", [0] * 3)
-    with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
+    with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
         processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
     register("noted")(lambda numbers: make_scheme("r2mae", numbers))
     check_scheme("noted")

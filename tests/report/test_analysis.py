@@ -93,7 +93,7 @@ def test_unfinished_cells_are_left_out_of_pairs(tiny: Make) -> None:
     assert difference is not None
     assert (difference["n"], difference["mean"]) == (1, 1.0)
     assert found.interval("r2mae", "score")["n"] == 2
-    assert "r2mae has no the score for seed 0: it is averaged and paired without." in found.notes
+    assert "r2mae has no the score for seed 0: means and pairs omit the missing runs." in found.notes
 
 
 def test_a_fixed_ratio_without_values_does_not_stop_the_others(tiny: Make) -> None:
@@ -111,7 +111,7 @@ def test_one_seed_gives_no_interval_and_no_verdict(make_comparison: Make) -> Non
     assert not found.best_fixed["probe_accuracy"].held_out
     assert "one seed: no interval" in found.headline
     assert "decides nothing" in found.headline
-    assert any("best on that very seed" in note for note in found.notes)
+    assert any("chosen on the seed that it is compared on" in note for note in found.notes)
 
 
 def test_without_fixed_rows_there_is_nothing_to_beat(make_comparison: Make) -> None:
@@ -169,8 +169,8 @@ def test_standings_name_every_scheme_once(make_comparison: Make) -> None:
 def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> None:
     scores = scores_by_seed(comparison, "masked_mse")
     assert list(scores.columns) == comparison.labels
-    cell = comparison.table.query("label == 'cl' and seed == 2")
-    assert scores.loc[2, "cl"] == cell["masked_mse"].item()
+    run = comparison.table.query("label == 'cl' and seed == 2")
+    assert scores.loc[2, "cl"] == run["masked_mse"].item()
 
 
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=3), min_size=2, max_size=6))

@@ -68,9 +68,9 @@ def test_other_images_and_other_masks_are_refused() -> None:
     one = examples()
     with pytest.raises(UserError, match="hides 70% of its examples, and b 50%"):
         to_reconstructions({"a": one, "b": replace(one, ratio=0.5)})
-    with pytest.raises(UserError, match="a and b have other test images"):
+    with pytest.raises(UserError, match="a and b have different test images"):
         to_reconstructions({"a": one, "b": replace(one, original=one.original / 2)})
-    with pytest.raises(UserError, match="other test images"):
+    with pytest.raises(UserError, match="different test images"):
         to_reconstructions({"a": one, "b": examples(side=9)})
-    with pytest.raises(UserError, match="a and b hide other parts"):
+    with pytest.raises(UserError, match="a and b mask different parts"):
         to_reconstructions({"a": one, "b": replace(one, masked=one.original)})

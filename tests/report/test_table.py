@@ -28,7 +28,7 @@ def line(text: str, label: str) -> str:
     return next(row for row in rows if row.startswith(f"{label} "))
 
 
-def test_numbers_are_those_of_the_cells(comparison: Comparison) -> None:
+def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
     values = scores["r2mae"]
     half = stats.t.ppf(0.975, 2) * stats.sem(values)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any domain.
 
-The output holds `embedding`, a row for each sample, and beside it:
+The output contains `embedding`, a row for each sample, and in addition:
 
 """
 
@@ -96,7 +96,7 @@ def _options_of(domain: "Domain") -> "tuple[Option, ...]":
 
 
 def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame | None":
-    """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
+    """Check the figure's options before anything is embedded; return the table of the --color columns, if any."""
     if values["figure"] is None:
         for option in ("color", "max_points"):
             if values[option] not in (None, ()):

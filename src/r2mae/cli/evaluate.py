@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
     from r2mae.domains.options import Evaluation, Option
 
-_DESCRIPTION = """Measure a pretrained model of any domain on test data that it has not learned from: those of the run,
-or others (--data). RUN/results.json is not changed.
+_DESCRIPTION = """Measure a pretrained model of any domain on test data that it was not trained on: those of the run,
+or other data (--data). RUN/results.json is not changed.
 
 """
 
@@ -73,8 +73,8 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(path), "data": data, **printed})
         return 0
     scores_table({path.name: measurement.scores, **measurement.baselines}, domain.metrics_of(config))
-    if not evaluation.own_data and (said := config.measured_in_words()):
-        print(said)
+    if not evaluation.own_data and (method := config.measured_in_words()):
+        print(method)
     print(f"measured on {data} in {measurement.seconds:.1f} s")
     return 0
 
@@ -104,7 +104,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
         nargs="+",
         type=str,
         default=[],
-        help=f"Measure these as well: {baselines_in_words(domains)}.",
+        help=f"Baselines to measure as well: {baselines_in_words(domains)}.",
     )
     special = ", ".join(domain.command_line.elsewhere for domain in domains if domain.command_line.elsewhere)
     parser.add_argument(
@@ -133,7 +133,7 @@ def _reading_options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Opt
 def _given_reading_options(
     domains: "Sequence[Domain]", domain: "Domain", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
 ) -> dict[str, Any]:
-    """Return the given options for reading other data; refuse those that would have no effect."""
+    """Return the given options for reading other data; refuse those without effect."""
     given = given_options(values, _reading_options(domains))
     reading = parameters_of(path, domain, domain.command_line.reading, given)
     if values["data"] is None:

@@ -13,9 +13,9 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae report",
-        "Make the table, the figures, results.csv, results.json and report.html of a comparison again, from everything "
-        "that is finished in its folder. With --out, gather any comparisons, runs and reproductions in one page, with "
-        "verdicts on the paper's claims on top. Nothing is trained or measured.",
+        "Make the table, the figures, results.csv, results.json and report.html of a comparison again, from all "
+        "finished runs in its folder. With --out, gather any comparisons, runs and reproductions in one page, with "
+        "verdicts on the paper's claims at the top. Nothing is trained or measured.",
         "r2mae report runs/compare-digits",
         "r2mae report runs/compare-digits runs/reproduce runs/a --out page",
     )
@@ -25,8 +25,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--out",
         type=str,
-        help=f"Folder for one page ({_PAGE_NAME}) of all DIR, which may then hold any results; a page that is there is "
-        "replaced, and a folder with other files is refused.",
+        help=f"Folder for one page ({_PAGE_NAME}) of all DIR, which may then hold any results. An existing page is "
+        "replaced; a folder with other files is refused.",
     )
     values = parser.read(words)
     folders = [Path(word) for word in values["folders"]]
@@ -34,14 +34,14 @@ def run(words: Sequence[str]) -> int:
 
 
 def _remake_reports(folders: Sequence[Path]) -> int:
-    """Make the reports of comparisons again, each in its folder."""
+    """Make the report of each comparison again, in its folder."""
     from r2mae.compare.finished import check_folder
 
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written
         try:
             check_folder(folder)
         except UserError as error:
-            hint = ". For a page of any results add --out FOLDER" if folder.is_dir() else ""
+            hint = ". For a page of any results, add --out FOLDER" if folder.is_dir() else ""
             raise UserError(f"{error}{hint}") from None
 
     from r2mae.compare.again import gather_again

@@ -28,8 +28,8 @@ MODELS = {
     "plateau": "I + WWᵀ with 50 latent dimensions of eigenvalue 10⁴, β through them (the paper's Fig. 1G)",
 }
 _SPECTRA = ("uniform", "beta", "latent")
-_BYTES = 500  # of each feature: some dozens of vectors
-_MOST = 1000  # largest number of ratios of a curve
+_BYTES = 500  # bytes per feature: some dozens of vectors
+_MOST = 1000  # most ratios of a curve
 
 
 def add_model(parser: Parser) -> None:
@@ -212,7 +212,7 @@ def parse_ratios(text: str) -> list[float]:
 
 
 def output_folder(text: str | None) -> Path | None:
-    """Return the folder to write to, or raise a :class:`UserError`, so that nothing is computed in vain."""
+    """Return the folder to write to; raise a :class:`UserError` for a file, before anything is computed."""
     path = None if text is None else Path(text)
     for part in () if path is None else (path, *path.parents):
         if part.exists():
@@ -224,7 +224,7 @@ def output_folder(text: str | None) -> Path | None:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn exceptions of the theory into a :class:`UserError`, and its warnings into notes on standard error."""
+    """Within the block, raise exceptions of the theory as :class:`UserError`, and print its warnings as notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -241,7 +241,7 @@ def print_note(note: str) -> None:
 
 
 def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None, str]":
-    """Return covariance, signal (None for an eigenvector) and the model in words."""
+    """Return the covariance, the signal (None for an eigenvector) and the name of the model."""
     from r2mae import theory
 
     model, seed = values["model"], values["seed"]
@@ -277,7 +277,7 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
 
 
 def check_memory(size: int, d: int, n: int) -> None:
-    """Refuse a problem that takes so many bytes and more, if they are not free."""
+    """Refuse a problem that takes at least `size` bytes if these are not free."""
     free = available_memory()
     if free is not None and size > free:
         raise UserError(

@@ -1,4 +1,4 @@
-"""``r2mae theory risk``: the risk curve of a linear model, by the closed formula."""
+"""``r2mae theory risk``: compute the risk curve of a linear model by the closed formula."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def risk_rows(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
-    """Return one row for each ratio."""
+    """Return the risk and its parts, one row for each ratio."""
     import numpy as np
 
     parts = {
@@ -63,7 +63,7 @@ def risk_rows(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
 
 
 def problem_properties(problem: Problem, null: float) -> dict[str, Any]:
-    """Return the properties of the problem, to be written beside the results."""
+    """Return the properties of the problem, to be written with the results."""
     return {
         "model": problem.title,
         "n": problem.n,
@@ -79,9 +79,9 @@ def summary_sentence(rows: Sequence[dict[str, Any]]) -> str:
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
     best = min(fixed, key=lambda row: row["risk"])
     if best["normalised"] >= 1:
-        sentence = "No ratio of these predicts better than zero does."
+        sentence = "None of these ratios predicts better than zero does."
         if best["ratio"] != "0":
-            sentence += f" Closest comes {best['ratio']}, with a risk of {best['normalised']:.4f} of it."
+            sentence += f" The closest is {best['ratio']}, with {best['normalised']:.4f} times the risk."
     else:
         sentence = (
             f"Lowest risk at ratio {best['ratio']}: {best['risk']:.4g}, {best['normalised']:.4f} of predicting zero."
@@ -97,7 +97,7 @@ def summary_sentence(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def print_risks(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
-    """Print the rows as a table, the lowest risk in bold."""
+    """Print the rows as a table, with the lowest risk in bold."""
     from rich.markup import escape
     from rich.table import Table
 

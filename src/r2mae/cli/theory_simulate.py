@@ -1,4 +1,4 @@
-"""``r2mae theory simulate``: the risk measured on random rows and masks, beside the formula."""
+"""``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
 _DESIGNS = ("fixed", "fresh")
-_BYTES = 12  # of each entry of the rows: itself, and the numbers that its mask is drawn from
+_BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae theory simulate",
-        "The test risk of masked ridgeless regression measured: random rows, random masks, the minimum-norm solution, "
-        "and its exact risk, beside the closed formula.",
+        "Measure the test risk of masked ridgeless regression (random rows and masks, the minimum-norm solution and "
+        "its exact risk), and compare it with the closed formula.",
         "r2mae theory simulate --model spiked --n 200 --d 1000 --repetitions 50 --jobs 2 --out runs/simulation",
     )
     add_model(parser)
@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
         _write(problem, formula, measured, rows, out)
     if values["design"] == "fixed":
         print_note(
-            "one draw of rows for all repetitions: the formula is their mean over draws, which --design fresh measures"
+            "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
         )
     if values["json"]:
         more = {"repetitions": values["repetitions"], "design": values["design"]}
