@@ -159,7 +159,7 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
         ({"species": ("a", "none")}, "takes 'none' alone"),
-        ({"width": 30, "heads": 4}, "does not divide among 4 heads"),
+        ({"width": 30, "heads": 4}, "is not a multiple of 2 x 4 heads"),
         ({"layers": 2000}, "layers must be at most"),
     ],
 )

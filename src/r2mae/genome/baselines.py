@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from r2mae.genome.batches import WindowBatches
-from r2mae.genome.config import WINDOWS
+from r2mae.genome.config import MOST_WINDOWS
 from r2mae.genome.data import GenomeData, SpeciesWindows
 from r2mae.genome.evaluate import curve_scores
 from r2mae.genome.store.tokens import LETTERS
@@ -20,7 +20,7 @@ _SAMPLE = 4096  # windows that the composition is counted in
 
 
 def baseline_scores(
-    name: str, data: GenomeData, *, windows: int = WINDOWS, progress: Callable[[int, int], None] | None = None
+    name: str, data: GenomeData, *, windows: int = MOST_WINDOWS, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, float]:
     """Score a baseline as :func:`r2mae.genome.evaluate.evaluate` scores a model, on the same masks.
 

@@ -54,7 +54,7 @@ def embed_windows(
     store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
     windows = side_by_side(store, unweighted(config), part, model.species)
-    _tell(part, windows)
+    _log_windows(part, windows)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):
@@ -73,8 +73,8 @@ def embed_windows(
     }
 
 
-def _tell(part: Intervals, windows: SpeciesWindows) -> None:
-    """Say how many positions have no embedding, if there are any."""
+def _log_windows(part: Intervals, windows: SpeciesWindows) -> None:
+    """Log how many positions have no embedding, if any."""
     starts = windows.batches.starts
     left = part.positions - len(starts) * starts.length
     if not left:

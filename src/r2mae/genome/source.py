@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.config import NONE, GenomeConfig
+from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.meta import TRACKS, Meta, read_meta
 from r2mae.training.fingerprint import fingerprint
@@ -73,7 +73,7 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
     """
     if not wanted:
         return tuple(known[1:])
-    if tuple(wanted) == (NONE,):
+    if tuple(wanted) == (NO_SPECIES,):
         return ()
     for name in wanted:
         if name == known[0]:
