@@ -15,7 +15,7 @@ from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.validation import evaluating
 
 _ROWS = 64
-_BEGINNING = 80  # characters of a document's beginning that identify it
+_BEGINNING_LENGTH = 80  # characters of a document's beginning that identify it
 
 
 def embed_documents(
@@ -48,7 +48,7 @@ def embed_documents(
 
     def read() -> Iterator[str]:
         for document in read_documents(source, column=config.text_column):
-            beginnings.append(" ".join(document[: 2 * _BEGINNING].split())[:_BEGINNING])
+            beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
     parts, counts = [], []

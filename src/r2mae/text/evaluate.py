@@ -80,9 +80,9 @@ def evaluate(
     -------
     dict
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
-        and so on. For each probe the scores of :meth:`r2mae.text.probe.GlueProbe.named`, and for each task those of
-        :meth:`r2mae.text.finetune.GlueScores.named`. With two or more probes or tasks also ``glue_probe`` or ``glue``,
-        the mean of their main scores.
+        and so on. For each probe the scores of :meth:`r2mae.text.probe.GlueProbe.scores_by_name`, and for each task
+        those of :meth:`r2mae.text.finetune.GlueScores.scores_by_name`. With two or more probes or tasks also
+        ``glue_probe`` or ``glue``, the mean of their main scores.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def evaluate(
 
 def _named_scores(mean: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
     """Return the scores of tasks, and with two or more tasks the mean of their main scores under the name `mean`."""
-    scores = {name: value for one in found for name, value in one.named().items()}
+    scores = {name: value for one in found for name, value in one.scores_by_name().items()}
     return scores | ({mean: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
 
 
