@@ -158,7 +158,7 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"missing_weight": 1.0}, "name one with --weight-track"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
-        ({"species": ("a", "none")}, "takes 'none' alone"),
+        ({"species": ("a", "none")}, "takes either 'none' or names"),
         ({"width": 30, "heads": 4}, "is not a multiple of 2 x 4 heads"),
         ({"layers": 2000}, "layers must be at most"),
     ],
