@@ -75,7 +75,7 @@ def test_species_by_name(small: AlignmentStore) -> None:
     none = load_data(config(small, species=("none",)))
     assert none.train.batch([0], KEY)["aligned"].shape == (1, 16, 0)
     assert chosen_species(small.species, ("none",)) == ()
-    for names, told in ((("s9",), "unknown species 's9'"), (("s0",), "which is the reference")):
+    for names, told in ((("s9",), "unknown species 's9'"), (("s0",), "the reference, which is always used")):
         with pytest.raises(UserError, match=told):
             check(config(small, species=names))
 
