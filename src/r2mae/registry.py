@@ -37,7 +37,7 @@ BUILT_IN = {
         "r2mae.genome.domain",
         {
             "score-variants": "score variants of a genome with a pretrained model",
-            "logits": "write what a pretrained model expects at each position of a region",
+            "logits": "write a pretrained model's logits at each position of a region",
         },
     ),
 }

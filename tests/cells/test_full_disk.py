@@ -86,7 +86,7 @@ def test_a_checkpoint(make: Make, write: Write, tmp_path: Path, capsys: pytest.C
     size = (tmp_path / "whole" / "checkpoints" / "last.ckpt").stat().st_size
     with file_size(size // 2):
         assert main(line) == 2
-    told = f"r2mae: {checkpoint}: File too large; free some space, and the same command goes on"
+    told = f"r2mae: {checkpoint}: File too large; free some space, and run the same command again to resume"
     assert capsys.readouterr().err.splitlines()[-1] == told
     assert not list(tmp_path.rglob("*.tmp"))
     assert main([*line, "--save-every=13"]) == 0  # a field of the machine: the run is the same
@@ -141,5 +141,7 @@ def test_embedding(make: Make, write: Write, tmp_path: Path, suffix: str) -> Non
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert done.stderr == f"r2mae: {output}: File too large; free some space, and the same command goes on\n"
+    assert (
+        done.stderr == f"r2mae: {output}: File too large; free some space, and run the same command again to resume\n"
+    )
     assert contents(tmp_path) == before

@@ -45,7 +45,7 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
     assert told["contigs"] == {"chr1": 9, "chr2": 3}
     assert told["fingerprint"] == again["fingerprint"]
     shown = call("info store --verify")
-    assert "all checksums are right" in shown
+    assert "all checksums match" in shown
     assert "tracks: weights" in shown
 
 

@@ -159,9 +159,9 @@ MISTAKES = {
     "compare digits --jobs 0": "jobs must be 1 or more",
     "compare digits --schemes r2mae --ratios 0.5": "add it to --schemes",
     "compare digits --ratios 0 0.5": "nothing to learn from",
-    "compare digits --ratios ,": "ratios is an empty list: name ratios, or leave it out",
-    "compare digits --seeds ,": "seeds is an empty list: say how many, or name them",
-    "compare digits --schemes , --baselines none": "schemes is an empty list: name schemes, or leave it out",
+    "compare digits --ratios ,": "ratios is an empty list: name ratios, or omit the option",
+    "compare digits --seeds ,": "seeds is an empty list: give their number, or name them",
+    "compare digits --schemes , --baselines none": "schemes is an empty list: name schemes, or omit the option",
     "compare digits --out mine": "holds other files (thesis.tex)",
     "evaluate none": "no run folder none",
     "evaluate empty": "not a run folder",
@@ -401,7 +401,7 @@ def test_data(run: Run) -> None:
     assert code == 0
     assert "digits" in out
     assert "mnist" in out
-    assert "ships with scikit-learn" in run("data path digits")[1]
+    assert "is part of scikit-learn" in run("data path digits")[1]
 
 
 def test_the_module_is_the_command() -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from r2mae.cli import theory_model
-from r2mae.cli.lists import expanded
+from r2mae.cli.lists import expand_home
 from r2mae.cli.main import main
 from r2mae.screen import Screen, visible
 from r2mae.terminal import Terminal
@@ -86,7 +86,7 @@ def test_a_terminal_gets_the_colours_of_rich_alone() -> None:
 def test_paths_begin_at_home(word: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     option = word[: word.index("~")] if found.startswith("HOME") else ""
-    assert expanded(word) == option + found.replace("HOME", "/home/me")
+    assert expand_home(word) == option + found.replace("HOME", "/home/me")
 
 
 def test_commands_write_to_the_folder_at_home(

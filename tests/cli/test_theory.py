@@ -92,7 +92,7 @@ def test_the_peak_is_a_note_and_not_a_warning(run: Run) -> None:
 
 def test_no_ratio_is_worth_it(run: Run) -> None:
     out = run("risk --model identity --d 100 --n 20 --ratios 0.7,0.9")[1]
-    assert "No ratio of these predicts better than zero does. Closest comes 0.7" in out
+    assert "None of these ratios predicts better than zero does. The closest is 0.7" in out
 
 
 def test_a_covariance_of_ones_own(run: Run) -> None:
@@ -203,7 +203,7 @@ def test_ctrl_c_promises_no_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("r2mae.theory.simulate", stop)
     code, out, err = run(f"simulate --model identity {SMALL} --ratios 0.5 --out here")
     assert (code, out) == (130, "")
-    assert err == "r2mae: stopped; the same command starts anew\n"
+    assert err == "r2mae: stopped; the same command starts again\n"
     assert not Path("here").exists()
 
 

@@ -116,7 +116,7 @@ def test_a_baseline_beyond_the_memory_is_refused_before_anything_runs(
 
     monkeypatch.setattr("r2mae.cells.baselines.memory_limit", limit)
     plan: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0, 1], "out": tmp_path / "c"}
-    told = rf"expression makes {CELLS} runs of {GENES} genes dense, .* or omit the baseline"
+    told = rf"expression makes {CELLS} cells of {GENES} genes dense, .* or omit the baseline"
     for function in (compare, estimate):
         with pytest.raises(UserError, match=told):
             function(base, DOMAIN, baselines=["pca", "expression"], jobs=5, **plan)
@@ -139,7 +139,7 @@ def test_images_are_compared_with_pixels_components_and_the_mean_image(
     command += ["--hidden", "4", "--latent", "2", "--out", str(tmp_path / "c")]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert "is averaged and paired without" not in shown  # the mean image lacks nothing
+    assert "omit the missing runs" not in shown  # the mean image lacks nothing
     found = json.loads((tmp_path / "c" / "results.json").read_text())
     assert re.search(r"the baselines? pixels \(0.*ahead", found["headline"])  # two steps are no match for raw pixels
     means = {(line["label"], line["metric"]): line["mean"] for line in found["summary"]}

@@ -79,7 +79,7 @@ def test_damaged_results_of_a_run_are_told_with_the_remedy(
     (file,) = out.glob("runs/dynamic/seed-*/results.json")
     file.write_text(file.read_text()[:40])
     assert main(["report", str(out)]) == 0
-    said = "results.json cannot be read: repeat the command of the comparison"
+    said = "results.json cannot be read: repeat the `r2mae compare` command of the comparison"
     shown = capsys.readouterr().out  # a terminal may break a long path anywhere
     assert "".join(said.split()) in "".join(shown.split())
     assert any(said in note for note in findings(out)["notes"])
@@ -193,7 +193,7 @@ def test_another_way_of_measuring_trains_nothing_and_measures_anew(
     assert before["scores"]["masked_mse"] != after["scores"]["masked_mse"]
     assert "bn_statistics: 'no'" in (run / "config.yaml").read_text()  # it is used as it was measured
     assert "dynamic" not in findings(out)["config"]["schemes"]  # it is still measured as before, and a line says so
-    assert "measured in another way" in caplog.text
+    assert "measured with other options" in caplog.text
     assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
 
 

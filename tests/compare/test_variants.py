@@ -85,7 +85,7 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
     assert all(run.config.seed == run.seed for run in runs)
 
 
-def test_numbers_that_no_scheme_takes_are_refused() -> None:
+def test_options_that_no_scheme_takes_are_refused() -> None:
     with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
         plan_variants(ImagesConfig(data="digits", low=0.2), DOMAIN.ratios, ["mdlm"])
 
@@ -102,12 +102,12 @@ def test_numbers_that_no_scheme_takes_are_refused() -> None:
             ["fixed", "r2mae"],
             [0.5],
             {"ratio": 0.3},
-            "--ratios says which fixed ratios run: --ratio would change nothing",
+            "--ratios sets the fixed ratios, so --ratio has no effect: omit it",
         ),
-        (["fixed", "mdlm"], [0.5], {"low": 0.3}, "--low would change nothing"),
+        (["fixed", "mdlm"], [0.5], {"low": 0.3}, "--low has no effect"),
     ],
 )
-def test_options_that_no_row_would_use_are_refused(
+def test_options_that_no_variant_would_use_are_refused(
     schemes: list[str], ratios: list[float] | None, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

@@ -75,7 +75,7 @@ def test_species_by_name(small: AlignmentStore) -> None:
     none = load_data(config(small, species=("none",)))
     assert none.train.batch([0], KEY)["aligned"].shape == (1, 16, 0)
     assert chosen_species(small.species, ("none",)) == ()
-    for names, told in ((("s9",), "unknown species 's9'"), (("s0",), "which is the reference")):
+    for names, told in ((("s9",), "unknown species 's9'"), (("s0",), "the reference, which is always used")):
         with pytest.raises(UserError, match=told):
             check(config(small, species=names))
 
@@ -158,8 +158,8 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"missing_weight": 1.0}, "name one with --weight-track"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
-        ({"species": ("a", "none")}, "takes 'none' alone"),
-        ({"width": 30, "heads": 4}, "does not divide among 4 heads"),
+        ({"species": ("a", "none")}, "takes either 'none' or names"),
+        ({"width": 30, "heads": 4}, "is not a multiple of 2 x 4 heads"),
         ({"layers": 2000}, "layers must be at most"),
     ],
 )

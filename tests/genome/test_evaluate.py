@@ -63,7 +63,7 @@ def test_masks_are_the_same_whatever_is_asked(small: AlignmentStore, monkeypatch
 def test_a_model_is_measured_with_the_mask_token_and_without_weights(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 2)
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_REPEATS", 2)
     scores = []
     for fields in ({"corruption": "mask", "repeat_weight": 1.0}, {"corruption": "80-10-10", "repeat_weight": 0.0}):
         data = load_data(config(small, width=16, layers=1, heads=2, **fields))
@@ -92,7 +92,7 @@ def test_frequencies_of_the_aligned_species_by_hand() -> None:
 
 
 def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 5)
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_REPEATS", 5)
     data = load_data(config(small))
     fractions = composition(data)
     assert float(fractions.sum()) == pytest.approx(1)
@@ -110,7 +110,7 @@ def test_baselines(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> No
 def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("r2mae.genome.evaluate._MOST_TIMES", 2)
+    monkeypatch.setattr("r2mae.genome.evaluate._MOST_REPEATS", 2)
     default = config(small, width=16, layers=1, heads=2)
     data = load_data(default)
     task, model = DOMAIN.build(data.architecture)

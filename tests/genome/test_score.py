@@ -108,13 +108,13 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     assert len(list(kept.glob("*/*.npz"))) == 4
     next(iter(sorted(kept.glob("*/*.npz")))).write_bytes(b"damaged")
     scored: list[int] = []
-    default = score._scored
+    default = score._score_block
 
     def counted(block: Any, *others: Any) -> Any:
         scored.append(block.number)
         return default(block, *others)
 
-    monkeypatch.setattr(score, "_scored", counted)
+    monkeypatch.setattr(score, "_score_block", counted)
     score.score_variants(run, str(table), cut, device="cpu")
     assert scored == [0, *range(4, 10)]
     assert cut.read_bytes() == whole.read_bytes()

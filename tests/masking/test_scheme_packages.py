@@ -115,7 +115,7 @@ def test_a_process_reports_a_scheme_that_it_does_not_know(
 ) -> None:
     """As in a notebook, whose schemes new processes do not know."""
     monkeypatch.setattr(processes, "_shared", [0] * 3)
-    with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(in a process of the comparison, which knows"):
+    with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
         processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
     register("noted")(lambda defaults: make_scheme("r2mae", defaults))
     check_scheme("noted")

@@ -25,17 +25,17 @@ RANDOM = {
 STEPS = 800
 
 
-def _cells(ratios: tuple[float, ...], seeds: int) -> pd.DataFrame:
+def _runs(ratios: tuple[float, ...], seeds: int) -> pd.DataFrame:
     rng = np.random.default_rng(7)
-    shift = rng.normal(0, 0.004, seeds)  # what the cells of a seed share
+    shift = rng.normal(0, 0.004, seeds)  # what the runs of a seed share
     lines = [(f"fixed {p:.2f}", "fixed", p, p, p, 0.006 - 0.12 * (p - 0.68) ** 2) for p in ratios]
     lines += [(label, scheme, np.nan, low, high, gain) for label, (scheme, low, high, gain) in RANDOM.items()]
-    cells = []
+    runs = []
     for label, scheme, ratio, low, high, gain in lines:
         middle = (low + high) / 2
         for seed in range(seeds):
             noise = rng.normal(0, 1, 4)
-            cells.append(
+            runs.append(
                 {
                     "label": label, "scheme": scheme, "ratio": ratio, "low": low, "high": high, "seed": seed,
                     "seconds": 9.5 + noise[0],
@@ -46,18 +46,18 @@ def _cells(ratios: tuple[float, ...], seeds: int) -> pd.DataFrame:
                     "masked_mse_0.1": 0.01,
                 }
             )  # fmt: skip
-    return pd.DataFrame(cells)
+    return pd.DataFrame(runs)
 
 
 def _curves(table: pd.DataFrame) -> pd.DataFrame:
     rng = np.random.default_rng(3)
     steps = np.arange(4, STEPS + 1, 4)
     parts = []
-    for cell in table.itertuples():
-        falling = (0.02 + 0.05 * cell.high) + 0.2 * np.exp(-steps / 60)
-        loss = falling + rng.normal(0, 0.0015 if cell.low == cell.high else 0.004, len(steps))
-        held_out = np.where(steps % 80 == 0, cell.masked_mse + 0.15 * np.exp(-steps / 80), np.nan)
-        columns = {"label": cell.label, "seed": cell.seed, "step": steps, "loss": loss, "validation_loss": held_out}
+    for run in table.itertuples():
+        falling = (0.02 + 0.05 * run.high) + 0.2 * np.exp(-steps / 60)
+        loss = falling + rng.normal(0, 0.0015 if run.low == run.high else 0.004, len(steps))
+        held_out = np.where(steps % 80 == 0, run.masked_mse + 0.15 * np.exp(-steps / 80), np.nan)
+        columns = {"label": run.label, "seed": run.seed, "step": steps, "loss": loss, "validation_loss": held_out}
         parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True)
 
@@ -65,12 +65,12 @@ def _curves(table: pd.DataFrame) -> pd.DataFrame:
 def _drawn(table: pd.DataFrame) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
     drawn = {}
-    for cell in table.drop_duplicates("label").itertuples():
-        drawn[cell.label] = rng.uniform(cell.low, cell.high, STEPS)
-        if cell.scheme == "dynamic":
-            drawn[cell.label] = np.linspace(cell.high, cell.low, STEPS)
-        if cell.scheme == "r2mae-cl":
-            drawn[cell.label] = rng.choice(np.linspace(cell.low, cell.high, 9), STEPS)
+    for run in table.drop_duplicates("label").itertuples():
+        drawn[run.label] = rng.uniform(run.low, run.high, STEPS)
+        if run.scheme == "dynamic":
+            drawn[run.label] = np.linspace(run.high, run.low, STEPS)
+        if run.scheme == "r2mae-cl":
+            drawn[run.label] = rng.choice(np.linspace(run.low, run.high, 9), STEPS)
     return drawn
 
 
@@ -95,7 +95,7 @@ def build(
     channels: int = 1,
     title: str = "digits",
 ) -> Comparison:
-    table = _cells(ratios, seeds)
+    table = _runs(ratios, seeds)
     table = table[table["scheme"].isin(["fixed", *schemes])].reset_index(drop=True)
     config = {"data": title, "epochs": 100.0, "batch_size": 128, "schemes": list(dict.fromkeys(table["label"]))}
     return Comparison(
@@ -124,7 +124,7 @@ def comparison() -> Comparison:
 
 @pytest.fixture
 def tiny() -> Callable[..., Comparison]:
-    """Build a comparison of one metric from scores by label (one a seed; None for a missing cell)."""
+    """Build a comparison of one metric from scores by label (one a seed; None for a missing run)."""
 
     def make(scores: dict[str, list[float | None]], *, higher_is_better: bool = True, **config: object) -> Comparison:
         lines = []

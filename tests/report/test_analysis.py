@@ -12,9 +12,9 @@ from scipy import stats
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.report.analysis import _choose, analyse, scores_by_seed
+from r2mae.report.analysis import _best_fixed_choice, analyse, scores_by_seed
 from r2mae.report.comparison import Comparison
-from r2mae.report.wording import beyond_the_edge, decimals, difference_places, interval, listing, number
+from r2mae.report.wording import decimals, difference_places, edge_warning, interval, listing, number
 
 Make = Callable[..., Comparison]
 
@@ -93,7 +93,7 @@ def test_unfinished_cells_are_left_out_of_pairs(tiny: Make) -> None:
     assert difference is not None
     assert (difference["n"], difference["mean"]) == (1, 1.0)
     assert found.interval("r2mae", "score")["n"] == 2
-    assert "r2mae has no the score for seed 0: it is averaged and paired without." in found.notes
+    assert "r2mae has no the score for seed 0: means and pairs omit the missing runs." in found.notes
 
 
 def test_a_fixed_ratio_without_values_does_not_stop_the_others(tiny: Make) -> None:
@@ -111,7 +111,7 @@ def test_one_seed_gives_no_interval_and_no_verdict(make_comparison: Make) -> Non
     assert not found.best_fixed["probe_accuracy"].held_out
     assert "one seed: no interval" in found.headline
     assert "decides nothing" in found.headline
-    assert any("best on that very seed" in note for note in found.notes)
+    assert any("chosen on the seed that it is compared on" in note for note in found.notes)
 
 
 def test_without_fixed_rows_there_is_nothing_to_beat(make_comparison: Make) -> None:
@@ -169,15 +169,15 @@ def test_standings_name_every_scheme_once(make_comparison: Make) -> None:
 def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> None:
     scores = scores_by_seed(comparison, "masked_mse")
     assert list(scores.columns) == comparison.labels
-    cell = comparison.table.query("label == 'cl' and seed == 2")
-    assert scores.loc[2, "cl"] == cell["masked_mse"].item()
+    run = comparison.table.query("label == 'cl' and seed == 2")
+    assert scores.loc[2, "cl"] == run["masked_mse"].item()
 
 
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=3), min_size=2, max_size=6))
 def test_choosing_without_the_seed_never_flatters_the_fixed_ratios(rows: list[list[float]]) -> None:
     """Seed by seed, the ratio chosen on the others is at most as good as the one that is best in hindsight."""
     table = pd.DataFrame(np.round(rows, 3), columns=["a", "b", "c"])
-    choice = _choose(Metric("score", "score"), table, ["a", "b", "c"])
+    choice = _best_fixed_choice(Metric("score", "score"), table, ["a", "b", "c"])
     assert choice is not None
     best = table[table.mean().idxmax()]
     assert (np.array(choice.scores) <= best.to_numpy() + 1e-9).all()
@@ -204,7 +204,7 @@ def test_numbers_in_words() -> None:
 
 def test_a_metric_that_describes_is_shown_and_not_judged(comparison: Comparison) -> None:
     analysis = analyse(comparison)
-    assert [metric.name for metric in analysis.judging] == ["probe_accuracy", "masked_mse", "clean_mse"]
+    assert [metric.name for metric in analysis.judged_metrics] == ["probe_accuracy", "masked_mse", "clean_mse"]
     assert np.isfinite(analysis.interval("r2mae", "effective_rank")["mean"])
     assert analysis.leaders("effective_rank") == set()
     assert "effective_rank" not in analysis.best_fixed
@@ -238,8 +238,8 @@ def test_one_fixed_ratio_has_no_edge(tiny: Make) -> None:
 
 
 def test_a_grid_can_be_refined_towards_its_end() -> None:
-    assert "--ratios 0.02 0.06 0.1 0.5" in str(beyond_the_edge({0.1: 2.0, 0.5: 1.0}, up=True))
-    assert beyond_the_edge({0.1: np.nan, 0.5: 1.0}, up=True) is None
+    assert "--ratios 0.02 0.06 0.1 0.5" in str(edge_warning({0.1: 2.0, 0.5: 1.0}, up=True))
+    assert edge_warning({0.1: np.nan, 0.5: 1.0}, up=True) is None
 
 
 def test_a_baseline_without_a_score_is_blank(comparison: Comparison, make_comparison: Make) -> None:

@@ -269,7 +269,7 @@ def test_what_cannot_be_read_is_said_in_its_place(tmp_path: Path, tiny: Make) ->
         broken.append(Results(folder, "published"))
     empty = publish(tmp_path / "empty", tiny({"fixed 0.50": [1.0, 1.1]}))
     said = json.loads((empty / "results.json").read_text())
-    said["cells"] = [cell | {"score": None} for cell in said["cells"]]
+    said["cells"] = [run | {"score": None} for run in said["cells"]]
     (empty / "results.json").write_text(json.dumps(said))
     broken.append(Results(empty, "published"))
     sections = sections_of([Results(good, "published"), *broken])
@@ -277,8 +277,8 @@ def test_what_cannot_be_read_is_said_in_its_place(tmp_path: Path, tiny: Make) ->
     for section, results in zip(sections[1:], broken, strict=True):
         assert section.lines and "\n" not in section.lines[0]
         assert section.title == results.folder.name and section.kind in ("Comparisons", "Runs")
-    assert "nothing in" in sections[1].lines[0] and "config.yaml" in sections[2].lines[0]
-    with pytest.raises(UserError, match="nothing in") as error:
+    assert "no run in" in sections[1].lines[0] and "config.yaml" in sections[2].lines[0]
+    with pytest.raises(UserError, match="no run in") as error:
         sections_of(broken)
     assert "\n" not in str(error.value)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 from r2mae.report.comparison import Reconstructions
-from r2mae.report.pictures import beside_each_other, draw_pictures
+from r2mae.report.pictures import draw_pictures, to_reconstructions
 from r2mae.report.style import figure_style
 
 
@@ -27,7 +27,7 @@ def mosaic_of(found: Reconstructions, **how: str) -> np.ndarray:
 
 
 def test_models_stand_beside_each_other_under_their_names() -> None:
-    found = beside_each_other({"a": examples(1), "b": examples(2)})
+    found = to_reconstructions({"a": examples(1), "b": examples(2)})
     assert list(found.by_label) == ["a", "b"]
     np.testing.assert_array_equal(found.by_label["b"], examples(2).prediction)
     axes = draw_pictures(found, along="columns").axes[0]
@@ -42,7 +42,7 @@ def test_models_stand_beside_each_other_under_their_names() -> None:
 @given(count=st.integers(1, 4), models=st.integers(1, 4), side=st.integers(2, 40), channels=st.sampled_from([1, 2, 3]))
 def test_columns_are_the_rows_turned(count: int, models: int, side: int, channels: int) -> None:
     many = {f"model {i}": examples(i, count=count, side=side, channels=channels) for i in range(models)}
-    found = beside_each_other(many)
+    found = to_reconstructions(many)
     rows, columns = mosaic_of(found, along="rows"), mosaic_of(found, along="columns")
     high, wide, gap = side, side + 2, max(1, round(0.06 * (side + 2)))
     for line in range(models + 2):
@@ -56,7 +56,7 @@ def test_columns_are_the_rows_turned(count: int, models: int, side: int, channel
 def test_names_never_run_into_each_other() -> None:
     """Long ones are broken into lines, or turned where a word is too long, so that columns stay as wide as images."""
     for names in (["fixed 0.10", "fixed 0.90"], [f"runs/somewhere/{i}" for i in range(12)]):
-        figure = draw_pictures(beside_each_other({name: examples(i) for i, name in enumerate(names)}), along="columns")
+        figure = draw_pictures(to_reconstructions({name: examples(i) for i, name in enumerate(names)}), along="columns")
         with figure_style():
             figure.canvas.draw()
         boxes = [tick.get_window_extent() for tick in figure.axes[0].get_xticklabels()]
@@ -67,10 +67,10 @@ def test_names_never_run_into_each_other() -> None:
 def test_other_images_and_other_masks_are_refused() -> None:
     one = examples()
     with pytest.raises(UserError, match="hides 70% of its examples, and b 50%"):
-        beside_each_other({"a": one, "b": replace(one, ratio=0.5)})
-    with pytest.raises(UserError, match="a and b have other test images"):
-        beside_each_other({"a": one, "b": replace(one, original=one.original / 2)})
-    with pytest.raises(UserError, match="other test images"):
-        beside_each_other({"a": one, "b": examples(side=9)})
-    with pytest.raises(UserError, match="a and b hide other parts"):
-        beside_each_other({"a": one, "b": replace(one, masked=one.original)})
+        to_reconstructions({"a": one, "b": replace(one, ratio=0.5)})
+    with pytest.raises(UserError, match="a and b have different test images"):
+        to_reconstructions({"a": one, "b": replace(one, original=one.original / 2)})
+    with pytest.raises(UserError, match="different test images"):
+        to_reconstructions({"a": one, "b": examples(side=9)})
+    with pytest.raises(UserError, match="a and b mask different parts"):
+        to_reconstructions({"a": one, "b": replace(one, masked=one.original)})

@@ -22,7 +22,7 @@ def test_json_is_plain_and_complete(comparison: Comparison, tmp_path: Path) -> N
     assert read["headline"] == found.headline
     assert len(read["cells"]) == 8 * 3
     assert read["cells"][0]["probe_accuracy"] == comparison.table["probe_accuracy"][0]
-    assert [cell["ratio"] for cell in read["cells"] if cell["label"] == "mdlm"] == [None] * 3
+    assert [run["ratio"] for run in read["cells"] if run["label"] == "mdlm"] == [None] * 3
     assert len(read["summary"]) == 8 * 4
     # Three metrics judge; the default is not compared with itself.
     assert len(read["differences"]) == 3 * (8 + 7)

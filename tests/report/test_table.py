@@ -28,7 +28,7 @@ def line(text: str, label: str) -> str:
     return next(row for row in rows if row.startswith(f"{label} "))
 
 
-def test_numbers_are_those_of_the_cells(comparison: Comparison) -> None:
+def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
     values = scores["r2mae"]
     half = stats.t.ppf(0.975, 2) * stats.sem(values)
@@ -46,9 +46,9 @@ def test_numbers_are_those_of_the_cells(comparison: Comparison) -> None:
 
 
 def test_average_rank_by_hand(comparison: Comparison) -> None:
-    judging = [metric for metric in comparison.metrics if metric.higher_is_better is not None]
-    means = comparison.table.groupby("label")[[metric.name for metric in judging]].mean()
-    signs = [-1 if metric.higher_is_better else 1 for metric in judging]
+    judged_metrics = [metric for metric in comparison.metrics if metric.higher_is_better is not None]
+    means = comparison.table.groupby("label")[[metric.name for metric in judged_metrics]].mean()
+    signs = [-1 if metric.higher_is_better else 1 for metric in judged_metrics]
     ranks = (means * signs).rank().mean(axis=1)
     text = shown(comparison)
     for label in comparison.labels:

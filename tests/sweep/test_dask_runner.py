@@ -1,4 +1,4 @@
-"""Cells on a cluster of two workers: the table is the same, whatever happens to a worker, the user or the scheduler."""
+"""Runs on a cluster of two workers: the table is the same, whatever happens to a worker, the user or the scheduler."""
 
 import _thread
 import os

@@ -22,19 +22,19 @@ def test_a_grid_of_presets_and_ratios() -> None:
     assert [run.config.seed for run in runs] == [2] * 4 + [3] * 4
 
 
-def test_an_axis_that_changes_nothing_is_refused() -> None:
+def test_a_parameter_that_changes_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="no points"):
         grid(BASE, [SweepParameter("ratio", {})])
-    with pytest.raises(UserError, match="another sets"):
+    with pytest.raises(UserError, match="another parameter sets"):
         grid(BASE, [SweepParameter.over("ratio", [0.1]), SweepParameter.over("ratio", [0.2])])
 
 
 def test_labels_that_are_no_names_of_folders(tmp_path: Path) -> None:
-    """Names of the user's columns: their folders lie beside the others, and no two rows share one."""
+    """Names of the user's columns: their folders are next to the others, and no two variants share one."""
     labels = ["fixed 0.50", "phyloP/100way", "/etc", "..", "50%2F", 'a:b*"c"']
     runs = runs_of([Variant(label, BASE, {}, baseline=True) for label in labels], [0], tmp_path)
     assert {run.folder.parent.parent.resolve() for run in runs} == {(tmp_path / "runs").resolve()}
     assert len({run.folder.parent.name for run in runs}) == len(labels)
     assert runs[0].folder == tmp_path / "runs" / "fixed-0.50" / "seed-0", "as ever"
-    with pytest.raises(UserError, match="'x y' and 'x-y' would have one folder, x-y: leave one of them out"):
+    with pytest.raises(UserError, match="'x y' and 'x-y' would share the folder x-y: omit one of them"):
         runs_of([Variant(label, BASE, {}, baseline=True) for label in ("x y", "x-y")], [0], tmp_path)

@@ -134,7 +134,7 @@ def test_without_the_callback_a_warning_tells(
         train_dataset=data,
         data_collator=MaskCollator(tokenizer, 0.15),
     )
-    with pytest.warns(UserWarning, match="sees a batch again and was not told that the epoch changed"):
+    with pytest.warns(UserWarning, match="received a batch again without a new epoch"):
         trainer.train()
     assert same(trainer.seen[:6], trainer.seen[6:])
 

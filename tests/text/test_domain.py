@@ -121,7 +121,7 @@ def test_pretrain_evaluate_embed_and_export(
         ("pretrain text latin.txt", "UTF-8"),
         ("pretrain text corpus.txt --tokenizer nowhere.json", "nowhere.json"),
         ("pretrain text corpus.txt --corruption masked", "--corruption"),
-        ("pretrain text corpus.txt --hidden-size 10 --heads 3", "does not divide among 3 heads"),
+        ("pretrain text corpus.txt --hidden-size 10 --heads 3", "is not a multiple of heads 3"),
         ("pretrain text corpus.txt --preset tiny --sequence-length 4000", "smaller --sequence-length"),
         ("pretrain text corpus.txt --presett tiny", "did you mean '--preset'"),
         ("pretrain text rows.jsonl --text-column txt", "txt"),

@@ -162,7 +162,7 @@ def test_nothing_to_measure_on(data: TextData) -> None:
         def batch(self, indices: np.ndarray, key: Key) -> Tensor:
             return torch.full((len(indices), 24), data.tokenizer.eos_id)
 
-    with pytest.raises(UserError, match="hold no token that can be hidden"):
+    with pytest.raises(UserError, match="have no token that can be hidden"):
         ratio_curve(task, model, Specials())
 
 

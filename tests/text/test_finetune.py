@@ -77,7 +77,7 @@ def test_it_learns_and_leaves_everything_as_it_was(tokenizer: TextTokenizer, fol
 def test_similarities(tokenizer: TextTokenizer, folder: Path) -> None:
     found = finetune(tiny(), tokenizer, "stsb", folder, seeds=(0,), epochs=12, lr=2e-3)
     assert found.scores["spearman"][0] > 0.8  # the truth has ties: 1 is out of reach
-    assert found.named() == {"stsb_spearman": found.scores["spearman"][0]}
+    assert found.scores_by_name() == {"stsb_spearman": found.scores["spearman"][0]}
 
 
 def outputs(monkeypatch: pytest.MonkeyPatch, *given: object, **options: object) -> list[np.ndarray]:
@@ -166,7 +166,7 @@ def test_wrong_options(tokenizer: TextTokenizer, folder: Path) -> None:
         ({"lr": -1.0}, "lr must be above 0"),
         ({"batch_size": 0}, "batch_size must be above 0"),
         ({"limit": 1}, "limit must be 2 or more examples, not 1"),
-        ({"seeds": ()}, "needs one seed at least"),
+        ({"seeds": ()}, "needs at least one seed"),
     ):
         with pytest.raises(UserError, match=message):
             finetune(tiny(), tokenizer, "sst2", folder, **options)
@@ -232,7 +232,7 @@ def test_finished_runs_are_not_done_again(
 def test_names_of_scores() -> None:
     scores = GlueScores("qqp", (0, 1), {"accuracy": (0.5, 0.7), "f1": (0.2, 0.2)}, 9, 9, ("a", "b"), 0, 1.0)
     assert scores.score == 0.6
-    assert scores.named() == pytest.approx(
+    assert scores.scores_by_name() == pytest.approx(
         {"qqp_accuracy": 0.6, "qqp_f1": 0.2, "qqp_accuracy_sd": 0.2 / 2**0.5, "qqp_f1_sd": 0.0}
     )
     assert list(TASKS["qqp"].scores) == list(scores.scores)

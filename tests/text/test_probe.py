@@ -84,7 +84,7 @@ def test_single_sentences(
     share = float(max(np.mean(test.labels), 1 - np.mean(test.labels)))
     assert found == GlueProbe("sst2", found.scores, 200, 61, ("train.tsv", "dev.tsv"), share)
     assert str(found).startswith("sst2, linear probe: 200 examples of train.tsv, 61 of dev.tsv; the commonest label")
-    assert found.named() == {"sst2_probe_accuracy": found.score}
+    assert found.scores_by_name() == {"sst2_probe_accuracy": found.score}
 
 
 def test_pairs_and_a_class_that_nobody_has(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:

@@ -248,10 +248,10 @@ def test_validation_reads_large_batches_in_blocks(tmp_path: Path) -> None:
 
 
 def test_the_vocabulary_of_replacements_is_made_once() -> None:
-    task_module._ordinary.cache_clear()
+    task_module._ordinary_tokens.cache_clear()
     for _ in range(3):
         task().corrupt(batch(), 0.3, KEY)
-    assert task_module._ordinary.cache_info().misses == 1
+    assert task_module._ordinary_tokens.cache_info().misses == 1
 
 
 def test_outputs_are_outputs() -> None:

@@ -28,7 +28,7 @@ def test_a_full_disk_while_saving_is_one_line_and_the_run_resumes(tmp_path: Path
     done = subprocess.run(limited, check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert done.stderr.strip().splitlines()[-1].endswith("free some space, and the same command goes on")
+    assert done.stderr.strip().splitlines()[-1].endswith("free some space, and run the same command again to resume")
     assert not list((tmp_path / "a").rglob("*.tmp"))
     assert subprocess.run(out, check=False, capture_output=True).returncode == 0
     subprocess.run([*LINE, "--hidden", "512", "--out", str(tmp_path / "b")], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""``r2mae reproduce --claims [FOLDER…]``: what the results in some folders say of each claim of the paper."""
+"""``r2mae reproduce --claims [FOLDER…]``: judge the paper's claims by the results in some folders."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -15,17 +15,17 @@ _WITH_CLAIMS = ("--claims", "--markdown")
 
 
 def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Path], page: str | None) -> int:
-    """Judge all claims by the results in some folders, and print a table, or write it into a page.
+    """Judge all claims by the results in some folders, and print a table or write it into a page.
 
     Raises
     ------
     UserError
-        If other options or names of targets are given, a folder does not exist or all are empty, or the page has no
-        place for the table.
+        If other options or names of figures, tables and studies are given, a folder does not exist, all folders are
+        empty, or the page has no marks for the table.
     """
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in _WITH_CLAIMS:
-            raise UserError(f"--claims computes nothing: leave {word.partition('=')[0]} out")
+            raise UserError(f"--claims only reads results: leave {word.partition('=')[0]} out")
     if names:
         raise UserError(
             f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"
@@ -36,8 +36,10 @@ def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Pa
 
     results = Results(folders)
     if results.empty:
-        said = ", ".join(map(str, folders))
-        raise UserError(f"no results of a target or a comparison in {said}: r2mae reproduce NAME --out {folders[0]}")
+        searched = ", ".join(map(str, folders))
+        raise UserError(
+            f"no results of a reproduction or a comparison in {searched}: r2mae reproduce NAME --out {folders[0]}"
+        )
     verdicts = judge(results)
     if page is None:
         _print(verdicts)

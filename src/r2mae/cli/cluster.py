@@ -14,7 +14,7 @@ def add_cluster(parser: Parser) -> None:
     parser.add_argument(
         "--cluster",
         type=str,
-        help="Train on the workers of a Dask cluster: tcp://HOST:PORT of a scheduler that runs, or slurm or kubernetes "
+        help="Train on the workers of a Dask cluster: tcp://HOST:PORT of a running scheduler, or slurm or kubernetes "
         "to start workers there. docs/cluster.md has recipes.",
     )
     parser.add_argument(
@@ -25,12 +25,12 @@ def add_cluster(parser: Parser) -> None:
     parser.add_argument(
         "--run_memory",
         type=str,
-        help="Memory that each run may take, such as 8GB: a worker then gets no more runs than fit into its own.",
+        help="Memory of each run, such as 8GB: a worker then gets no more runs than fit into its memory.",
     )
 
 
 def read_cluster(values: Mapping[str, Any]) -> "ClusterOptions | None":
-    """Return the cluster that the options name, or None; mistakes in them are found here."""
+    """Return the cluster of the options, or None; refuse mistakes in them."""
     from r2mae.sweep.cluster_options import cluster_options
 
     return cluster_options(

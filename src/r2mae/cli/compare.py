@@ -1,4 +1,4 @@
-"""``r2mae compare DATA``: schemes × seeds, then a table, figures and a report."""
+"""``r2mae compare DATA``: run schemes × seeds, then write a table, figures and a report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,13 +31,13 @@ from r2mae.training.scheme_defaults import ratios_of
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
 
-_OWN = ("schemes", "seeds", "ratios", "baselines")
-_OF_ROWS = ("scheme", "seed")
+_COMPARE_OPTIONS = ("schemes", "seeds", "ratios", "baselines")
+_VARIANT_FIELDS = ("scheme", "seed")
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.variants import plan_variants, with_numbers
+    from r2mae.compare.variants import plan_variants, with_defaults
     from r2mae.sweep.runs import runs_of
     from r2mae.sweep.worker_start import load_ahead
 
@@ -45,28 +45,28 @@ def run(words: Sequence[str]) -> int:
     values = _parser(subject).read(subject.words)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
-    baselines = parse_baselines(named, _usual_baselines(subject.domain, config))
+    baselines = parse_baselines(named, _default_baselines(subject.domain, config))
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    numbers = ratios_of(subject.domain, config)
-    rows = plan_variants(config, numbers, schemes, ratios)  # finds mistakes before torch is imported
+    defaults = ratios_of(subject.domain, config)
+    variants = plan_variants(config, defaults, schemes, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
-        used = with_numbers(config, numbers, rows, schemes, ratios)
-        print_config(used, skip=_OF_ROWS, **{name: values[name] for name in _OWN})
+        used = with_defaults(config, defaults, variants, schemes, ratios)
+        print_config(used, skip=_VARIANT_FIELDS, **{name: values[name] for name in _COMPARE_OPTIONS})
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
-    runs = runs_of(rows, seeds, out)
+    runs = runs_of(variants, seeds, out)
     check_run(subject.domain, config, [run.folder for run in runs])
     check_power(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
     if values["plan_power"]:
-        told = {name: value for name, value in plan.items() if name != "baselines"} | {"jobs": values["jobs"]}
-        return _plan_power(subject.domain, config, told, values)
+        without_baselines = {name: value for name, value in plan.items() if name != "baselines"}
+        return _plan_power(subject.domain, config, without_baselines | {"jobs": values["jobs"]}, values)
     if values["dry_run"]:
         if cluster is not None:
-            raise UserError("--dry-run times the rows on this machine: leave --cluster out, and run it on a worker")
+            raise UserError("--dry-run times variants on this machine: leave --cluster out, and run it on a worker")
         return _dry_run(subject.domain, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
 
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
@@ -77,7 +77,7 @@ def run(words: Sequence[str]) -> int:
         from r2mae.training.folder import FolderLock, read_json
 
     comparison = compare(config, subject.domain, jobs=values["jobs"], cluster=cluster, **plan)
-    with FolderLock(out):  # another command would take the files that this one writes for those of one that crashed
+    with FolderLock(out):  # otherwise another command would delete the files being written as remains of a crash
         publish(comparison, out, console=Terminal(quiet=True) if values["json"] else None)
     if values["json"]:
         print_json(read_json(out / "results.json"))
@@ -93,17 +93,17 @@ def _parser(subject: Subject) -> Parser:
 
     parser = Parser(
         f"r2mae compare {subject.domain.name} DATA",
-        "Pretrain under several masking schemes and seeds, and say which wins. The same command goes on where it was "
-        f"cut off; finished runs are never repeated. {describe(subject)}",
+        "Pretrain under several masking schemes and seeds, and say which wins. The same command resumes an interrupted "
+        f"comparison; finished runs are never repeated. {describe(subject)}",
         f"r2mae compare {example_data(subject)} --schemes fixed r2mae mdlm --seeds 3 --out runs/mine",
     )
-    add_config(parser, subject, skip=_OF_ROWS, more=_OWN)
+    add_config(parser, subject, skip=_VARIANT_FIELDS, more=_COMPARE_OPTIONS)
     parser.add_argument(
         "--schemes",
         nargs="+",
         type=str,
         default=list(DEFAULT_SCHEMES),
-        help=f"Any of: {', '.join(scheme_names())}. With three rows each (the default ratio, low and high): "
+        help=f"Any of: {', '.join(scheme_names())}. With three variants each (the default ratio, low and high): "
         f"{', '.join(per_ratio_schemes())}.",
     )
     parser.add_argument(
@@ -114,7 +114,7 @@ def _parser(subject: Subject) -> Parser:
         "--baselines",
         nargs="+",
         type=str,
-        help="Rows that are measured without pretraining, or the word none: "
+        help="Baselines to measure without pretraining, or the word none: "
         f"{baselines_in_words(all_domains(), default=True)}.",
     )
     parser.add_argument("--jobs", type=int, help="Number of processes; by default one per core.")
@@ -124,21 +124,21 @@ def _parser(subject: Subject) -> Parser:
     parser.add_argument(
         "--dry_run",
         action="store_true",
-        help="Train every row for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
+        help="Train every variant for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
         "written.",
     )
     add_power(parser)
-    parser.set_defaults(**_own_of(subject.given, config_file(subject.words) or "--config"))
+    parser.set_defaults(**_options_from_file(subject.given, config_file(subject.words) or "--config"))
     return parser
 
 
 def _dry_run(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print what the comparison will cost."""
+    """Print the estimated cost of the comparison."""
     from r2mae.cli.dry_run import print_estimate
     from r2mae.compare.estimate import estimate
     from r2mae.training.progress import counting_bar
 
-    with counting_bar("timing rows", transient=True) as progress:
+    with counting_bar("timing variants", transient=True) as progress:
         found = estimate(config, domain, progress=progress, **plan)
     if as_json:
         print_json(found.to_dict())
@@ -148,7 +148,7 @@ def _dry_run(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], *, as
 
 
 def _plan_power(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:
-    """Print what the comparison can decide."""
+    """Print the differences that the comparison can decide."""
     matters = parse_matters(words_of(values["matters"] or []))
     pilot = None if values["pilot"] is None else Path(values["pilot"])
     with loading():
@@ -162,8 +162,8 @@ def _plan_power(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], va
     return 0
 
 
-def _usual_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
-    """Return the domain's default baselines, as far as there are any for the model of the configuration."""
+def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
+    """Return the domain's default baselines that exist for the model of the configuration."""
     default = domain.default_baselines
     if not default or not isinstance(domain, HasBaselines):
         return []
@@ -171,10 +171,10 @@ def _usual_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
     return [name for name in default if name in known]
 
 
-def _own_of(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
+def _options_from_file(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:
     """Return the command's own options from a file, as lists; a single number or name becomes a list."""
     own = {}
-    for name in _OWN:
+    for name in _COMPARE_OPTIONS:
         if given.get(name) is not None:
             try:
                 own[name] = words_of(given[name])

@@ -37,14 +37,14 @@ def run(words: Sequence[str]) -> int:
         _list()
         return 0
     if name is None:
-        raise UserError(f"r2mae data {action} what? choose from: {', '.join(sets)}")
+        raise UserError(f"name a data set to {action}: {', '.join(sets)}")
     if name not in sets:
         raise unknown("data set", name, sets)
     from r2mae.catalogue import fetch, locate, verify
 
     chosen = sets[name]
     if chosen.packaged:
-        print(f"{name} ships with {chosen.packaged}: there is nothing to {action}")
+        print(f"{name} is part of {chosen.packaged}: there is nothing to {action}")
         return 0
     if action == "verify":
         statuses = verify(chosen)

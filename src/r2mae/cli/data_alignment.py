@@ -1,4 +1,4 @@
-"""``r2mae data alignment build | info | track | export | import``: stores of genome alignments."""
+"""``r2mae data alignment build | info | track | export | import``: make, inspect and convert stores of alignments."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +19,7 @@ Alignments of genomes as stores of tokens, a row of species for each position.
 
 actions:
   build    make a store of MAF or reference-aligned FASTA
-  info     say what is in a store, and compare it with its checksums (--verify)
+  info     print the contents of a store, and compare it with its checksums (--verify)
   track    add values for each position (bedGraph, bigWig), such as weights of the loss
   export   write a store as a zarr group
   import   make a store of a zarr group
@@ -27,7 +27,7 @@ actions:
 example:
   r2mae data alignment build chr1.maf.gz chr2.maf.gz -o human
 
-`r2mae data alignment ACTION --help` tells more about an action.
+`r2mae data alignment ACTION --help` describes an action.
 """
 
 
@@ -50,8 +50,8 @@ def _build(sources: Sequence[str], words: Sequence[str]) -> int:
     parser = Parser(
         "r2mae data alignment build IN [IN ...]",
         "Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference "
-        "(plain, gzip or bgzip; told apart by content). A build that was stopped goes on with the same command. Where "
-        "several MAF blocks cover a position, the first counts.",
+        "(plain, gzip or bgzip, detected by content). The same command resumes an interrupted build. If several MAF "
+        "blocks cover a position, the first is used.",
         "r2mae data alignment build chrM.maf.gz --reference chrM.fa.gz -o mtdna",
     )
     parser.add_argument("-o", "--out", type=str, required=True, help="Folder of the store.")
@@ -60,8 +60,8 @@ def _build(sources: Sequence[str], words: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, help="Processes; by default one for each core.")
     values = parser.read(words)
     if not sources:
-        raise UserError("build what? name MAF or FASTA files: r2mae data alignment build chr1.maf.gz -o human")
-    return _made(sources, values)
+        raise UserError("name MAF or FASTA files to build from: r2mae data alignment build chr1.maf.gz -o human")
+    return _build_store(sources, values)
 
 
 def _import(sources: Sequence[str], words: Sequence[str]) -> int:
@@ -77,8 +77,8 @@ def _import(sources: Sequence[str], words: Sequence[str]) -> int:
     if len(sources) != 1:
         raise UserError(f"import takes one zarr group, not {len(sources)}")
     if not Path(sources[0]).expanduser().is_dir():
-        raise UserError(f"{sources[0]}: is no folder of a zarr group")
-    return _made(sources, {**values, "contig": None, "jobs": None})
+        raise UserError(f"{sources[0]}: is not the folder of a zarr group")
+    return _build_store(sources, {**values, "contig": None, "jobs": None})
 
 
 def _add_common(parser: Parser) -> None:
@@ -90,15 +90,15 @@ def _add_common(parser: Parser) -> None:
     parser.add_argument(
         "--reference",
         type=str,
-        help="FASTA of the reference: it has to agree with the alignment, and fills positions that this leaves out.",
+        help="FASTA of the reference. It must agree with the alignment, and fills positions that the alignment omits.",
     )
 
 
-def _made(sources: Sequence[str], values: dict[str, Any]) -> int:
+def _build_store(sources: Sequence[str], values: dict[str, Any]) -> int:
     from r2mae.genome.store.build import build_store
 
     jobs = values["jobs"] if values["jobs"] is not None else cores()
-    with _stages() as progress:
+    with _stage_bars() as progress:
         store = build_store(
             [*sources],
             values["out"],
@@ -108,7 +108,7 @@ def _made(sources: Sequence[str], values: dict[str, Any]) -> int:
             jobs=jobs,
             progress=progress,
         )
-    _tell(store)
+    _print_summary(store)
     return 0
 
 
@@ -116,28 +116,28 @@ def _info(sources: Sequence[str], words: Sequence[str]) -> int:
     """Run ``info``."""
     parser = Parser(
         "r2mae data alignment info STORE",
-        "Say what is in a store: species, contigs, what was left out when it was made, and tracks.",
+        "Print the contents of a store: species, contigs, what was omitted when it was made, and tracks.",
         "r2mae data alignment info human --verify",
     )
     parser.add_argument("--verify", type=bool, default=False, help="Compare all of it with its checksums.")
     parser.add_argument("--json", type=bool, default=False, help="Print JSON.")
     values = parser.read(words)
-    store = _opened("info", sources)
+    store = _open_store("info", sources)
     if values["verify"]:
-        with _stages() as progress:
+        with _stage_bars() as progress:
             store.verify(lambda done: progress("verifying", done))
     if values["json"]:
         from r2mae.cli.show import print_json
 
         layout, meta = store.layout, store.meta
         contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
-        told = {"species": layout.species, "contigs": contigs, "counts": meta.counts, "tracks": store.tracks}
-        print_json({**told, "known": meta.known, "same": meta.same, "fingerprint": meta.content})
+        contents = {"species": layout.species, "contigs": contigs, "counts": meta.counts, "tracks": store.tracks}
+        print_json({**contents, "known": meta.known, "same": meta.same, "fingerprint": meta.content})
         return 0
-    _tell(store)
-    _tables(store)
+    _print_summary(store)
+    _print_tables(store)
     if values["verify"]:
-        print("all checksums are right")
+        print("all checksums match")
     return 0
 
 
@@ -149,15 +149,15 @@ def _track(sources: Sequence[str], words: Sequence[str]) -> int:
         "pyBigWig), such as weights of the loss.",
         "r2mae data alignment track human phastCons.bw --name phastcons",
     )
-    parser.add_argument("--name", type=str, required=True, help="Name of the track; one of the name is replaced.")
+    parser.add_argument("--name", type=str, required=True, help="Name of the track; an existing one is replaced.")
     parser.add_argument("--dtype", type=str, default="float16", help="float16 or float32.")
     values = parser.read(words)
     if len(sources) != 2:
         raise UserError("track takes a store and a file: r2mae data alignment track STORE FILE --name NAME")
     from r2mae.genome.store.tracks import add_track
 
-    store = _opened("track", sources[:1])
-    with _stages() as progress:
+    store = _open_store("track", sources[:1])
+    with _stage_bars() as progress:
         add_track(
             store.folder,
             store.layout,
@@ -181,8 +181,8 @@ def _export(sources: Sequence[str], words: Sequence[str]) -> int:
     values = parser.read(words)
     from r2mae.genome.store.zarr_exchange import export_zarr
 
-    store = _opened("export", sources)
-    with _stages() as progress:
+    store = _open_store("export", sources)
+    with _stage_bars() as progress:
         export_zarr(store, Path(values["out"]).expanduser(), progress)
     print(values["out"])
     return 0
@@ -197,7 +197,7 @@ ACTIONS: dict[str, Callable[[Sequence[str], Sequence[str]], int]] = {
 }
 
 
-def _opened(action: str, sources: Sequence[str]) -> "AlignmentStore":
+def _open_store(action: str, sources: Sequence[str]) -> "AlignmentStore":
     from r2mae.genome.store.alignment import AlignmentStore
 
     if len(sources) != 1:
@@ -205,28 +205,28 @@ def _opened(action: str, sources: Sequence[str]) -> "AlignmentStore":
     return AlignmentStore(sources[0])
 
 
-def _tell(store: "AlignmentStore") -> None:
-    """Print what a store holds, and what was left out of it, in a few lines."""
+def _print_summary(store: "AlignmentStore") -> None:
+    """Print a summary of a store: its size, and what was omitted from it."""
     layout, counts = store.layout, store.meta.counts
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
     print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
-    for name, told in _NOTES.items():
+    for name, note in _NOTES.items():
         if counts.get(name):
-            print(f"  {counts[name]:,} {told}")
+            print(f"  {counts[name]:,} {note}")
 
 
 _NOTES = {
     "uncovered_positions": "positions have no block: every species is unknown there",
     "unknown_reference_positions": "positions of the reference are unknown",
     "soft_masked_positions": "positions are soft-masked",
-    "inserted_columns": "columns were left out, where the reference has a gap",
-    "overlapping_positions": "positions of later blocks were left out: an earlier block covers them",
-    "second_rows": "second rows of a species in a block were left out",
-    "without_reference": "blocks without the reference were left out",
+    "inserted_columns": "columns were omitted, where the reference has a gap",
+    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
+    "second_rows": "second rows of a species in a block were omitted",
+    "without_reference": "blocks without the reference were omitted",
 }
 
 
-def _tables(store: "AlignmentStore") -> None:
+def _print_tables(store: "AlignmentStore") -> None:
     from rich.markup import escape
     from rich.table import Table
 
@@ -252,7 +252,7 @@ def _tables(store: "AlignmentStore") -> None:
 
 
 @contextmanager
-def _stages() -> Iterator["Progress"]:
+def _stage_bars() -> Iterator["Progress"]:
     """Show a bar with the time left for each stage of the work."""
     from r2mae.training.progress import counting_bar
 

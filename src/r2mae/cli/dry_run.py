@@ -1,4 +1,4 @@
-"""Print what a comparison will cost (``r2mae compare DATA --dry-run``)."""
+"""Print the estimated cost of a comparison (``r2mae compare DATA --dry-run``)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from r2mae.compare.estimate import Estimate
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_LONG = 100  # of a unit of time, from which the next is easier to read
+_MOST_OF_A_UNIT = 100  # larger numbers of a unit of time are given in the next unit
 
 
 def print_estimate(estimate: "Estimate") -> None:
-    """Print a table of the rows, and the sums under it."""
+    """Print a table of the variants, and the totals below it."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -19,7 +19,7 @@ def print_estimate(estimate: "Estimate") -> None:
 
     if estimate.variants:
         table = Table(box=None, pad_edge=False)
-        table.add_column("row", no_wrap=True)
+        table.add_column("variant", no_wrap=True)
         for name in ("left", "steps", "a step", "a run", "weights", "optim.", "activ.", "disk"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in estimate.variants:
@@ -33,32 +33,36 @@ def print_estimate(estimate: "Estimate") -> None:
                 *map(size, (timing.parameters, timing.optimizer, timing.activations, row.disk)),
             )
         Terminal().print_trimmed(table)
-    print("\n".join(_sums(estimate)))
+    print("\n".join(_summary_lines(estimate)))
 
 
-def _sums(estimate: "Estimate") -> Sequence[str]:
-    there = f", {estimate.finished} of them finished already" if estimate.finished else ""
-    beside = f"; {estimate.baselines} baselines are measured, too" if estimate.baselines else ""
+def _summary_lines(estimate: "Estimate") -> Sequence[str]:
+    finished = f", {estimate.finished} of them finished already" if estimate.finished else ""
+    baselines = f"; {estimate.baselines} baselines are measured, too" if estimate.baselines else ""
     if not estimate.variants:
-        return [f"{estimate.runs} runs{there}: nothing is left to train{beside}"]
+        return [f"{estimate.runs} runs{finished}: nothing is left to train{baselines}"]
     most = "at most " if estimate.at_most else ""
     fewest = min(row.timing.timed for row in estimate.variants)
     steps = sum(row.steps_left for row in estimate.variants)
     return [
-        f"{estimate.runs} runs{there}{beside}; {steps:,} steps are left",
+        f"{estimate.runs} runs{finished}{baselines}; {steps:,} steps are left",
         f"training: {most}about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with "
         f"{estimate.jobs} at a time, and measuring the runs comes on top",
         f"memory: about {size(estimate.memory)} for {estimate.jobs} at a time (weights, gradients, optimiser, "
         "activations), and the data come on top",
         f"disk: about {size(estimate.disk)} of run folders",
-        f"an estimate, from {fewest:.3g} steps of each row by itself on this machine as busy as it is now: runs beside "
-        "each other may be slower. Nothing was written",
+        f"an estimate, from {fewest:.3g} steps of each variant alone on this machine at its present load: several runs "
+        "at a time may be slower. Nothing was written",
     ]
 
 
 def duration(seconds: float) -> str:
     """Return a duration in the largest unit that suits it: ``3.2 h``."""
-    for limit, unit, name in ((_LONG, 1.0, "s"), (_LONG * _MINUTE, _MINUTE, "min"), (_LONG * _HOUR, _HOUR, "h")):
+    for limit, unit, name in (
+        (_MOST_OF_A_UNIT, 1.0, "s"),
+        (_MOST_OF_A_UNIT * _MINUTE, _MINUTE, "min"),
+        (_MOST_OF_A_UNIT * _HOUR, _HOUR, "h"),
+    ):
         if seconds < limit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds / _DAY:,.3g} days"

@@ -1,4 +1,4 @@
-"""Before torch is loaded: missing run folders, data and trackers are refused, and a terminal is told to wait."""
+"""Checks before torch is loaded: missing run folders, data and trackers; and the notice that libraries are loading."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,15 +17,15 @@ from r2mae.training.ranks import is_first
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
 
-_INIT = "init"  # as r2mae.training.initial calls the field, which loads torch
-_PICTURE = ".png"  # of the files that commands write, the kind that a folder of data may hold
+_INIT = "init"  # the field r2mae.training.initial.INIT, whose module loads torch
+_PICTURE = ".png"  # the only format of a command's output that a data folder may contain
 
 
 @contextmanager
 def loading(what: str = "torch and Lightning") -> Iterator[None]:
-    """Say on a terminal that libraries are being loaded, which takes seconds; the line goes away afterwards.
+    """Show on a terminal that libraries are loading, which takes seconds; the line disappears afterwards.
 
-    Only the first of several processes of a run says it.
+    Of several processes of a run only rank 0 shows it.
     """
     if not is_first():
         yield
@@ -44,9 +44,9 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     domain : Domain
         Of the data.
     config : RunConfig
-        What the runs share.
+        The fields that the runs share.
     folders : iterable of Path
-        Their folders. Runs that have taken steps there do not need the weights any more that they began with.
+        Their folders. Runs that have taken steps no longer need their initial weights.
     """
     check_logger(config.logger)
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
@@ -65,21 +65,21 @@ def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
 
 
 def check_output(domain: "Domain", output: str | Path, data: str) -> None:
-    """Refuse to write over what is read: the file of the data, or a picture within their folder.
+    """Refuse an output that would overwrite the data: their file, or a picture in their folder.
 
-    The name of a set is no path, even where a folder of that name is near.
+    The name of a set is not a path, even if a folder of that name exists.
 
     Raises
     ------
     UserError
-        It asks for another name.
+        If the output would overwrite the data.
     """
     output, source = Path(output), Path(data).expanduser()
     if data in domain.sets:
         return
     check_output_is_not_source(output, source)
     if output.exists() and output.suffix.lower() == _PICTURE and output.resolve().is_relative_to(source.resolve()):
-        raise UserError(f"{output}: is a file of {data}, which is read: name another")
+        raise UserError(f"{output}: is a file of {data}, which is read: name another output")
 
 
 def open_run(path: Path) -> "tuple[Domain, RunConfig]":
@@ -88,7 +88,7 @@ def open_run(path: Path) -> "tuple[Domain, RunConfig]":
     Raises
     ------
     UserError
-        If there is no such folder, or no run in it.
+        If the folder does not exist, or holds no run.
     """
     folder = RunFolder(path)
     written = folder.read_config()

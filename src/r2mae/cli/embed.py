@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any domain.
 
-The output holds `embedding`, a row for each sample, and beside it:
+The output contains `embedding`, a row for each sample, and in addition:
 
 """
 
@@ -96,7 +96,7 @@ def _options_of(domain: "Domain") -> "tuple[Option, ...]":
 
 
 def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame | None":
-    """Check the options of the figure before anything is embedded; return the table of --color, if there is one."""
+    """Check the figure's options before anything is embedded; return the table of the --color columns, if any."""
     if values["figure"] is None:
         for option in ("color", "max_points"):
             if values[option] not in (None, ()):
@@ -111,7 +111,7 @@ def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame 
     table = None
     if values["color"] and isinstance(domain, HasAnnotations):
         table = domain.annotations(values["data"])
-        _known(values["color"], [str(name) for name in table.columns], values["data"])
+        _check_columns(values["color"], [str(name) for name in table.columns], values["data"])
     check_figure(values["figure"])
     check_output(domain, values["figure"], values["data"])
     return table
@@ -133,7 +133,7 @@ def _draw(
     else:
         columns = columns_of(arrays, numbers=default.numbers)
         if names:
-            _known(names, list(columns), values["data"])
+            _check_columns(names, list(columns), values["data"])
         columns = {name: columns[name] for name in names or columns if names or name not in default.omitted}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
     most = MAX_POINTS if values["max_points"] is None else values["max_points"]
@@ -142,7 +142,7 @@ def _draw(
     print(f"its UMAP, coloured by {', '.join(columns) or 'nothing (--color COLUMN)'}, is in {values['figure']}")
 
 
-def _known(names: Sequence[str], known: Sequence[str], data: str) -> None:
+def _check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None:
     for name in names:
         if name not in known:
             raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")

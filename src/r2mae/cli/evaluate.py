@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
     from r2mae.domains.options import Evaluation, Option
 
-_DESCRIPTION = """Measure a pretrained model of any domain on test data that it has not learned from: those of the run,
-or others (--data). RUN/results.json is not changed.
+_DESCRIPTION = """Measure a pretrained model of any domain on test data that it was not trained on: those of the run,
+or other data (--data). RUN/results.json is not changed.
 
 """
 
@@ -39,7 +39,7 @@ def run(words: Sequence[str]) -> int:
     given = given_options(values, _options(domains))
     evaluation = evaluation_of(domain, path, values["what"], given)
     options = {**parameters_of(path, domain, evaluation.options, given), **evaluation.fixed}
-    reading = _reading(domains, domain, path, values, evaluation)
+    reading = _given_reading_options(domains, domain, path, values, evaluation)
     if not evaluation.own_data:
         check_source(domain, config, values["data"] or config.data)
 
@@ -73,8 +73,8 @@ def run(words: Sequence[str]) -> int:
         print_json({"run": str(path), "data": data, **printed})
         return 0
     scores_table({path.name: measurement.scores, **measurement.baselines}, domain.metrics_of(config))
-    if not evaluation.own_data and (said := config.measured_in_words()):
-        print(said)
+    if not evaluation.own_data and (method := config.measured_in_words()):
+        print(method)
     print(f"measured on {data} in {measurement.seconds:.1f} s")
     return 0
 
@@ -104,7 +104,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
         nargs="+",
         type=str,
         default=[],
-        help=f"Measure these as well: {baselines_in_words(domains)}.",
+        help=f"Baselines to measure as well: {baselines_in_words(domains)}.",
     )
     special = ", ".join(domain.command_line.other_data for domain in domains if domain.command_line.other_data)
     parser.add_argument(
@@ -113,7 +113,7 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
         help="Measure on other data: a named set or a path. Probes are fitted on the training part of these data"
         f"{special and '; '}{special}.",
     )
-    add_options(parser, _of_reading(domains), "with --data, ")
+    add_options(parser, _reading_options(domains), "with --data, ")
     parser.add_argument("--device", type=str, default="auto", help="auto, cpu, cuda or cuda:N.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     return parser
@@ -126,15 +126,15 @@ def _options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
         yield from ((domain, option) for option in own.values())
 
 
-def _of_reading(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
+def _reading_options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
     return ((domain, option) for domain in domains for option in domain.command_line.reading)
 
 
-def _reading(
+def _given_reading_options(
     domains: "Sequence[Domain]", domain: "Domain", path: Path, values: Mapping[str, Any], evaluation: "Evaluation"
 ) -> dict[str, Any]:
-    """Return the given options for reading other data; refuse those that would have no effect."""
-    given = given_options(values, _of_reading(domains))
+    """Return the given options for reading other data; refuse those without effect."""
+    given = given_options(values, _reading_options(domains))
     reading = parameters_of(path, domain, domain.command_line.reading, given)
     if values["data"] is None:
         for name in given:

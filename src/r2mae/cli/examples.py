@@ -1,4 +1,4 @@
-"""What errors and help texts of commands that take `[DOMAIN] DATA` say of domains, with examples."""
+"""Examples of domains for the errors and help texts of commands that take `[DOMAIN] DATA`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,26 +15,26 @@ _FEW = 4  # an error repeats at most this many words
 
 
 def usage(command: str) -> str:
-    """Return an example of a command for every domain that names data."""
+    """Return an example of a command for every domain that has data to name."""
     return "for example: " + ", or ".join(filter(None, (_example(command, domain) for domain in all_domains())))
 
 
 def _example(command: str, domain: "Domain") -> str:
-    """Return an example of a command on a domain; empty if the domain names no data."""
+    """Return an example of a command on a domain; empty if the domain has no data to name."""
     data = domain.command_line.example or next(iter(domain.sets), "")
     return f"r2mae {command} {domain.name} {data}" if data else ""
 
 
-def of_each_domain(command: str, shown: "Domain") -> str:
-    """Say, in a help text with the options of one domain, how to ask for the help of each."""
+def help_of_each_domain(command: str, shown: "Domain") -> str:
+    """Return the paragraph of a help text that says how to get the help of each domain."""
     lines = [(f"r2mae {command} {domain.name} --help", _example(command, domain)) for domain in all_domains()]
     width = max(len(asked) for asked, _ in lines)
-    told = "".join(f"\n  {asked:<{width}}{example and f'   for example: {example}'}" for asked, example in lines)
-    return f"\n\nThe options below are those of {shown.name}. Each domain has its own:{told}"
+    commands = "".join(f"\n  {asked:<{width}}{example and f'   for example: {example}'}" for asked, example in lines)
+    return f"\n\nThe options below are those of {shown.name}. Each domain has its own:{commands}"
 
 
-def several(command: str, name: str | None, words: Sequence[str]) -> UserError:
-    """Return the error for several words where one data set is expected."""
+def several_words_error(command: str, name: str | None, words: Sequence[str]) -> UserError:
+    """Return the error for several words in place of one data set."""
     first = words[0]
     if name is None and domain_of(first) is None and not Path(first).suffix and not Path(first).exists():
         hint = nearest(first, DOMAINS)
@@ -50,8 +50,8 @@ def several(command: str, name: str | None, words: Sequence[str]) -> UserError:
     )
 
 
-def cannot_tell(command: str, data: str) -> str:
-    """Return the error for data whose domain is not known."""
+def unknown_data_message(command: str, data: str) -> str:
+    """Return the message for data whose domain is unknown."""
     if Path(data).exists():
         return f"name the domain of {data}: r2mae {command} {'|'.join(DOMAINS)} {data}"
     return f"unknown domain or data set {data!r}: {nearest(data, [*DOMAINS, *public_sets()])}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
     from r2mae.domains.options import ModelFormat, Option
 
-_DESCRIPTION = """Write the model of a finished run in the layout of another library, which opens it without r2mae.
+_DESCRIPTION = """Write the model of a finished run in the layout of another library, which loads it without r2mae.
 
 """
 
@@ -45,11 +45,11 @@ def run(words: Sequence[str]) -> int:
 
 
 def _layout(domain: "Domain", path: Path, name: str | None) -> "ModelFormat":
-    """Return the layout that was asked for, which the run's domain must have."""
+    """Return the layout `name` of the run's domain; refuse a missing or unknown name."""
     known = {one.name: one for one in domain.command_line.model_formats}
     if not known:
         raise UserError(
-            f"{path} is a run of the domain {domain.name}, whose models no other library opens: use r2mae.load"
+            f"{path} is a run of the domain {domain.name}, whose models no other library loads: use r2mae.load"
         )
     if name is None:
         raise UserError(f"name the layout: r2mae export {path} --to {'|'.join(known)} -o OUT")
@@ -63,19 +63,19 @@ def _parser(domains: "Sequence[Domain]") -> Parser:
     parser = Parser(
         "r2mae export",
         _DESCRIPTION
-        + listed((domain.name, f"{_told(domain)}.") for domain in domains if domain.command_line.model_formats),
+        + listed((domain.name, f"{_layout_help(domain)}.") for domain in domains if domain.command_line.model_formats),
         *(f"r2mae export {example}" for _, one in layouts for example in one.examples),
     )
     parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
     names = list(dict.fromkeys(one.name for _, one in layouts))
     parser.add_argument("--to", choices=names, help="The layout.")
-    parser.add_argument("-o", "--output", type=str, help="What is written; it must not be there yet.")
+    parser.add_argument("-o", "--output", type=str, help="File or folder to write; it must not exist.")
     add_options(parser, _options(domains))
     return parser
 
 
-def _told(domain: "Domain") -> str:
-    """List the layouts of a domain."""
+def _layout_help(domain: "Domain") -> str:
+    """Return the layouts of a domain with their descriptions."""
     return "; ".join(f"--to {one.name}: {one.help}" for one in domain.command_line.model_formats)
 
 

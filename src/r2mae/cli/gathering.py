@@ -1,4 +1,4 @@
-"""Sections of a page about any results, of what compare, reproduce and pretrain made."""
+"""Sections of a page of results: comparisons, reproductions and runs."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -33,17 +33,17 @@ _KINDS: Mapping[Kind, str] = {
 }
 _CLASSES = {"reproduced": "better", "not reproduced": "worse", "undecided": "undecided", "direction only": "undecided"}
 _CLAIMS = "Claims of the paper"
-_UNJUDGED = ("not testable here", "not run")
+_WITHOUT_VERDICT = ("not testable here", "not run")
 _HEADINGS = ("place", "verdict", "the paper says", "measure", "paper", "ours (95 % interval)", "on what, and why")
 
 
 def sections_of(results: Sequence[Results]) -> list[Section]:
-    """Return what the page shows of folders of results; of what cannot be read, the error in one line.
+    """Return the page's sections, one for each folder of results. An unreadable folder's section has the error.
 
     Raises
     ------
     UserError
-        If none can be read.
+        If no folder can be read.
     """
     sections = [_section_or_error(one) for one in results]
     if all(section.unread for section in sections):
@@ -56,12 +56,12 @@ def _section_or_error(results: Results) -> Section:
     try:
         return section_of(results)
     except (UserError, OSError, csv.Error) as error:
-        said = str(error) if isinstance(error, UserError) else f"{results.folder} cannot be read ({error})"
-        return Section(results.folder.name, _KINDS[results.kind], str(results.folder), (said,), unread=True)
+        reason = str(error) if isinstance(error, UserError) else f"{results.folder} cannot be read ({error})"
+        return Section(results.folder.name, _KINDS[results.kind], str(results.folder), (reason,), unread=True)
 
 
 def section_of(results: Results) -> Section:
-    """Return what the page shows of a folder of results."""
+    """Return the page's section of a folder of results."""
     folder = results.folder
     if results.kind == "comparison":
         comparison = gather_again(folder)
@@ -82,7 +82,7 @@ def section_of(results: Results) -> Section:
 
 
 def _metrics_of(folder: Path) -> tuple[Metric, ...]:
-    """Return the metrics of the domain of a run; none if the domain is not installed."""
+    """Return the metrics of a run's domain; empty if the domain is not installed."""
     written = RunFolder(folder).read_config()
     try:
         domain = domain_of_run(written, folder)
@@ -91,13 +91,13 @@ def _metrics_of(folder: Path) -> tuple[Metric, ...]:
         return ()
 
 
-def in_order(sections: Sequence[Section]) -> list[Section]:
+def sorted_sections(sections: Sequence[Section]) -> list[Section]:
     """Return comparisons first, then reproductions, runs and other tables."""
     return sorted(sections, key=lambda section: ORDER.index(section.kind))
 
 
 def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | None:
-    """Return the paper's claims with their verdicts, or None where the folders decide none of them."""
+    """Return the section of the paper's claims with their verdicts; None if the folders decide none of them."""
     if not any(one.kind in ("reproduction", "published", "comparison") for one in results):
         return None
     try:
@@ -105,19 +105,18 @@ def claims_of(folders: Sequence[Path], results: Sequence[Results]) -> Section | 
         found = judge(evidence)
     except UserError as error:
         return Section(_CLAIMS, "Claims", "", (f"They could not be judged: {error}.",), left_out=(str(error),))
-    twice = tuple(f"{said}, for the paper's claims" for said in evidence.twice.values())
-    lines = tuple(f"Not judged: {said}." for said in evidence.twice.values())
-    judged = [one for one in found if one.verdict not in _UNJUDGED]
+    twice = tuple(f"{reason}, for the paper's claims" for reason in evidence.twice.values())
+    lines = tuple(f"Not judged: {reason}." for reason in evidence.twice.values())
+    judged = [one for one in found if one.verdict not in _WITHOUT_VERDICT]
     if not judged:
         return Section(_CLAIMS, "Claims", "", lines, left_out=twice) if twice else None
     counts = [f"{sum(one.verdict == word for one in found)} {word}" for word in MEANING]
     tables = [_table(judged, f"{len(judged)} claims that these results decide or leave undecided")]
-    groups = {word: [one for one in found if one.verdict == word] for word in _UNJUDGED}
+    groups = {word: [one for one in found if one.verdict == word] for word in _WITHOUT_VERDICT}
     tables += [_table(rest, f"{len(rest)} claims: {word}", folded=True) for word, rest in groups.items() if rest]
-    meaning = "\n".join(f"{word}: {said}" for word, said in MEANING.items())
-    said = f"{len(found)} claims: {', '.join(counts)}."
-    texts = {"What the verdicts mean": meaning}
-    return Section(_CLAIMS, "Claims", "", (said, *lines), tuple(tables), (), texts, left_out=twice)
+    texts = {"What the verdicts mean": "\n".join(f"{word}: {meaning}" for word, meaning in MEANING.items())}
+    summary = f"{len(found)} claims: {', '.join(counts)}."
+    return Section(_CLAIMS, "Claims", "", (summary, *lines), tuple(tables), (), texts, left_out=twice)
 
 
 def _table(found: Sequence[Verdict], caption: str, *, folded: bool = False) -> Table:

@@ -1,4 +1,4 @@
-"""Reads words as people type them: paths; schemes, ratios, seeds and baselines of a comparison. No torch."""
+"""Parse words of the command line: paths; schemes, ratios, seeds and baselines of a comparison. No torch."""
 
 import os
 import re
@@ -10,14 +10,14 @@ _MOST_SEEDS = 10_000
 _HOME = re.compile(r"(?P<option>(-\w=?|--[\w.-]+=)?)(?P<path>~.*)", re.DOTALL)
 
 
-def expanded(word: str) -> str:
-    """Expand ``~`` at the beginning of a word, or of the value in ``--out=~/x``, which the shell leaves as it is."""
+def expand_home(word: str) -> str:
+    """Expand ``~`` at the start of a word, or of the value in ``--out=~/x``, which shells do not expand."""
     found = _HOME.fullmatch(word)
     return found["option"] + os.path.expanduser(found["path"]) if found else word  # noqa: PTH111
 
 
 def words_of(values: object) -> list[str]:
-    """Read a list: several words, or one word with commas; in a file also a single number or name."""
+    """Return the words of a list: several words or one with commas; in a file also a single number or name."""
     values = [values] if isinstance(values, str | int | float) else values
     if not isinstance(values, list | tuple) or not all(isinstance(value, str | int | float) for value in values):
         raise UserError(f"expected names or numbers, or a list of them, not {str(values)[:80]!r}")
@@ -27,7 +27,7 @@ def words_of(values: object) -> list[str]:
 def parse_ratios(words: Sequence[str]) -> list[float]:
     """Read ``--ratios 0.1 0.5``."""
     if not words:
-        raise UserError("ratios is an empty list: name ratios, or leave it out")
+        raise UserError("ratios is an empty list: name ratios, or omit the option")
     try:
         return [float(word) for word in words]
     except ValueError:
@@ -35,13 +35,13 @@ def parse_ratios(words: Sequence[str]) -> list[float]:
 
 
 def parse_seeds(words: Sequence[str]) -> list[int]:
-    """Read ``--seeds 3`` as 0, 1, 2, and ``--seeds 2 12 22`` as these seeds."""
+    """Return the seeds: 0, 1, 2 for ``--seeds 3``, and the seeds themselves for ``--seeds 2 12 22``."""
     try:
         numbers = [int(word) for word in words]
     except ValueError:
         raise UserError(f"seeds must be whole numbers, not {' '.join(words)!r}") from None
     if not numbers:
-        raise UserError("seeds is an empty list: say how many, or name them")
+        raise UserError("seeds is an empty list: give their number, or name them")
     if len(numbers) == 1:
         if numbers[0] < 1:
             raise UserError(f"a comparison needs at least one seed, not {numbers[0]}")
@@ -54,10 +54,10 @@ def parse_seeds(words: Sequence[str]) -> list[int]:
 
 
 def parse_baselines(words: Sequence[str] | None, default: Sequence[str]) -> list[str]:
-    """Read ``--baselines pca mean`` or ``--baselines none``; without the option, the domain's default baselines."""
+    """Return the baselines of ``--baselines pca mean`` or ``--baselines none``; without the option the default ones."""
     if words is None:
         return list(default)
     others = [word for word in words if word != "none"]
     if len(others) not in (0, len(words)):
-        raise UserError(f"--baselines none leaves all of them out: name either none or {' '.join(others)}")
+        raise UserError(f"--baselines none omits all baselines: name either none or {' '.join(others)}")
     return others

@@ -1,4 +1,4 @@
-"""``r2mae COMMAND …``: finds the command, and turns a user's mistake into one line and exit code 2."""
+"""``r2mae COMMAND …``: run the command, and turn a user's mistake into one line and exit code 2."""
 
 import os
 import sys
@@ -11,12 +11,12 @@ from io import TextIOWrapper
 from typing import Any
 
 from r2mae import __version__
-from r2mae.cli.lists import expanded
+from r2mae.cli.lists import expand_home
 from r2mae.errors import UserError, unknown
 from r2mae.screen import Screen
 from r2mae.training.ranks import FOLLOWING, LEADER, check_variables
 
-# Each command is a module with `run(argv) -> int`, imported only when it is called. Domains declare more.
+# Each command is a module with `run(argv) -> int`, imported only when it is called. Domains declare further commands.
 COMMANDS = {
     "compare": "pretrain under every scheme and several seeds, and say which wins",
     "pretrain": "pretrain one model",
@@ -32,7 +32,7 @@ COMMANDS = {
     "completion": "print completion for a shell",
 }
 
-_GO_ON = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
+_RESUMES_FROM = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 
 _HELP = """usage: r2mae COMMAND ...
 
@@ -52,7 +52,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 for a user's mistake."""
-    words = list(map(expanded, sys.argv[1:] if argv is None else argv))
+    words = list(map(expand_home, sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
             stream.reconfigure(errors="backslashreplace")
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if LEADER in os.environ:  # one of several processes: rank 0 may end during the slow imports that follow
+    if LEADER in os.environ:  # one of several processes: rank 0 may end during the slow imports below
         FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
@@ -77,19 +77,19 @@ def _run(words: list[str]) -> int:
         if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
             sys.stderr.close()
             return 0
-        hint = "; free some space, and the same command goes on" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
+        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
+        hint = "; free some space, and run the same command again to resume" if full else ""
         print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{hint}", file=sys.stderr)
         return 2
     except MemoryError as error:
-        said = f" ({' '.join(str(error).split())})" if str(error) else ""
-        print(f"r2mae: there is not enough memory{said}: ask for less, or take a larger machine", file=sys.stderr)
+        reason = f" ({' '.join(str(error).split())})" if str(error) else ""
+        print(f"r2mae: there is not enough memory{reason}: ask for less, or take a larger machine", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args:  # otherwise training has printed the message
-            goes_on = (
-                f"; the same command goes on{_GO_ON[words[0]]}" if words[0] in _GO_ON and "--again" not in words else ""
-            )
-            print(f"r2mae: stopped{goes_on}", file=sys.stderr)
+            resumable = words[0] in _RESUMES_FROM and "--again" not in words
+            hint = f"; the same command resumes{_RESUMES_FROM[words[0]]}" if resumable else ""
+            print(f"r2mae: stopped{hint}", file=sys.stderr)
         return 130
 
 
@@ -111,7 +111,7 @@ def all_commands() -> dict[str, str]:
     """Return every command with its description: those of this package, then those of the domains."""
     from r2mae.domains.lookup import domain_commands
 
-    return COMMANDS | {name: told for name, told in domain_commands().items() if name not in COMMANDS}
+    return COMMANDS | {name: text for name, text in domain_commands().items() if name not in COMMANDS}
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, get_origin
 import jsonargparse
 import yaml
 
-from r2mae.cli.examples import cannot_tell, of_each_domain, several, usage
-from r2mae.cli.lists import expanded, words_of
+from r2mae.cli.examples import help_of_each_domain, several_words_error, unknown_data_message, usage
+from r2mae.cli.lists import expand_home, words_of
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.domains.lookup import (
     check_preset,
@@ -206,7 +206,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
     if leading and is_domain(leading[0]):
         domain_name = leading.pop(0)
     if len(leading) > 1:
-        raise several(command, domain_name if isinstance(domain_name, str) else None, leading)
+        raise several_words_error(command, domain_name if isinstance(domain_name, str) else None, leading)
     data = leading[0] if leading else given.get("data")
     if domain_name is None and data is not None:
         domain_name = domain_of(data)
@@ -219,7 +219,7 @@ def read_subject(command: str, words: Sequence[str]) -> Subject:
                 where = "name the data before the options" if rest else usage(command)
                 raise UserError(f"{command} what? {where}")
         else:
-            raise UserError(cannot_tell(command, data))
+            raise UserError(unknown_data_message(command, data))
     domain = get_domain(domain_name)
     if "preset" in given:
         given = {**given, "preset": preset_name(domain, given["preset"], given.get("model"))}
@@ -240,7 +240,7 @@ def _with_full_preset(domain: "Domain", words: Sequence[str]) -> list[str]:
 def _config_of(words: Sequence[str]) -> dict[str, Any]:
     file = config_file(words)
     written = {} if file is None else read_config(Path(file), linked=True)
-    given = {name: expanded(value) if isinstance(value, str) else value for name, value in written.items()}
+    given = {name: expand_home(value) if isinstance(value, str) else value for name, value in written.items()}
     for field in ("domain", "data", "preset"):  # these are read before the options are known
         if not isinstance(given.get(field), str | None):
             raise UserError(f"{file}: {field} takes text, not {str(given[field])[:80]!r}")
@@ -263,7 +263,7 @@ def describe(subject: Subject) -> str:
         f", or a named set ({', '.join(domain.sets)}), which needs no {domain.name!r} before it" if domain.sets else ""
     )
     presets = f"Presets: {', '.join(domain.presets)}.\n" if domain.presets else ""
-    more = of_each_domain(subject.command, domain) if subject.command else ""
+    more = help_of_each_domain(subject.command, domain) if subject.command else ""
     return f"{domain.title}.\n\nDATA is a path{sets}.\n{presets}Schemes: {', '.join(scheme_names())}.{more}"
 
 

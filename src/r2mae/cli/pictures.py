@@ -1,4 +1,4 @@
-"""``r2mae pictures RUN…``: test images, masked, and as the models of several runs complete them, side by side."""
+"""``r2mae pictures RUN…``: draw test images, masked images and the reconstructions of several runs side by side."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def run(words: Sequence[str]) -> int:
     ratio = values["ratio"]
     if ratio is not None and not 0 < ratio < 1:
         raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
-    domain, runs = _opened([Path(word) for word in values["runs"]])
+    domain, runs = _open_runs([Path(word) for word in values["runs"]])
     output = Path(values["output"] or runs[0][0] / "pictures.png")
 
     from r2mae.report.style import check_suffix, write_figure
@@ -37,24 +37,24 @@ def run(words: Sequence[str]) -> int:
 
     with loading():
         from r2mae.compare.variants import variant_of
-        from r2mae.report.pictures import beside_each_other, draw_pictures
+        from r2mae.report.pictures import draw_pictures, to_reconstructions
         from r2mae.sweep.examples import examples_of
         from r2mae.sweep.runs import SweepRun
         from r2mae.training.folder import RunFolder
         from r2mae.training.scheme_defaults import ratios_of
 
-    rows = [variant_of(config, ratios_of(domain, config)) for _, config in runs]
-    names = _names([row.label for row in rows], [path for path, _ in runs])
+    variants = [variant_of(config, ratios_of(domain, config)) for _, config in runs]
+    names = _column_names([variant.label for variant in variants], [path for path, _ in runs])
     for path, config in runs:
         RunFolder(path).check_data(config.data, domain.fingerprint(config))
     finished = [
-        SweepRun(replace(row, label=name), config.seed, config, path)
-        for row, name, (path, config) in zip(rows, names, runs, strict=True)
+        SweepRun(replace(variant, label=name), config.seed, config, path)
+        for variant, name, (path, config) in zip(variants, names, runs, strict=True)
     ]
     examples = examples_of(finished, domain, ratio=ratio)
     if examples is None:
-        raise UserError(f"{runs[0][0]}: the examples of such a model are no pictures: see `r2mae evaluate`")
-    made = beside_each_other(examples)
+        raise UserError(f"{runs[0][0]}: the examples of this model are not pictures: see `r2mae evaluate`")
+    made = to_reconstructions(examples)
     write_figure(draw_pictures(made, along="columns"), output)
     models = "1 model completes them" if len(names) == 1 else f"{len(names)} models complete them"
     print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
@@ -64,14 +64,14 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "r2mae pictures",
-        "Draw test images, the same masked, and as the models of finished runs complete them: a column for each run. "
-        "The masks are the same for all. For runs of: " + ", ".join(domain.name for domain in _with_pictures()) + ".",
+        "Draw test images, the masked images, and their reconstructions by finished runs, a column for each run. All "
+        "runs have the same masks. For runs of: " + ", ".join(domain.name for domain in _domains_with_pictures()) + ".",
         "r2mae pictures runs/a runs/b -o pictures.png",
         "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
     )
     parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one domain, on the same data.")
     parser.add_argument(
-        "--ratio", type=float, help="The part that is hidden; by default the default ratio of the first run's model."
+        "--ratio", type=float, help="The mask ratio; by default the default ratio of the first run's model."
     )
     parser.add_argument(
         "-o", "--output", type=str, help="File to write, .svg, .png or .pdf; by default pictures.png in the first RUN."
@@ -79,19 +79,19 @@ def _parser() -> Parser:
     return parser
 
 
-def _with_pictures() -> "list[Domain]":
+def _domains_with_pictures() -> "list[Domain]":
     return [domain for domain in all_domains() if domain.has_examples]
 
 
-def _opened(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]]]":
-    """Return the runs with their configurations, and their domain, which must be the same and have pictures."""
+def _open_runs(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]]]":
+    """Return the domain of all runs, which must have pictures, and the runs with their configurations."""
     found = [(path, *open_run(path)) for path in paths]
     first = found[0][1]
     for path, domain, _ in found:
         if not domain.has_examples:
-            known = ", ".join(one.name for one in _with_pictures())
+            known = ", ".join(one.name for one in _domains_with_pictures())
             raise UserError(
-                f"{path} is a run of the domain {domain.name}, which has no pictures; these have some: {known}"
+                f"{path} is a run of the domain {domain.name}, which has no pictures; domains with pictures: {known}"
             )
         if domain.name != first.name:
             raise UserError(
@@ -100,8 +100,8 @@ def _opened(paths: Sequence[Path]) -> "tuple[Domain, list[tuple[Path, RunConfig]
     return first, [(path, config) for path, _, config in found]
 
 
-def _names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return the names of the columns: those of the schemes where all are different, else the folders."""
+def _column_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """Return the names of the columns: the labels if all differ, else the folders."""
     if len(set(labels)) == len(labels):
         return list(labels)
     twice = [str(path) for path, times in Counter(paths).items() if times > 1]

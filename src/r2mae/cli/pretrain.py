@@ -14,7 +14,7 @@ def run(words: Sequence[str]) -> int:
     subject = read_subject("pretrain", words)
     parser = Parser(
         f"r2mae pretrain {subject.domain.name} DATA",
-        f"Pretrain one model; the same command goes on where it was cut off. {describe(subject)}",
+        f"Pretrain one model. The same command resumes an interrupted run. {describe(subject)}",
         f"r2mae pretrain {example_data(subject)} --scheme r2mae --out runs/a",
     )
     add_config(parser, subject)
@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
     scores_table({config.scheme: results["scores"]}, subject.domain.metrics_of(config))
-    if said := config.measured_in_words():
-        print(said)
+    if method := config.measured_in_words():
+        print(method)
     print(f"model and results are in {out}")
     return 0

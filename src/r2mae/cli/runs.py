@@ -1,4 +1,4 @@
-"""``r2mae runs [DIR]``: a table of run folders with their state."""
+"""``r2mae runs [DIR]``: print a table of run folders with their states."""
 
 import dataclasses
 from collections import Counter
@@ -19,8 +19,8 @@ def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae runs",
-        "List the run folders below a folder with their state: finished, trained (not measured yet), running, stopped "
-        "(its command, given again, continues it), new, or damaged.",
+        "List the run folders below a folder with their states: finished, trained (not measured yet), running, stopped "
+        "(the same command resumes it), new, or damaged.",
         "r2mae runs runs/compare-digits",
     )
     parser.add_argument("folder", metavar="DIR", nargs="?", type=str, default="runs", help="Folder to search.")

@@ -23,17 +23,16 @@ def print_json(value: Any) -> None:
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:
-    """Print scores, with a column for each model; the domain's metrics come first, under their labels.
+    """Print scores, with a column for each model. The domain's metrics are first, under their labels.
 
-    If there are ``name_UNITS_low`` and ``name_UNITS_high`` beside ``name``, they are shown as its interval (over units
-    such as donors); ``name_sd`` is shown after ±. Scores at several mask ratios, such as ``name_0.15``, have a table of
-    their own.
+    ``name_UNITS_low`` and ``name_UNITS_high`` are shown as the interval of ``name`` (over units such as donors), and
+    ``name_sd`` after ±. Scores at several mask ratios, such as ``name_0.15``, are in a separate table.
     """
     labels = [metric.name for metric in metrics]
     every = dict.fromkeys(name for scores in columns.values() for name in scores)
     ratios = metrics_by_ratio(name for name in every if name not in labels)
     apart = {name for names in ratios.values() for name in names.values()}
-    shown = [name for name in every if name not in apart and not _belongs(name, every)]
+    shown = [name for name in every if name not in apart and not _is_part_of_estimate(name, every)]
     table = _table("", columns if len(columns) > 1 else [""] * len(columns), justify="left")
     for name in [*(n for n in labels if n in shown), *(n for n in shown if n not in labels)]:
         table.add_row(escape(label_of(name, metrics)), *_estimates(columns.values(), name))
@@ -64,7 +63,7 @@ def _ratio_table(
         "mask ratio", [label_of(m, metrics) + (f", {model}" if several else "") for m, model in pairs], justify="right"
     )
     written = {
-        (metric, model): _alike([columns[model].get(name) for name in ratios[metric].values()])
+        (metric, model): _with_equal_decimals([columns[model].get(name) for name in ratios[metric].values()])
         for metric, model in pairs
     }
     for ratio in sorted({ratio for names in ratios.values() for ratio in names}):
@@ -74,15 +73,15 @@ def _ratio_table(
     return table
 
 
-def _belongs(name: str, every: Collection[str]) -> bool:
-    """Return whether a score is an end of the interval of another score, or its standard deviation."""
+def _is_part_of_estimate(name: str, every: Collection[str]) -> bool:
+    """Return whether a score is an interval end or the standard deviation of another score."""
     if name.endswith(_SPREAD):
         return name.removesuffix(_SPREAD) in every
     return any(name.startswith(one) and _END.fullmatch(name, len(one)) for one in every)
 
 
-def _ends_of(scores: Mapping[str, float], name: str) -> tuple[float, float]:
-    """Return the ends of the interval of a score, or NaN if it has none."""
+def _interval_ends(scores: Mapping[str, float], name: str) -> tuple[float, float]:
+    """Return the ends of a score's interval; NaN without one."""
     ends = {
         found[1]: scores[key] for key in scores if key.startswith(name) and (found := _END.fullmatch(key, len(name)))
     }
@@ -90,9 +89,9 @@ def _ends_of(scores: Mapping[str, float], name: str) -> tuple[float, float]:
 
 
 def _estimates(models: Iterable[Mapping[str, float]], name: str) -> list[str]:
-    """Format a score of every model: with its interval or deviation, or else with equal decimals."""
+    """Format a score of every model, with its interval or deviation; scores without either have equal decimals."""
     several = list(models)
-    plain = _alike([scores.get(name) for scores in several])
+    plain = _with_equal_decimals([scores.get(name) for scores in several])
     return [_estimate(scores, name) or text for scores, text in zip(several, plain, strict=True)]
 
 
@@ -105,12 +104,12 @@ def _estimate(scores: Mapping[str, float], name: str) -> str:
     if spread is not None:
         decimal_places = decimals([value], [spread])
         return f"{number(value, decimal_places)} ± {number(spread, decimal_places)}"
-    ends = interval(*_ends_of(scores, name), 3)
+    ends = interval(*_interval_ends(scores, name), 3)
     return f"{number(value, 3)} ({ends})" if ends else ""
 
 
-def _alike(values: Sequence[float | None]) -> list[str]:
-    """Format numbers with as many decimals as give the largest number four digits."""
+def _with_equal_decimals(values: Sequence[float | None]) -> list[str]:
+    """Format numbers with equal decimals, so that the largest has four digits."""
     from r2mae.report.wording import decimals, number
 
     sizes = [abs(value) for value in values if value is not None and math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""``r2mae theory risk | simulate | advise``: finds the subcommand."""
+"""``r2mae theory risk | simulate | advise``: run a subcommand."""
 
 import sys
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from r2mae.errors import UserError, nearest, unknown
 # Each is a module r2mae.cli.theory_NAME with `run(argv) -> int`, imported only when it is called.
 SUBCOMMANDS = {
     "risk": "the risk as a function of the mask ratio, by the closed formula",
-    "simulate": "the same measured on random rows and masks, beside the formula",
-    "advise": "which ratios suit given data",
+    "simulate": "the risk measured on random rows and masks, compared with the formula",
+    "advise": "mask ratios for given data",
 }
 
 _HELP = """usage: r2mae theory SUBCOMMAND ...
 
-The test risk of masked ridgeless regression: what a linear model says about the mask ratio.
+The test risk of masked ridgeless regression, a linear model, as a function of the mask ratio.
 
 subcommands:
 {subcommands}
@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
         with loading("scientific libraries"):
             subcommand = import_module(f"r2mae.cli.theory_{words[0]}")
         code: int = subcommand.run(words[1:])
-    except KeyboardInterrupt:  # the message of main is about checkpoints, which do not exist here
-        print("r2mae: stopped; the same command starts anew", file=sys.stderr)
+    except KeyboardInterrupt:  # there are no checkpoints to resume from
+        print("r2mae: stopped; the same command starts again", file=sys.stderr)
         return 130
     return code

@@ -1,11 +1,11 @@
-"""``r2mae theory advise DATA``: which mask ratios suit masked linear regression on the data, by the closed formula."""
+"""``r2mae theory advise DATA``: advise on mask ratios for masked linear regression on data, by the closed formula."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import folder
+from r2mae.cli.theory_model import output_folder
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,27 +19,29 @@ def run(words: Sequence[str]) -> int:
     parser = Parser(
         "r2mae theory advise",
         "Advise on the mask ratio of masked linear regression: its risk along the leading directions of the data and "
-        "over their features, as a function of the ratio, by a closed formula; nothing is trained. It gives no ratio "
-        "for pretraining, as such advice was wrong for the deep model that was measured. DATA is a named set "
+        "over their features, as a function of the ratio, by a closed formula. Nothing is trained. The advice is not "
+        "for pretraining: for the deep model that was measured, it was wrong. DATA is a named set "
         "(digits, mnist), a .npy of samples x features, a .csv, a .h5ad of single-cell counts, or images.",
         "r2mae theory advise digits --samples 200",
     )
     parser.add_argument("data", metavar="DATA", type=str, help="A named set or a path.")
-    parser.add_argument("--samples", type=int, help="Rows to train on, also more than there are; by default all.")
+    parser.add_argument(
+        "--samples", type=int, help="Number of training rows, may exceed those of DATA; by default all."
+    )
     parser.add_argument("--directions", type=int, default=20, help="Number of leading directions.")
     parser.add_argument(
         "--tolerance", type=float, default=0.05, help="Excess normalised risk that is regarded as zero."
     )
     parser.add_argument("--raw", action="store_true", help="Do not standardise the features (slower).")
     parser.add_argument(
-        "--max_features", type=int, help="Keep the most variable ones: 2000 by default, with --raw 500."
+        "--max_features", type=int, help="Use this many, the most variable: 2000 by default, with --raw 500."
     )
     parser.add_argument("--out", type=str, help="Folder for figure and tables; by default runs/advise-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(words)
     most = values["max_features"]
     _check(values["samples"], values["directions"], values["tolerance"], most)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
 
     import numpy as np
 

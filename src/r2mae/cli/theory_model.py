@@ -28,8 +28,8 @@ MODELS = {
     "plateau": "I + WWᵀ with 50 latent dimensions of eigenvalue 10⁴, β through them (the paper's Fig. 1G)",
 }
 _SPECTRA = ("uniform", "beta", "latent")
-_BYTES = 500  # of each feature: some dozens of vectors
-_MOST = 1000  # largest number of ratios of a curve
+_BYTES = 500  # bytes per feature: some dozens of vectors
+_MOST = 1000  # most ratios of a curve
 
 
 def add_model(parser: Parser) -> None:
@@ -169,7 +169,7 @@ def read_problem(values: dict[str, Any]) -> Problem:
         cov, signal, title = _covariance(values)
         place = None if signal is not None else cov.at_quantile(_quantile(values["direction"]))
     if place is not None:
-        title += f", {_rank(place)} eigenvector"
+        title += f", {_ordinal(place)} eigenvector"
     return Problem(
         cov=cov,
         place=place,
@@ -211,8 +211,8 @@ def parse_ratios(text: str) -> list[float]:
     return sorted(set(numbers))
 
 
-def folder(text: str | None) -> Path | None:
-    """Return the folder to write to, or raise a :class:`UserError`, so that nothing is computed in vain."""
+def output_folder(text: str | None) -> Path | None:
+    """Return the folder to write to; raise a :class:`UserError` for a file, before anything is computed."""
     path = None if text is None else Path(text)
     for part in () if path is None else (path, *path.parents):
         if part.exists():
@@ -224,7 +224,7 @@ def folder(text: str | None) -> Path | None:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn exceptions of the theory into a :class:`UserError`, and its warnings into notes on standard error."""
+    """Within the block, raise exceptions of the theory as :class:`UserError`, and print its warnings as notes."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -241,7 +241,7 @@ def print_note(note: str) -> None:
 
 
 def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None, str]":
-    """Return covariance, signal (None for an eigenvector) and the model in words."""
+    """Return the covariance, the signal (None for an eigenvector) and the name of the model."""
     from r2mae import theory
 
     model, seed = values["model"], values["seed"]
@@ -251,16 +251,16 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
         for name in ("model", "d"):
             if values[name] is not None:
                 raise UserError(f"--{name} and --cov exclude each other: the file determines it")
-        _refuse(values, "--cov", "delta", "cosine")
-        return _load(Path(values["cov"])), None, Path(values["cov"]).name
+        _refuse_options(values, "--cov", "delta", "cosine")
+        return _load_covariance(Path(values["cov"])), None, Path(values["cov"]).name
     model, d = model or "spiked", 1000 if values["d"] is None else values["d"]
     if model not in MODELS:
         raise unknown("model", model, MODELS)
     check_memory(_BYTES * d + (4 * d * d if model == "latent" else 0), d, values["n"])
     if model != "spiked":
-        _refuse(values, f"--model {model}", "delta", "cosine")
+        _refuse_options(values, f"--model {model}", "delta", "cosine")
     if model not in _SPECTRA:
-        _refuse(values, f"--model {model}", "direction")
+        _refuse_options(values, f"--model {model}", "direction")
     if model == "identity":
         return theory.identity(d), theory.uniform_direction(d, seed), "identity"
     if model == "spiked":
@@ -277,7 +277,7 @@ def _covariance(values: dict[str, Any]) -> "tuple[Covariance, np.ndarray | None,
 
 
 def check_memory(size: int, d: int, n: int) -> None:
-    """Refuse a problem that takes so many bytes and more, if they are not free."""
+    """Refuse a problem that takes at least `size` bytes if these are not free."""
     free = available_memory()
     if free is not None and size > free:
         raise UserError(
@@ -286,13 +286,13 @@ def check_memory(size: int, d: int, n: int) -> None:
         )
 
 
-def _refuse(values: dict[str, Any], what: str, *names: str) -> None:
+def _refuse_options(values: dict[str, Any], what: str, *names: str) -> None:
     for name in names:
         if values[name] is not None:
             raise UserError(f"{what} does not take --{name}: see --help")
 
 
-def _load(path: Path) -> "Covariance":
+def _load_covariance(path: Path) -> "Covariance":
     import numpy as np
 
     from r2mae.theory import Dense
@@ -325,6 +325,6 @@ def _quantile(direction: str | None) -> float:
     return quantile
 
 
-def _rank(index: int) -> str:
+def _ordinal(index: int) -> str:
     ending = {1: "st", 2: "nd", 3: "rd"}.get((index + 1) % 10 if (index + 1) % 100 not in (11, 12, 13) else 0, "th")
     return f"{index + 1}{ending}"

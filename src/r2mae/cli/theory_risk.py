@@ -1,4 +1,4 @@
-"""``r2mae theory risk``: the risk curve of a linear model, by the closed formula."""
+"""``r2mae theory risk``: compute the risk curve of a linear model by the closed formula."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, folder, read_problem
+from r2mae.cli.theory_model import Problem, add_model, output_folder, read_problem
 
 if TYPE_CHECKING:
     from r2mae.theory import Risk
@@ -24,28 +24,28 @@ def run(words: Sequence[str]) -> int:
     )
     add_model(parser)
     values = parser.read(words)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
     problem = read_problem(values)
 
     from r2mae.cli.show import print_json
 
     result = problem.formula()
-    rows = table(problem, result)
-    sentence = in_words(rows)
+    rows = risk_rows(problem, result)
+    sentence = summary_sentence(rows)
     if out is not None:
         _write(problem, result, rows, out)
     if values["json"]:
-        print_json({**facts(problem, float(result.null[0])), "rows": rows, "words": sentence})
+        print_json({**problem_properties(problem, float(result.null[0])), "rows": rows, "words": sentence})
         return 0
-    show(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(result.null[0]):.4g}")
+    print_risks(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {float(result.null[0]):.4g}")
     print(sentence)
     if out is not None:
         print(f"table and figure are in {out}")
     return 0
 
 
-def table(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
-    """Return one row for each ratio."""
+def risk_rows(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
+    """Return the risk and its parts, one row for each ratio."""
     import numpy as np
 
     parts = {
@@ -62,8 +62,8 @@ def table(problem: Problem, result: "Risk") -> list[dict[str, Any]]:
     ]
 
 
-def facts(problem: Problem, null: float) -> dict[str, Any]:
-    """Return the properties of the problem, to be written beside the results."""
+def problem_properties(problem: Problem, null: float) -> dict[str, Any]:
+    """Return the properties of the problem, to be written with the results."""
     return {
         "model": problem.title,
         "n": problem.n,
@@ -74,14 +74,14 @@ def facts(problem: Problem, null: float) -> dict[str, Any]:
     }
 
 
-def in_words(rows: Sequence[dict[str, Any]]) -> str:
+def summary_sentence(rows: Sequence[dict[str, Any]]) -> str:
     """Return a sentence that names the best ratio and compares the range with it."""
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
     best = min(fixed, key=lambda row: row["risk"])
     if best["normalised"] >= 1:
-        sentence = "No ratio of these predicts better than zero does."
+        sentence = "None of these ratios predicts better than zero does."
         if best["ratio"] != "0":
-            sentence += f" Closest comes {best['ratio']}, with a risk of {best['normalised']:.4f} of it."
+            sentence += f" The closest is {best['ratio']}, with {best['normalised']:.4f} times the risk."
     else:
         sentence = (
             f"Lowest risk at ratio {best['ratio']}: {best['risk']:.4g}, {best['normalised']:.4f} of predicting zero."
@@ -96,8 +96,8 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     return sentence
 
 
-def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
-    """Print the rows as a table, the lowest risk in bold."""
+def print_risks(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> None:
+    """Print the rows as a table, with the lowest risk in bold."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,12 +1,20 @@
-"""``r2mae theory simulate``: the risk measured on random rows and masks, beside the formula."""
+"""``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cli.theory_model import Problem, add_model, check_memory, folder, print_note, read_problem, user_errors
-from r2mae.cli.theory_risk import facts, in_words, show
+from r2mae.cli.theory_model import (
+    Problem,
+    add_model,
+    check_memory,
+    output_folder,
+    print_note,
+    read_problem,
+    user_errors,
+)
+from r2mae.cli.theory_risk import print_risks, problem_properties, summary_sentence
 from r2mae.errors import unknown
 
 if TYPE_CHECKING:
@@ -14,15 +22,15 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
 _DESIGNS = ("fixed", "fresh")
-_BYTES = 12  # of each entry of the rows: itself, and the numbers that its mask is drawn from
+_BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
     parser = Parser(
         "r2mae theory simulate",
-        "The test risk of masked ridgeless regression measured: random rows, random masks, the minimum-norm solution, "
-        "and its exact risk, beside the closed formula.",
+        "Measure the test risk of masked ridgeless regression (random rows and masks, the minimum-norm solution and "
+        "its exact risk), and compare it with the closed formula.",
         "r2mae theory simulate --model spiked --n 200 --d 1000 --repetitions 50 --jobs 2 --out runs/simulation",
     )
     add_model(parser)
@@ -36,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     values = parser.read(words)
     if values["design"] not in _DESIGNS:
         raise unknown("design", values["design"], _DESIGNS)
-    out = folder(values["out"])
+    out = output_folder(values["out"])
     problem = read_problem(values)
     check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)
 
@@ -60,18 +68,18 @@ def run(words: Sequence[str]) -> int:
             progress=progress,
         )
     rows = _table(problem, formula, measured)
-    sentence = in_words(rows)
+    sentence = summary_sentence(rows)
     if out is not None:
         _write(problem, formula, measured, rows, out)
     if values["design"] == "fixed":
         print_note(
-            "one draw of rows for all repetitions: the formula is their mean over draws, which --design fresh measures"
+            "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
         )
     if values["json"]:
         more = {"repetitions": values["repetitions"], "design": values["design"]}
-        print_json({**facts(problem, float(measured.null)), **more, "rows": rows, "words": sentence})
+        print_json({**problem_properties(problem, float(measured.null)), **more, "rows": rows, "words": sentence})
         return 0
-    show(rows, _COLUMNS, f"{problem.title}; {values['repetitions']} repetitions, {values['design']} design")
+    print_risks(rows, _COLUMNS, f"{problem.title}; {values['repetitions']} repetitions, {values['design']} design")
     print(sentence)
     if out is not None:
         print(f"table and figure are in {out}")

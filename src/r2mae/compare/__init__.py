@@ -1,1 +1,1 @@
-"""Schemes against each other: rows and seeds, what is finished of them, and the outcome."""
+"""Schemes × seeds: variants, finished runs, and the outcome."""

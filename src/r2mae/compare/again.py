@@ -1,11 +1,11 @@
-"""Make the report of a comparison again, from what its folder holds."""
+"""Make the report of a comparison again, from the files in its folder."""
 
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.finished import comparison_of, damaged_results, finished_runs
+from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import default_label
 from r2mae.domains.lookup import domain_of_run
@@ -16,29 +16,30 @@ from r2mae.training.scheme_defaults import ratios_of
 
 
 def gather_again(out: Path) -> Comparison:
-    """Read everything that is finished in the folder of a comparison, without running anything.
+    """Return the comparison of all finished runs in a folder, without running anything.
 
-    If its data cannot be read any more, the result has no examples, and a warning says so.
+    If the data can no longer be read, the comparison has no examples, and a warning is logged.
 
     Raises
     ------
     UserError
-        If it is no folder of a comparison, or nothing in it is finished.
+        If the folder holds no comparison, or no finished run.
     """
-    shared = comparison_of(out)
+    shared = read_shared_fields(out)
     domain = domain_of_run(shared, out)
     base = domain.config.from_dict(
         {**domain.config.old_measurement_settings, **shared}, source=str(out / "compare.json")
     )
-    before = _before(out)
-    schemes = before.get("schemes")
+    previous = _previous_config(out)
+    schemes = previous.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
     runs, unread = finished_runs(out, domain, base, labels), damaged_results(out)
     if not any(not run.variant.baseline for run in runs):
         if unread:
             raise UserError(unread[0])
-        raise UserError(f"nothing in {out} is finished: repeat the command of the comparison, and it goes on")
-    default = {"default_fixed_label": before.get("default_fixed_label") or default_label(base, ratios_of(domain, base))}
+        raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
+    label = previous.get("default_fixed_label") or default_label(base, ratios_of(domain, base))
+    default = {"default_fixed_label": label}
     try:
         comparison = gather(runs, domain, base, extra=default)
     except UserError as error:
@@ -49,8 +50,8 @@ def gather_again(out: Path) -> Comparison:
     return replace(comparison, unread=tuple(unread))
 
 
-def _before(out: Path) -> dict[str, Any]:
-    """Return the configuration in the last ``results.json``, empty where there is none."""
+def _previous_config(out: Path) -> dict[str, Any]:
+    """Return the configuration in the previous ``results.json``; empty without one."""
     try:
         config = read_json(out / "results.json").get("config")
     except (UserError, OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""``compare``: run schemes × seeds, resumable, and gather everything that is finished."""
+"""``compare``: run schemes × seeds, resume what was interrupted, and gather all finished runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.compare.finished import agree, finished_runs, shared_fields
+from r2mae.compare.finished import check_options_agree, finished_runs, shared_fields
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import baseline_variants, default_label, plan_variants
 from r2mae.domains.contract import Domain
@@ -38,29 +38,29 @@ def compare(
     cluster: ClusterOptions | None = None,
     console: Console | None = None,
 ) -> Comparison:
-    """Run the missing runs of a comparison, and gather everything that is finished in its folder.
+    """Run the missing runs of a comparison, and gather all finished runs in its folder.
 
-    Finished runs are never repeated; half-finished ones go on. By default every run computes with one thread, so that
-    its result does not depend on how many run at the same time.
+    Finished runs are never repeated; interrupted runs are resumed. By default every run uses one thread, so that its
+    result does not depend on the number of runs at a time.
 
     Parameters
     ----------
     base : RunConfig
-        What all runs share.
+        The fields that all runs share.
     domain : Domain
-        Of the data.
+        Domain of the data.
     schemes, ratios
         See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
-        Baselines to measure beside the schemes, out of :meth:`~r2mae.domains.abilities.HasBaselines.baselines_of`.
+        Baselines to measure in addition, from :meth:`~r2mae.domains.abilities.HasBaselines.baselines_of`.
     seeds : sequence of int
-        Each seed draws weights, data order, masks and (for sets without an official test part) the split.
+        A seed determines weights, data order, masks and (for sets without an official test part) the split.
     out : Path
         Folder of the comparison.
     jobs : int, optional
-        Processes; by default one per core, and one where an accelerator does the work.
+        Number of processes. The default is one per core, or one with an accelerator.
     cluster : ClusterOptions, optional
-        The cluster whose workers run the runs, in place of processes of this machine.
+        The cluster whose workers do the runs, instead of processes of this machine.
     console : Console, optional
         Where progress is shown.
 
@@ -79,13 +79,13 @@ def compare(
     runs = runs_of(variants, seeds, out)
     with FolderLock(out):
         at_once = runner.at_once(len(runs)) if isinstance(runner, Processes) else 1
-        # Mistakes of these options first, then what they have to do with the folder.
+        # Check the options first, then the folder.
         check_data(runs, domain, here=here, jobs=at_once)
         shared = shared_fields(base)
-        _claim(out, shared, base.measurement_fields)
-        beside = finished_runs(out, domain, base, skip={run.folder for run in runs})
-        check_folders([*runs, *beside], domain)  # the report will be of both
-        agree([*beside, *runs], domain)
+        _prepare_folder(out, shared, base.measurement_fields)
+        earlier = finished_runs(out, domain, base, skip={run.folder for run in runs})
+        check_folders([*runs, *earlier], domain)  # the report covers both
+        check_options_agree([*earlier, *runs], domain)
         write_json(out / "compare.json", shared)
         run_missing(runs, domain, runner, console=console)
         labels = {"default_fixed_label": default_label(base, ratios_of(domain, base))}
@@ -93,26 +93,28 @@ def compare(
         return gather(everything, domain, base, extra=labels)
 
 
-_OURS = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
+_COMPARISON_FILES = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
-def check_claim(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
-    """Refuse a folder that belongs to something else, or to a comparison under another configuration."""
-    foreign = [entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS]
+def check_belongs(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
+    """Refuse a folder with other files, or with a comparison of another configuration."""
+    foreign = [
+        entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _COMPARISON_FILES
+    ]
     file = out / "compare.json"
     if foreign and not file.exists():
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
-    there = read_json(file) if file.exists() else shared
+    written = read_json(file) if file.exists() else shared
     for name, value in shared.items():
-        if name not in measurement_fields and there.get(name, value) != value:
+        if name not in measurement_fields and written.get(name, value) != value:
             raise UserError(
-                f"{out} belongs to a comparison under another configuration ({name} is {there[name]!r} there and "
+                f"{out} holds a comparison with another configuration ({name} is {written[name]!r} there and "
                 f"{value!r} here): choose another --out, or repeat its options"
             )
 
 
-def _claim(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
+def _prepare_folder(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
     """Check the folder, and delete half-written files in it."""
-    check_claim(out, shared, measurement_fields)
-    for left in out.glob(f".*{UNFINISHED}"):
-        left.unlink(missing_ok=True)
+    check_belongs(out, shared, measurement_fields)
+    for unfinished in out.glob(f".*{UNFINISHED}"):
+        unfinished.unlink(missing_ok=True)

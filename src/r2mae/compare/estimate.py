@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.compare.compare import check_claim
-from r2mae.compare.finished import agree, finished_runs, shared_fields
+from r2mae.compare.compare import check_belongs
+from r2mae.compare.finished import check_options_agree, finished_runs, shared_fields
 from r2mae.compare.variants import baseline_variants, plan_variants
 from r2mae.domains.contract import Domain
 from r2mae.sweep.measure import check_baselines, log_notes
@@ -211,7 +211,7 @@ def _check_folder(out: Path, runs: Sequence[SweepRun], domain: Domain, base: Run
     """Refuse what the comparison would refuse of its folder, without a lock, which would be written."""
     if not out.is_dir():
         return
-    check_claim(out, shared_fields(base), base.measurement_fields)
+    check_belongs(out, shared_fields(base), base.measurement_fields)
     there = finished_runs(out, domain, base, skip={run.folder for run in runs})
     check_folders(runs, domain, locked=False)
-    agree([*there, *runs], domain)
+    check_options_agree([*there, *runs], domain)

@@ -1,4 +1,4 @@
-"""Find the finished runs in the folder of a comparison, whichever command made them."""
+"""Find the finished runs in the folder of a comparison, no matter which command made them."""
 
 import logging
 import math
@@ -17,12 +17,12 @@ from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, as_used
 
-_OF_ROWS = {"scheme", "seed", "preset", *OPTION_FIELDS}
+_VARIANT_FIELDS = {"scheme", "seed", "preset", *OPTION_FIELDS}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
-    """Return the fields that all runs of a comparison share: all but those of a variant, a seed or a machine."""
-    return {key: value for key, value in base.to_dict().items() if key not in _OF_ROWS | MACHINE_FIELDS}
+    """Return the fields that all runs of a comparison share: all but those of the variant, the seed and the machine."""
+    return {key: value for key, value in base.to_dict().items() if key not in _VARIANT_FIELDS | MACHINE_FIELDS}
 
 
 def finished_runs(
@@ -30,31 +30,31 @@ def finished_runs(
 ) -> list[SweepRun]:
     """Return every finished run and measured baseline of a comparison, in the order of display.
 
-    If `first` names every variant that was found, variants are in that order. Otherwise schemes come in the order in
-    which they are registered, the fixed ratios of one from low to high, and baselines come last. Within a variant,
-    runs are in the order of their seeds.
+    If `first` names every variant found, variants are in that order. Otherwise schemes are in the order of
+    registration, their fixed ratios in increasing order, and baselines last. Within a variant, runs are in the order
+    of their seeds.
 
     Parameters
     ----------
     out : Path
         Folder of the comparison.
     domain : Domain
-        Of its data.
+        Domain of its data.
     base : RunConfig
-        What its runs share.
+        The fields that its runs share.
     first : sequence of str
         Labels of variants, in the order of display.
     skip : collection of Path
-        Folders to ignore. If there are any, no warning is logged about runs that are left out.
+        Folders to ignore. If there are any, no warning is logged about omitted runs.
 
     Raises
     ------
     UserError
-        For a run of another comparison, or runs of one variant that took different options.
+        For a run of another comparison, or runs of one variant with different options.
     """
     folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in skip]
-    runs = [run for folder in folders if (run := _run(folder, domain, base, warn=not skip))]
-    agree(runs, domain)
+    runs = [run for folder in folders if (run := _finished_run(folder, domain, base, warn=not skip))]
+    check_options_agree(runs, domain)
     labels = {run.variant.label for run in runs}
     names = scheme_names()
     default = tuple(getattr(domain, "default_baselines", ()))
@@ -72,32 +72,35 @@ def finished_runs(
 
 
 def damaged_results(out: Path) -> list[str]:
-    """Say of each run of a comparison whose ``results.json`` cannot be read what to do; its scores are missing."""
+    """Return a sentence for each run whose ``results.json`` cannot be read: the file, and how to measure the run again.
+
+    The scores of these runs are missing from the report.
+    """
     runs = [RunFolder(folder) for folder in sorted((out / "runs").glob("*/seed-*"))]
     return [
-        f"{run.results_file} cannot be read: repeat the command of the comparison, `r2mae compare`, which measures the "
-        "run again"
+        f"{run.results_file} cannot be read: repeat the `r2mae compare` command of the comparison to measure the run "
+        "again"
         for run in runs
         if run.results_file.is_file() and run.results is None
     ]
 
 
-def agree(runs: Sequence[SweepRun], domain: Domain) -> None:
-    """Refuse runs of one variant whose schemes took different options: a mean over them would mean nothing."""
+def check_options_agree(runs: Sequence[SweepRun], domain: Domain) -> None:
+    """Refuse runs of one variant with different scheme options: their mean would have no meaning."""
     known: dict[str, SweepRun] = {}
     for run in runs:
         other = known.setdefault(run.variant.label, run)
-        mine, theirs = (as_used(one.config, ratios_of(domain, one.config)) for one in (run, other))
+        used, expected = (as_used(one.config, ratios_of(domain, one.config)) for one in (run, other))
         for option in () if run.variant.baseline else OPTION_FIELDS:
-            here, there = getattr(mine, option), getattr(theirs, option)
-            if here != there:
+            value, first = getattr(used, option), getattr(expected, option)
+            if value != first:
                 raise UserError(
-                    f"{other.folder} ran with {option} {there!r}, and the seed {run.seed} of {run.variant.label!r} has "
-                    f"{here!r}: choose another --out, or repeat the options of those runs"
+                    f"{other.folder} ran with {option} {first!r}, and seed {run.seed} of {run.variant.label!r} has "
+                    f"{value!r}: choose another --out, or repeat the options of those runs"
                 )
 
 
-def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
+def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
@@ -105,7 +108,7 @@ def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepR
     if isinstance(results.get("baseline"), str):
         config = replace(base, seed=int(seed))
         if run.baseline_for(config) is None:
-            _leave_out(folder, warn=warn)
+            _warn_of_omission(folder, warn=warn)
             return None
         return SweepRun(baseline_variants(config, [results["baseline"]], [])[0], int(seed), config, folder)
     if not (run.config_file.exists() and run.trained):
@@ -113,43 +116,43 @@ def _run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepR
     config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
     config = replace(config, **base.measurement_settings())
     if run.results_for(config) is None:
-        _leave_out(folder, warn=warn)
+        _warn_of_omission(folder, warn=warn)
         return None
-    mine, theirs = shared_fields(config), shared_fields(base)
-    for name, value in theirs.items():
-        if mine[name] != value and name not in config.idle_fields:
+    fields = shared_fields(config)
+    for name, value in shared_fields(base).items():
+        if fields[name] != value and name not in config.idle_fields:
             raise UserError(
-                f"{folder} is no run of this comparison ({name} is {mine[name]!r} there and {value!r} in "
+                f"{folder} is no run of this comparison ({name} is {fields[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"
             )
     return SweepRun(variant_of(config, ratios_of(domain, config)), config.seed, config, folder)
 
 
 def check_folder(out: Path) -> Path:
-    """Return ``compare.json`` of a comparison's folder, which holds what its runs share.
+    """Return the path of a comparison's ``compare.json``, which holds the fields that its runs share.
 
     Raises
     ------
     UserError
-        If there is no such folder, or it is not one of a comparison.
+        If the folder does not exist, or holds no comparison.
     """
     file = out / "compare.json"
     if not out.is_dir():
-        raise UserError(f"there is no folder {out}: name one that `r2mae compare` made")
+        raise UserError(f"there is no folder {out}: name a folder that `r2mae compare` made")
     if not file.is_file():
         inner = sorted(path.parent for path in out.glob("*/compare.json"))
-        hint = f"did you mean {inner[0]}?" if inner else "name one that `r2mae compare` made"
+        hint = f"did you mean {inner[0]}?" if inner else "name a folder that `r2mae compare` made"
         raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {hint}")
     return file
 
 
-def comparison_of(out: Path) -> dict[str, Any]:
+def read_shared_fields(out: Path) -> dict[str, Any]:
     """Return the fields that the runs of a comparison share, from ``compare.json``.
 
     Raises
     ------
     UserError
-        If it is no folder of a comparison.
+        If the folder holds no comparison.
     """
     file = check_folder(out)
     shared = read_json(file)
@@ -158,10 +161,10 @@ def comparison_of(out: Path) -> dict[str, Any]:
     return shared
 
 
-def _leave_out(folder: Path, *, warn: bool) -> None:
+def _warn_of_omission(folder: Path, *, warn: bool) -> None:
     if warn:
         logging.getLogger("r2mae").warning(
-            "%s was measured in another way than this comparison and is left out of its report: name its variant, "
-            "too, to measure it again",
+            "%s was measured with other options than this comparison and is omitted from its report: to measure it "
+            "again, add its scheme or baseline to the command",
             folder,
         )

@@ -1,4 +1,4 @@
-"""From the run folders of a comparison to one :class:`~r2mae.report.comparison.Comparison`."""
+"""Gather the run folders of a comparison into one :class:`~r2mae.report.comparison.Comparison`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from r2mae.compare.finished import shared_fields
 from r2mae.domains.contract import Domain
 from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
-from r2mae.report.pictures import beside_each_other
+from r2mae.report.pictures import to_reconstructions
 from r2mae.sweep.examples import examples_of
-from r2mae.sweep.gather import curves_of, in_order, items_by_run, metrics_of, table_of
+from r2mae.sweep.gather import curves_of, items_by_run, metrics_of, ordered_runs, table_of
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import environment
@@ -23,14 +23,14 @@ from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
 
-_SAMPLES = 20_000  # numbers that stand for the ratios of all samples
+_QUANTILES = 20_000  # evenly spaced quantiles that represent the ratios of all samples
 
 
 def gather(
     runs: Sequence[SweepRun], domain: Domain, base: RunConfig, extra: Mapping[str, Any], *, examples: bool = True
 ) -> Comparison:
-    """Read scores, curves and ratios of finished runs, and with `examples` their examples."""
-    ordered = in_order(runs)
+    """Return the comparison of finished runs: scores, curves and ratios, and with `examples` their reconstructions."""
+    ordered = ordered_runs(runs)
     trained = [run for run in ordered if not run.variant.baseline]
     first = _first_seed(trained)
     seeds = sorted({int(run.seed) for run in runs})
@@ -40,72 +40,75 @@ def gather(
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=curves_of(trained),
-        ratios={run.variant.label: _drawn(run, domain) for run in shown},
-        by_sample=tuple(run.variant.label for run in shown if _of_samples(run, domain) is not None),
+        ratios={run.variant.label: _drawn_ratios(run, domain) for run in shown},
+        by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run, domain) is not None),
         reconstructions=_examples(shown, domain) if examples else None,
         config={
-            **_shared(base),
+            **_config_fields(base),
             "schemes": list(dict.fromkeys(run.variant.label for run in ordered)),
             "seeds": seeds,
-            "rows": _rows(trained, domain),
+            "rows": _options_by_label(trained, domain),
             **extra,
         },
-        environment=environment() | _begun(trained),
+        environment=environment() | _initial_weights(trained),
         measured=base.measured_in_words(),
         items=items_by_run(ordered),
     )
 
 
-def _begun(trained: Sequence[SweepRun]) -> dict[str, Any]:
-    """Return what all rows began with, where that was not fresh weights."""
+def _initial_weights(trained: Sequence[SweepRun]) -> dict[str, Any]:
+    """Return the record of the initial weights of all variants; empty for fresh weights."""
     record = read_initial_weights(RunFolder(trained[0].folder)) if trained else {}
     return {INIT: dict(record)} if record else {}
 
 
 def _first_seed(trained: Sequence[SweepRun]) -> int:
-    """Return the seed under which most rows have run, the lowest of several: examples are compared within one seed."""
+    """Return the seed with the most finished variants, the lowest of several: examples are compared within a seed."""
     counts = Counter(run.seed for run in trained)
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
-def _of_samples(run: SweepRun, domain: Domain) -> Uniform | None:
-    """Return what the ratios of a run are drawn from where every sample of a step has its own; else None."""
+def _per_sample_ratios(run: SweepRun, domain: Domain) -> Uniform | None:
+    """Return the distribution of a run's ratios if every sample has its own ratio; else None."""
     ratio = scheme_of(run.variant.config, ratios_of(domain, run.variant.config)).ratio
     return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
 
 
-def _drawn(run: SweepRun, domain: Domain) -> Float[np.ndarray, " ratios"]:
-    """Return the ratios of a run's steps; where every sample has its own, of which none is kept, their distribution."""
-    ratio = _of_samples(run, domain)
+def _drawn_ratios(run: SweepRun, domain: Domain) -> Float[np.ndarray, " ratios"]:
+    """Return the ratios of a run's steps, or quantiles of their distribution.
+
+    Quantiles are for schemes with a ratio for every sample: runs do not record the ratios of samples.
+    """
+    ratio = _per_sample_ratios(run, domain)
     if ratio is not None:
-        return ratio.quantile((np.arange(_SAMPLES) + 0.5) / _SAMPLES)
+        return ratio.quantile((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     return np.asarray(metrics_of(run)["ratio"].to_numpy(), dtype=np.float64)
 
 
-def _shared(base: RunConfig) -> dict[str, Any]:
-    """Return the fields that all rows share, without the epochs where steps are given."""
+def _config_fields(base: RunConfig) -> dict[str, Any]:
+    """Return the fields that all variants share; `epochs` only if `steps` is not given."""
     return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
 
 
-def _rows(trained: Sequence[SweepRun], domain: Domain) -> dict[str, dict[str, Any]]:
-    """Return for every row the options that its scheme takes, with the values used, and which of them were given."""
+def _options_by_label(trained: Sequence[SweepRun], domain: Domain) -> dict[str, dict[str, Any]]:
+    """Return for every variant its scheme's options with the values used, and the names of the options given."""
     first = {run.variant.label: run for run in reversed(trained)}
-    return {label: _used(first[label], domain) for label in reversed(first)}
+    return {label: _used_options(first[label], domain) for label in reversed(first)}
 
 
-def _used(run: SweepRun, domain: Domain) -> dict[str, Any]:
+def _used_options(run: SweepRun, domain: Domain) -> dict[str, Any]:
     config = run.variant.config
     numbers, kind = ratios_of(domain, config), kind_of(config.scheme)
     description = read_json(RunFolder(run.folder).model_file)
-    # The length that schedules were made for: early stopping ends a run before it. Older folders do not say it.
+    # The planned length, which schedules use: early stopping ends a run earlier. Older folders do not record it.
     steps = description.get("planned_steps", description.get("steps") if config.steps is None else config.steps)
     used = effective_options(config, numbers, steps if isinstance(steps, int) else None)
-    # The ratio of a row at a fixed ratio is in its label.
+    # The label of a fixed-ratio variant contains the ratio.
     given = [name for name in chosen_options(config, numbers) if not (kind.per_ratio and name == "ratio")]
     return {"scheme": config.scheme, **used, "given": given}
 
 
 def _examples(runs: Sequence[SweepRun], domain: Domain) -> Reconstructions | None:
-    """Return the same masked examples as the model of each run completes them; None if the domain has none."""
+    """Return the reconstructions of the same masked examples by each run's model; None if the domain has none."""
     found = examples_of(runs, domain)
-    return None if found is None else beside_each_other(found)
+    return None if found is None else to_reconstructions(found)

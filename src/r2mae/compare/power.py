@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from r2mae.compare.compare import check_claim
+from r2mae.compare.compare import check_belongs
 from r2mae.compare.estimate import elapsed
-from r2mae.compare.finished import agree, check_folder, comparison_of, finished_runs, shared_fields
+from r2mae.compare.finished import check_folder, check_options_agree, finished_runs, read_shared_fields, shared_fields
 from r2mae.compare.variants import plan_variants
 from r2mae.domains.contract import Domain
 from r2mae.domains.lookup import domain_of_run
@@ -24,7 +24,7 @@ from r2mae.report.analysis import Analysis, analyse, fixed_labels, scores_by_see
 from r2mae.report.comparison import Comparison
 from r2mae.report.differences import Reference
 from r2mae.report.wording import listing
-from r2mae.sweep.gather import in_order, items_by_run, table_of
+from r2mae.sweep.gather import items_by_run, ordered_runs, table_of
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_sweep, finished
 from r2mae.sweep.runs import SweepRun, Variant, runs_of
@@ -191,9 +191,9 @@ def plan_power(
         pilot=str(folder),
         pilot_seeds=tuple(sorted({run.seed for run in runs})),
         seeds=tuple(seeds),
-        metrics=analysis.judging,
+        metrics=analysis.judged_metrics,
         decisions=tuple(
-            one for m in analysis.judging for one in _decisions(comparison, analysis, m, len(seeds), given)
+            one for m in analysis.judged_metrics for one in _decisions(comparison, analysis, m, len(seeds), given)
         ),
         given=given,
         differs=differs,
@@ -213,7 +213,7 @@ def _pilot_runs(
     labels = [row.label for row in rows]
     if elsewhere:
         check_folder(folder)
-        shared = comparison_of(folder)
+        shared = read_shared_fields(folder)
         if shared["domain"] != domain.name:
             raise UserError(
                 f"{folder} compares runs of the domain {shared['domain']}, and not of {domain.name}: name another"
@@ -224,9 +224,9 @@ def _pilot_runs(
         )
         found = finished_runs(folder, domain, there)
     elif folder.is_dir():
-        check_claim(folder, shared_fields(base), base.measurement_fields)
+        check_belongs(folder, shared_fields(base), base.measurement_fields)
         found = finished_runs(folder, domain, base)
-        agree([*found, *runs_of(rows, seeds, folder)], domain)
+        check_options_agree([*found, *runs_of(rows, seeds, folder)], domain)
     else:
         found = []
     return [run for run in found if run.variant.label in labels and not run.variant.baseline]
@@ -257,12 +257,12 @@ def _check_enough(
 def _comparison(runs: Sequence[SweepRun], domain: Domain, base: RunConfig) -> Comparison:
     curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
     items = items_by_run(runs)
-    return Comparison(Path(base.data).name, domain.metrics_of(base), table_of(in_order(runs)), curves, items=items)
+    return Comparison(Path(base.data).name, domain.metrics_of(base), table_of(ordered_runs(runs)), curves, items=items)
 
 
 def _named(matters: Mapping[str, float], analysis: Analysis) -> dict[str, float]:
     """Return the differences that matter by the names of metrics."""
-    known = [metric.name for metric in analysis.judging]
+    known = [metric.name for metric in analysis.judged_metrics]
     given = {}
     for name, size in matters.items():
         if name and name not in known:
@@ -279,7 +279,7 @@ def _decisions(
     choice = analysis.best_fixed.get(metric.name)
     references = [] if choice is None else [choice.reference]
     if _YARDSTICK in table:
-        references.append(Reference.of_row(_YARDSTICK, table[_YARDSTICK].dropna()))
+        references.append(Reference.of_label(_YARDSTICK, table[_YARDSTICK].dropna()))
     found = []
     for reference in references:
         size = given.get(metric.name) or matters_by_default(metric, float(np.mean(list(reference.scores.values()))))

@@ -13,7 +13,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.scheme_options import for_scheme, given_options, kind_of, scheme_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
-_SPREAD = ("ratio", "low", "high")  # a scheme of fixed ratios stands for a variant at each of them
+_RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a variant at each of them
 
 
 def plan_variants(
@@ -24,14 +24,15 @@ def plan_variants(
     Parameters
     ----------
     base : RunConfig
-        What all variants share; its `ratio`, `low` and `high` replace the domain's defaults.
+        The fields that all variants share; its `ratio`, `low` and `high` replace the domain's defaults.
     defaults : RatioDefaults
         The domain's defaults.
     schemes : sequence of str
-        Registered names; "fixed", and every scheme registered with ``per_ratio=True``, is a variant for each fixed
-        ratio.
+        Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
+        fixed ratio.
     ratios : sequence of float, optional
-        The fixed ratios; by default low, the default ratio, and high, or those that the domain has for such models.
+        The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
+        model.
 
     Raises
     ------
@@ -39,16 +40,16 @@ def plan_variants(
         For unknown or repeated schemes and impossible ratios.
     """
     if not schemes:
-        raise UserError("schemes is an empty list: name schemes, or leave it out")
+        raise UserError("schemes is an empty list: name schemes, or omit the option")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
         raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
-    taken = {option for name in schemes for option in _takes(name, ratios)}
+    taken = {option for name in schemes for option in _options_of_variants(name, ratios)}
     for option in given_options(base):
         if option not in taken:
-            if ratios and option in _SPREAD:
-                raise UserError(f"--ratios says which fixed ratios run: --{option} would change nothing, leave it out")
+            if ratios and option in _RATIO_OPTIONS:
+                raise UserError(f"--ratios sets the fixed ratios, so --{option} has no effect: omit it")
             raise UserError(option_not_taken(option, schemes))
     variants = []
     for name in schemes:
@@ -57,31 +58,35 @@ def plan_variants(
             middle = defaults.fixed if base.ratio is None else base.ratio
             # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
             chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
-            if not ratios and defaults.fixed_ratios and not any(option in given_options(base) for option in _SPREAD):
+            if (
+                not ratios
+                and defaults.fixed_ratios
+                and not any(option in given_options(base) for option in _RATIO_OPTIONS)
+            ):
                 chosen = list(defaults.fixed_ratios)
-            variants += [_row(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
+            variants += [_variant(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
         else:
-            variants.append(_row(base, defaults, name, base.ratio))
+            variants.append(_variant(base, defaults, name, base.ratio))
     return variants
 
 
-def with_numbers(
+def with_defaults(
     base: RunConfig,
     defaults: RatioDefaults,
     variants: Sequence[Variant],
     schemes: Sequence[str],
     ratios: Sequence[float] | None = None,
 ) -> RunConfig:
-    """Return `base` with the domain's defaults in place of None, where that leaves `variants` unchanged."""
+    """Return `base` with None replaced by the domain's default wherever `variants` stay the same."""
 
-    def meant(planned: Sequence[Variant]) -> list[tuple[str, Scheme]]:
+    def labelled_schemes(planned: Sequence[Variant]) -> list[tuple[str, Scheme]]:
         return [(variant.label, scheme_of(variant.config, defaults)) for variant in planned]
 
-    takers = {number for name in schemes for number in _takes(name, ratios)}
+    takers = {number for name in schemes for number in _options_of_variants(name, ratios)}
     for number, value in (("ratio", defaults.fixed), ("low", defaults.low), ("high", defaults.high)):
         if number in takers and getattr(base, number) is None:
             filled = replace(base, **{number: value})  # type: ignore[arg-type]
-            if meant(plan_variants(filled, defaults, schemes, ratios)) == meant(variants):
+            if labelled_schemes(plan_variants(filled, defaults, schemes, ratios)) == labelled_schemes(variants):
                 base = filled
     return base
 
@@ -92,7 +97,7 @@ def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[
     Raises
     ------
     UserError
-        For a baseline that is named twice, or like a scheme's variant.
+        If a baseline is named twice, or has the name of a scheme's variant.
     """
     taken = {variant.label for variant in variants}
     for name in names:
@@ -120,25 +125,26 @@ def default_label(config: RunConfig, defaults: RatioDefaults) -> str:
 
 def variant_of(config: RunConfig, defaults: RatioDefaults) -> Variant:
     """Return the variant that a run belongs to."""
-    return _row(config, defaults, config.scheme, config.ratio)
+    return _variant(config, defaults, config.scheme, config.ratio)
 
 
-def _row(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Variant:
+def _variant(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Variant:
     config, kind = for_scheme(replace(base, ratio=ratio), name), kind_of(name)
     steps = config.steps or 1000
-    epoch = None if config.steps else steps / config.epochs  # of a schedule in epochs, which may end in its first
+    epoch = None if config.steps else steps / config.epochs  # a schedule in epochs may end within the first epoch
     low, high = scheme_of(config, defaults).bind(steps, epoch).ends
     values = {"scheme": name, "ratio": low if kind.per_ratio else math.nan, "low": low, "high": high}
     return Variant(ratio_label(name, low) if kind.per_ratio else name, config, values)
 
 
-def _takes(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
+def _options_of_variants(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:
     """Return the options that the variants of a scheme depend on.
 
-    Without `ratios`, these are among them for a scheme of one fixed ratio: ratio, low and high are its fixed ratios.
+    For a scheme of one fixed ratio, `ratio`, `low` and `high` are among them only without `ratios`: they are then its
+    fixed ratios.
     """
     kind = kind_of(name)
     if not kind.per_ratio:
         return kind.options
-    others = tuple(option for option in kind.options if option not in _SPREAD)
-    return others if ratios else (*_SPREAD, *others)
+    others = tuple(option for option in kind.options if option not in _RATIO_OPTIONS)
+    return others if ratios else (*_RATIO_OPTIONS, *others)

@@ -1,4 +1,4 @@
-"""What models of genomes are compared with: the bases of the aligned species, and the composition of the genome."""
+"""Baselines of genomes: the bases of the aligned species, and the composition of the genome."""
 
 from collections.abc import Callable
 
@@ -9,27 +9,27 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from r2mae.genome.batches import WindowBatches
-from r2mae.genome.config import WINDOWS
+from r2mae.genome.config import MOST_WINDOWS
 from r2mae.genome.data import GenomeData, SpeciesWindows
 from r2mae.genome.evaluate import curve_scores
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, HiddenBases
 from r2mae.training.validation import EVALUATION_KEY
 
-_SAMPLE = 4096  # windows that the composition is counted in
+_SAMPLE = 4096  # windows for the composition
 
 
 def baseline_scores(
-    name: str, data: GenomeData, *, windows: int = WINDOWS, progress: Callable[[int, int], None] | None = None
+    name: str, data: GenomeData, *, windows: int = MOST_WINDOWS, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, float]:
-    """Score a baseline as :func:`r2mae.genome.evaluate.evaluate` scores a model, on the same masks.
+    """Return the scores of a baseline, as :func:`r2mae.genome.evaluate.evaluate` of a model, on the same masks.
 
     Parameters
     ----------
     name : {"alignment", "composition"}
-        ``alignment``: how often each base stands at the position in the species that the model is shown, with a
-        pseudocount of one base, divided as the training windows' composition. Where the model is shown none, all
-        species of the store count. ``composition``: that composition alone.
+        ``alignment``: the frequency of each base at the position among the model's species, with a pseudocount of one
+        base that is divided by the training windows' composition. For a model without aligned species, all species of
+        the store are used. ``composition``: that composition alone.
     data : GenomeData
     windows, progress
         As for a model.
@@ -49,7 +49,7 @@ def baseline_scores(
 
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
-    """Return the fractions of A, C, G and T in the training windows, as they lie on the reference."""
+    """Return the fractions of A, C, G and T in the training windows, on the strand of the reference."""
     batches = WindowBatches(data.store, data.train.batches.starts, reverse=0)
     rows = np.linspace(0, len(batches) - 1, min(_SAMPLE, len(batches))).round().astype(np.int64)
     counts = torch.ones(BASES, dtype=torch.float64)  # no base is impossible

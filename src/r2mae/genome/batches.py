@@ -1,4 +1,4 @@
-"""Windows of an alignment as a model wants them: the target apart from the aligned species, either strand."""
+"""Batches of windows of an alignment: the target separate from the aligned species, on either strand."""
 
 from collections.abc import Sequence
 from typing import TypedDict
@@ -18,8 +18,8 @@ from r2mae.masking.keys import Key, uniforms
 class WindowBatch(TypedDict):
     """A batch of windows.
 
-    The keys: `target`, the tokens of the reference; `aligned`, those of the other species; `soft`, where the reference
-    is soft-masked; `weights`, what a position counts in the loss.
+    The keys: `target`, the tokens of the reference; `aligned`, those of the other species; `soft`, a mask of the
+    soft-masked positions of the reference; `weights`, the weight of each position in the loss.
     """
 
     target: UInt8[Tensor, "batch length"]
@@ -34,21 +34,20 @@ class WindowBatches:
     Parameters
     ----------
     store : AlignmentStore
-        Its files are mapped by every process that reads.
+        The store of the windows. Every process that reads maps its files.
     starts : WindowStarts
-        Where the windows lie.
+        The starts of the windows.
     reverse : float
-        Share of windows that are shown as their reverse complement, drawn anew for each row with the batch's key; 0 for
-        none.
+        Share of windows that are replaced by their reverse complement, drawn for each row with the batch's key.
     weights : str, optional
-        Name of a track that weighs positions; without it all weigh 1.
+        Name of a track with the weights of positions; without it all weights are 1.
     missing : float
         Weight of positions without a value.
 
     Raises
     ------
     UserError
-        If there is no such track, or the share is no fraction.
+        If there is no such track, or the share is not from 0 to 1.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class WindowBatches:
         return len(self.starts)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
-        """Return these windows; the key draws which are shown on the other strand.
+        """Return these windows; the key draws which are on the other strand.
 
         Parameters
         ----------

@@ -10,61 +10,64 @@ from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.genome.variants.settings import NO_VARIANTS, OF_VARIANTS, VariantSettings
 from r2mae.training.models import ModelConfig
 
-WINDOWS = 2000
-"""Held-out windows that a model is measured on, at most."""
-NONE = "none"
-"""What `species` says for no other species: a single sequence."""
+MOST_WINDOWS = 2000
+"""Default of the most held-out windows that a model is measured on."""
+NO_SPECIES = "none"
+"""The value of `species` for no aligned species: a single sequence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
-    """A masked model of a genome and its alignment; defaults follow the paper, and GPN-MSA where it gives none.
+    """A masked model of a genome and its alignment. Defaults are the paper's, or GPN-MSA's if the paper gives none.
 
-    The page on genomes has a table of what is the paper's, what GPN-MSA's, and what is ours.
+    A table in the documentation of genomes lists which defaults are the paper's, GPN-MSA's, and our own.
 
     Parameters
     ----------
     window : int
         Positions of a window (paper: 128).
     stride : int, optional
-        Positions between the starts of training windows; by default half a window, or 1 where the genome has less than
-        a million positions. Held-out windows do not overlap.
+        Positions between the starts of training windows; by default half a window, or 1 if the genome has less than a
+        million positions. Held-out windows do not overlap.
     species : list of str
-        The aligned species that the model is shown, by default all; none for a model of the target's sequence alone.
+        The aligned species that the model receives, by default all; none for a model of the target's sequence alone.
     validation_regions : list of str
         Contigs, intervals such as chr1:1,001-2,000 (counted from 1) or BED files held out for the validation loss; by
         default the fraction `validation` of the genome, as blocks that the seed chooses.
     test_regions : list of str
-        Those that a finished model is measured on; by default it is measured on the validation windows.
+        Regions that a finished model is measured on; by default the validation windows.
     include : list of str
         The only regions that windows may come from.
     exclude : list of str
         Regions that no window may touch.
     most_unknown : float
-        Windows with a larger fraction of unknown bases in the target are left out.
+        Windows with a larger fraction of unknown bases in the target are omitted.
     reverse : float
-        Share of the training windows that are shown as their reverse complement, drawn anew each time.
+        Share of the training windows that are replaced by their reverse complement, drawn again each time.
     corruption : {"80-10-10", "mask"}
-        What becomes of hidden bases: 80 % mask token, 10 % a random base, 10 % as they are; or all mask token.
+        Replacement of hidden bases: 80 % mask token, 10 % a random base, 10 % unchanged; or all mask token.
     exact : bool
-        Hide exactly the rounded count of every window's bases (true), or each base by itself with the ratio as its
+        Hide exactly the rounded count of every window's bases (true), or each base independently with the ratio as its
         probability (false).
     repeat_weight : float
-        What soft-masked positions (lower case, usually repeats) count in the loss; 0 is taken for a millionth.
+        Weight of soft-masked positions (lower case, usually repeats) in the loss; 0 becomes a millionth.
     weight_track : str, optional
-        Track of the store whose values weigh positions in the loss, such as conservation; those below 0 count as 0.
+        Track of the store whose values are weights of positions in the loss, such as conservation; values below 0 count
+        as 0.
     missing_weight : float
         Weight of positions without a value in this track.
     eval_windows : int
-        Most held-out windows on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
-        less time and say less; below 500 each is masked several times.
+        Most held-out windows on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
+        less time and give less precise scores; below 500 each is masked several times.
     """
 
     domain: ClassVar[str] = "genome"
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = GpnMsaSettings
     measurement_fields: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({"contrasts": (), "eval_windows": WINDOWS})
+    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"contrasts": (), "eval_windows": MOST_WINDOWS}
+    )
 
     model: str = "gpn-msa"
     window: int = 128
@@ -81,7 +84,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     repeat_weight: float = 0.1
     weight_track: str | None = None
     missing_weight: float = 0.0
-    eval_windows: int = WINDOWS
+    eval_windows: int = MOST_WINDOWS
     epochs: float = 10
     batch_size: int = 2048
     optimizer: Literal["adam", "adamw"] = "adamw"
@@ -109,19 +112,19 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         if self.missing_weight and self.weight_track is None:
             raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
         if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
-            raise UserError("validation is a fraction, and validation_regions name what is held out: give one of them")
+            raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
         self._check_species()
 
     def with_measurement(self, **options: Any) -> "GenomeConfig":
-        """Return the configuration with other variants; what was said of the run's own file is not of another one."""
+        """Return the configuration with other options; another file of variants resets those of the run's file."""
         if options.get("variants") not in (None, self.variants):
             options = {**NO_VARIANTS, **options}
         return super().with_measurement(**options)
 
     def measured_in_words(self) -> str:
-        """Say which variants the model was measured on, and how many windows, where it is not the default number."""
-        few = self.eval_windows != WINDOWS
-        windows = f"Where hidden bases are measured: on at most {self.eval_windows:,} windows." if few else ""
+        """Return sentences on the variants and, if not the default, the number of windows that scores are from."""
+        changed = self.eval_windows != MOST_WINDOWS
+        windows = f"Hidden bases are measured on at most {self.eval_windows:,} windows." if changed else ""
         if self.variants is None:
             return windows
         conditions = f", {' and '.join(self.where)}" if self.where else ""
@@ -133,5 +136,5 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         twice = next((name for name in self.species if self.species.count(name) > 1), None)
         if twice is not None:
             raise UserError(f"species names {twice!r} twice: once is enough")
-        if NONE in self.species and len(self.species) > 1:
-            raise UserError(f"species takes {NONE!r} alone, for no other species, or names")
+        if NO_SPECIES in self.species and len(self.species) > 1:
+            raise UserError(f"species takes either {NO_SPECIES!r} or names of species")

@@ -1,4 +1,4 @@
-"""The windows of a run: those it learns from, those it is chosen by, and those it is measured on."""
+"""The windows of a run: training, validation and test windows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
 
 VALIDATION_WINDOWS = 4096
-"""At most this many windows give the validation loss, spread evenly over the part."""
-_SMALL = 1_000_000  # positions of a genome below which windows start everywhere
-_BLOCKS = 32  # that a fraction of the genome is held out in, at most
-_BLOCK = 4  # windows that a block has at least
+"""Most windows of the validation loss, evenly spaced over the part."""
+_SMALL = 1_000_000  # genomes with fewer positions have a window at every position
+_BLOCKS = 32  # most blocks that a fraction of the genome is held out in
+_BLOCK = 4  # fewest windows of a block
 
 
 class SpeciesWindows:
@@ -30,9 +30,9 @@ class SpeciesWindows:
     ----------
     batches : WindowBatches
     columns : int64 ndarray, optional
-        Which of the store's aligned species, in this order; by default all.
+        The store's aligned species to keep, in this order; by default all.
     chosen : int64 ndarray, optional
-        Which of the windows; by default all.
+        The windows to keep; by default all.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SpeciesWindows:
         return found
 
     def spread(self, most: int) -> "SpeciesWindows":
-        """Return at most so many of the windows, spread evenly."""
+        """Return at most `most` of the windows, evenly spaced."""
         if len(self) <= most:
             return self
         places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
@@ -73,15 +73,15 @@ class GenomeData:
     ----------
     store : AlignmentStore
     train : SpeciesWindows
-        On either strand.
+        Training windows, on either strand.
     validation, test : SpeciesWindows, optional
-        As they lie on the reference, side by side; without `test`, a model is measured on `validation`.
+        Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
     architecture : dict
-        What the model is built from.
+        The values that the model is built from.
     held_out : Intervals, optional
-        The positions of `test`, or without it of `validation`: variants there are also measured by themselves.
+        The positions of `test`, or without it of `validation`: variants there are also measured separately.
     notes : tuple of str
-        What there is to learn from and to measure on, in sentences.
+        Sentences on the training, validation and test windows.
     """
 
     store: AlignmentStore
@@ -99,21 +99,21 @@ class GenomeData:
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and divide it.
+    """Open a store and split it into training, validation and test windows.
 
     Raises
     ------
     UserError
-        No store, species or regions that it has not, or parts without a window.
+        If there is no store, it lacks species or regions, or a part has no window.
     """
     read_source(config.data)
     store = AlignmentStore(config.data)
     names = chosen_species(store.species, config.species)
-    regions = config.validation_regions or _held_out(store, config)
-    parts = _divided(store, config, regions)
+    regions = config.validation_regions or _validation_blocks(store, config)
+    parts = _parts(store, config, regions)
     train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
-    validation = side_by_side(store, config, parts.validation, names) if len(parts.validation) else None
-    test = side_by_side(store, config, parts.test, names) if len(parts.test) else None
+    validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
+    test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
     batches = WindowBatches(
         store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
     )
@@ -129,7 +129,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
 
 
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open another store than a run's, with the run's species found by name; all of it is measured on.
+    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name.
 
     Raises
     ------
@@ -138,17 +138,17 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     """
     read_source(config.data)
     store = AlignmentStore(config.data)
-    windows = side_by_side(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
+    windows = adjacent_windows(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
-    """Return the configuration without a track of weights, which another store need not have."""
+    """Return the configuration without the track of weights, which another store may lack."""
     return replace(config, weight_track=None, missing_weight=0.0)
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
-    """Return which of the store's aligned species have these names; None if they are all, in order.
+    """Return the numbers of the store's aligned species with these names; None if these are all, in order.
 
     Raises
     ------
@@ -169,14 +169,14 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.nda
 
 
 def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
-    """Return the positions between the starts of training windows."""
+    """Return the number of positions between the starts of training windows."""
     if config.stride is not None:
         return config.stride
     return 1 if store.layout.positions < _SMALL else max(config.window // 2, 1)
 
 
 def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[str]) -> dict[str, Any]:
-    """Return what the model is built from."""
+    """Return the values that the model is built from."""
     return {
         **config.architecture(),
         "window": config.window,
@@ -188,14 +188,16 @@ def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[st
     }
 
 
-def side_by_side(store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]) -> SpeciesWindows:
-    """Return the windows of a part, one after the other without overlap, as they lie on the reference."""
+def adjacent_windows(
+    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
+) -> SpeciesWindows:
+    """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
     starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
     batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
     return SpeciesWindows(batches, species_columns(store, names))
 
 
-def _divided(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
+def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
     return divide(
         store,
         config.window,
@@ -206,11 +208,11 @@ def _divided(store: AlignmentStore, config: GenomeConfig, validation: Sequence[s
     )
 
 
-def _held_out(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
-    """Choose blocks of the genome, away from the test regions, that make up the fraction `validation`."""
+def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
+    """Return blocks of the genome, apart from the test regions, that amount to the fraction `validation`."""
     if not config.validation:
         return ()
-    free = _divided(store, config, ()).train
+    free = _parts(store, config, ()).train
     wanted = config.validation * free.positions
     block = max(_BLOCK * config.window, round(wanted / _BLOCKS))
     places = [
@@ -221,7 +223,7 @@ def _held_out(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
     if len(places) < 2:
         raise UserError(
             f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions "
-            "with --validation-regions, ask for a smaller --window, or give --validation 0"
+            "with --validation-regions, give a smaller --window, or give --validation 0"
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
     order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]
@@ -230,15 +232,15 @@ def _held_out(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
 
 
 def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts: WindowStarts) -> tuple[str, ...]:
-    held = [
-        f"{len(part):,} side by side are held out for {what}"
+    held_out = [
+        f"{len(part):,} adjacent ones are held out for {what}"
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
-    left = f" ({starts.left_out:,} with too many unknown bases are left out)" if starts.left_out else ""
+    omitted = f" ({starts.left_out:,} with too many unknown bases are omitted)" if starts.left_out else ""
     notes = [
-        f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{left}, with "
-        f"{len(names)} aligned species; {', and '.join(held) or 'none are held out, and no loss is measured'}"
+        f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{omitted}, with "
+        f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
     ]
     if config.batch_size > len(data.train):
         notes.append(

@@ -1,4 +1,4 @@
-"""The domain `genome`, as the layers above see it. No torch until data or models are asked for."""
+"""The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ _REGIONS = Option(
 _SCORING = (
     Option("output", "the file to write, of the same format.", needed="a file to write: -o OUT", short="-o"),
     Option("data", "another store than the run's."),
-    Option("batch_size", "windows of a forward pass; a position has two.", int),
+    Option("batch_size", "windows per forward pass; a position has two.", int),
     Option("device", "auto, cpu, cuda or cuda:N."),
 )
 _COMMANDS = (
@@ -57,7 +57,7 @@ _COMMANDS = (
     ),
     Command(
         "logits",
-        "write what a pretrained model expects at each position of a region",
+        "write a pretrained model's logits at each position of a region",
         "r2mae.genome.logits:command",
         places=(
             Option("run", "a run folder."),
@@ -68,18 +68,16 @@ _COMMANDS = (
     ),
 )
 
-_WINDOWS = Option(
-    "eval_windows", "most held-out windows to measure loss and accuracy on; by default as in the run.", int
-)
+_WINDOWS = Option("eval_windows", "most held-out windows for loss and accuracy; by default as in the run.", int)
 _VARIANTS = (
     Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
-    Option("label", "the column that scores are compared with; of a VCF also a key of INFO."),
+    Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
     Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
     Option("where", 'conditions that rows must meet, such as "expected_count>=20".', tuple[str, ...]),
-    Option("classes", "a column whose values are classes that are measured one by one, too."),
+    Option("classes", "a column of classes, which are also measured one by one."),
     Option(
         "contrasts",
-        "pairs of these classes that scores tell apart, harmful first: stop_gained/synonymous.",
+        "pairs of these classes to discriminate, harmful first: stop_gained/synonymous.",
         tuple[str, ...],
     ),
 )
@@ -90,7 +88,7 @@ def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> 
 
 
 class GenomeDomain(BaseDomain):
-    """Genomes with their alignments, read from a store, and GPN-MSA that computes what the loss sees."""
+    """Genomes with their alignments, read from a store, and GPN-MSA, computed only where the loss needs it."""
 
     name = "genome"
     title = "Genomes: an alignment store (r2mae data alignment build)"
@@ -115,7 +113,7 @@ class GenomeDomain(BaseDomain):
             Evaluation(
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
                 "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
-                "(high values are harmful; NAME:benign for others)",
+                "(high values are harmful; NAME:benign if they are benign)",
                 options=_VARIANTS,
                 examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
                 name="variants",
@@ -124,8 +122,8 @@ class GenomeDomain(BaseDomain):
         ),
         other_data="windows are measured on the whole store",
         embedding=Embedding(
-            "`contigs`, `starts` (counted from 1) and `repeats` (the fraction that is soft-masked) of the windows, "
-            "which lie side by side: what is left at the end of a region has no row",
+            "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
+            "which are adjacent: the remainder at the end of a region has no row",
             options=(_REGIONS,),
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
@@ -136,7 +134,7 @@ class GenomeDomain(BaseDomain):
     )
 
     def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:
-        """Return loss and accuracy over the mask ratios; where there are variants, their metrics come first."""
+        """Return loss and accuracy over the mask ratios, preceded by the metrics of variants if there are any."""
         from r2mae.genome.variants.labelled import metrics_on
 
         alone = config.variants is None
@@ -147,19 +145,19 @@ class GenomeDomain(BaseDomain):
         )
 
     def fingerprint(self, config: GenomeConfig) -> str:
-        """Return what tells the store, the track of weights and BED files from others."""
+        """Return a fingerprint of the store, the track of weights and the BED files."""
         from r2mae.genome.source import fingerprint_of
 
         return fingerprint_of(config)
 
     def check_source(self, config: GenomeConfig) -> None:
-        """Refuse what is no store, without torch."""
+        """Refuse data that are not a store, without torch."""
         from r2mae.genome.source import read_source
 
         read_source(config.data)
 
     def check(self, config: GenomeConfig) -> None:
-        """Refuse what is no store, species, tracks and regions that it has not, and wrong variants, without torch."""
+        """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
         from r2mae.genome.source import check
         from r2mae.genome.variants.labelled import check_variants
 
@@ -167,13 +165,13 @@ class GenomeDomain(BaseDomain):
         check_variants(config)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
-        """Open the store of a run, and divide it."""
+        """Open the store of a run, and split it."""
         from r2mae.genome.data import load_data
 
         return load_data(config)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
-        """Make the task and a fresh model."""
+        """Return the task and a freshly initialised model."""
         made: tuple[AlignmentTask, WindowModel] = build_model(MODELS, architecture)
         return made
 
@@ -190,7 +188,7 @@ class GenomeDomain(BaseDomain):
         progress: Callable[[int, int], None] | None = None,
         **variants: Any,
     ) -> dict[str, float]:
-        """Measure a pretrained model on held-out windows (`curve`), and on variants where there are some."""
+        """Return the scores of a pretrained model on held-out windows (with `curve`), and on variants if any."""
         from r2mae.genome.evaluate import evaluate
         from r2mae.genome.variants.evaluate import model_scores
 
@@ -201,7 +199,7 @@ class GenomeDomain(BaseDomain):
     default_baselines = ("alignment",)
 
     def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
-        """Return alignment and composition, and where there are variants the columns of their file."""
+        """Return alignment and composition, and with variants also the columns of their file."""
         from r2mae.genome.variants.labelled import column_names
         from r2mae.genome.variants.settings import BENIGN
 
@@ -209,12 +207,12 @@ class GenomeDomain(BaseDomain):
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def check_baselines(self, names: Sequence[str]) -> None:
-        """Refuse nothing: none of them needs more than the domain does."""
+        """Accept all baselines: they need no further libraries."""
 
     def score_baseline(
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
-        """Measure a baseline as :meth:`evaluate` does a model; columns of variants on these alone."""
+        """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
         from r2mae.genome.baselines import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
@@ -225,7 +223,7 @@ class GenomeDomain(BaseDomain):
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
     ) -> "tuple[GenomeConfig, GenomeData]":
-        """Open another store, for :meth:`evaluate`; all of it is measured on."""
+        """Open another store for :meth:`evaluate`, with all of its windows as test data."""
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
@@ -233,7 +231,7 @@ class GenomeDomain(BaseDomain):
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:
-        """Return that starts and repeats are numbers."""
+        """Return the columns of a figure: starts and repeats are numbers."""
         return FigureColumns(numbers=("starts", "repeats"), omitted=("split",))
 
     def embed(
@@ -245,7 +243,7 @@ class GenomeDomain(BaseDomain):
         *,
         regions: Sequence[str] = (),
     ) -> "dict[str, np.ndarray]":
-        """Embed the windows of a store, side by side, or those of some regions."""
+        """Embed the adjacent windows of a store, or of some regions."""
         from r2mae.genome.embed import embed_windows
 
         return embed_windows(config, task, model, source, regions=regions)

@@ -1,4 +1,4 @@
-"""Windows as vectors: the mean of the last hidden states over the target's bases, without a mask."""
+"""Embeddings of windows: the mean of the last hidden states over the target's bases, without a mask."""
 
 import logging
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.data import SpeciesWindows, side_by_side, unweighted
+from r2mae.genome.data import SpeciesWindows, adjacent_windows, unweighted
 from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
@@ -25,19 +25,20 @@ def embed_windows(
     *,
     regions: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Embed the windows of a store, side by side; the model's species are found by name.
+    """Embed the adjacent windows of a store; the model's species are found by name.
 
-    How many positions lie in no window is said on the logger ``r2mae``: those at the end of each region that do not
-    fill one, and windows with too many unknown bases.
+    The number of positions that are in no window is logged on the logger ``r2mae``: those at the end of each region
+    that do not fill a window, and those of windows with too many unknown bases.
 
     Parameters
     ----------
     config, task, model
-        Of the run.
+        Those of the run.
     source : str
         A store.
     regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything. A window lies wholly in one.
+        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default the complete store. A window is within one
+        region.
 
     Returns
     -------
@@ -48,13 +49,13 @@ def embed_windows(
     Raises
     ------
     UserError
-        No store, species that it lacks, or no window in the regions.
+        If `source` is not a store, lacks species of the model, or has no window in the regions.
     """
     read_source(source)
     store = AlignmentStore(source)
     part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
-    windows = side_by_side(store, unweighted(config), part, model.species)
-    _tell(part, windows)
+    windows = adjacent_windows(store, unweighted(config), part, model.species)
+    _log_windows(part, windows)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):
@@ -73,8 +74,8 @@ def embed_windows(
     }
 
 
-def _tell(part: Intervals, windows: SpeciesWindows) -> None:
-    """Say how many positions have no embedding, if there are any."""
+def _log_windows(part: Intervals, windows: SpeciesWindows) -> None:
+    """Log how many positions have no embedding, if any."""
     starts = windows.batches.starts
     left = part.positions - len(starts) * starts.length
     if not left:
@@ -89,5 +90,5 @@ def _tell(part: Intervals, windows: SpeciesWindows) -> None:
         if count
     ]
     logging.getLogger("r2mae").warning(
-        "%s", f"{left:,} of {part.positions:,} positions are left out: {' and '.join(why)}"
+        "%s", f"{left:,} of {part.positions:,} positions are omitted: {' and '.join(why)}"
     )

@@ -1,4 +1,4 @@
-"""What a model of a genome is worth on held-out windows: loss and accuracy of hidden bases against the mask ratio."""
+"""Evaluate a model of genomes on held-out windows: loss and accuracy of hidden bases by mask ratio."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.genome.config import WINDOWS
+from r2mae.genome.config import MOST_WINDOWS
 from r2mae.genome.data import GenomeData, SpeciesWindows
 from r2mae.genome.task import AlignmentTask, HiddenBases, WindowModel
 from r2mae.masking.keys import Key
@@ -17,11 +17,11 @@ from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 RATIOS = (0.05, 0.15, 0.3, 0.5, 0.8)
 _ROWS = 64
-_ENOUGH = 500  # windows; fewer are masked several times
-_MOST_TIMES = 20
+_ENOUGH_WINDOWS = 500  # fewer windows are masked several times
+_MOST_REPEATS = 20
 
 Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
-"""Log probabilities of A, C, G and T at `columns`; any number may be added to those of a position."""
+"""Log probabilities of A, C, G and T at `columns`, up to a constant per position."""
 
 
 def evaluate(
@@ -29,25 +29,25 @@ def evaluate(
     model: WindowModel,
     data: GenomeData,
     *,
-    windows: int = WINDOWS,
+    windows: int = MOST_WINDOWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure a pretrained model on the test windows, or where there are none on the validation windows.
+    """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
 
     Parameters
     ----------
     task, model, data
-        Of the run.
+        Those of the run.
     windows : int
-        At most this many, spread evenly.
+        Most windows to use, evenly spaced.
     progress : callable, optional
-        Called with windows done and windows in all.
+        Called with the number of windows done and the total.
 
     Returns
     -------
     dict
-        ``masked_loss`` (nats a hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-        ``accuracy_0.15`` and so on. Empty if nothing was held out.
+        ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
+        ``accuracy_0.15`` and so on. Empty if no windows are held out.
     """
     if data.measured is None:
         return {}
@@ -69,53 +69,57 @@ def curve_scores(
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure loss and accuracy at each mask ratio, on masks that are the same for every model and baseline.
+    """Return loss and accuracy at each mask ratio, on masks that are the same for every model and baseline.
 
-    Of each window the rounded count of bases is hidden, always by the mask token, and all hidden bases count alike,
-    whatever the run was trained with. The masks of a window depend on its place and the ratio alone. Fewer than 500
-    windows are masked several times, at most 20, so that a small held-out part does not hang on a few bases.
+    In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
+    weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
+    500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
 
     Parameters
     ----------
     predict : callable
+        The model or baseline.
     windows : SpeciesWindows
+        The windows to mask.
     ratios : sequence of float
+        The mask ratios.
     device : device
-        Where `predict` computes.
+        Device of `predict`.
     progress : callable, optional
+        Called with the number of windows done and the total.
 
     Raises
     ------
     UserError
-        If the windows hold no base.
+        If a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
-    times = min(-(-_ENOUGH // len(windows)), _MOST_TIMES)
+    times = min(-(-_ENOUGH_WINDOWS // len(windows)), _MOST_REPEATS)
     for first in range(0, len(windows), _ROWS):
         rows = np.arange(first, min(first + _ROWS, len(windows)))
         batch = to_device(windows.batch(rows, EVALUATION_KEY.rows(first)), device)
         for (place, ratio), time in product(enumerate(ratios), range(times)):
             corrupted = task.corrupt(batch, ratio, key.fold(round(ratio * 10_000), time).rows(first))
-            sums[place] += _tally(predict(corrupted), corrupted)
+            sums[place] += _sums(predict(corrupted), corrupted)
         if progress is not None:
             progress(int(rows[-1]) + 1, len(windows))
     losses, hits, counts = sums.cpu().numpy().T
     if not counts.all():
-        raise UserError("the held-out windows hold no base that can be hidden: hold out other regions")
-    return _named(ratios, losses / counts, hits / counts)
+        raise UserError("the held-out windows have no base that can be hidden: hold out other regions")
+    return _named_scores(ratios, losses / counts, hits / counts)
 
 
-def _tally(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases) -> Float64[Tensor, "3"]:
-    """Sum losses, correct answers, and one, over hidden bases."""
+def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases) -> Float64[Tensor, "3"]:
+    """Return the sum of losses, the number of correct predictions, and the number of hidden bases."""
     scores, real = prediction.double(), corrupted.real
     losses = scores.logsumexp(-1) - scores.gather(-1, corrupted.targets[..., None])[..., 0]
     hits = scores.argmax(-1) == corrupted.targets
     return torch.stack([(losses * real).sum(), (hits & real).sum().double(), real.sum().double()])
 
 
-def _named(
+def _named_scores(
     ratios: Sequence[float], losses: Float64[np.ndarray, " ratios"], accuracies: Float64[np.ndarray, " ratios"]
 ) -> dict[str, float]:
     scores: dict[str, float] = {}

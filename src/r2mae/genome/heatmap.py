@@ -20,7 +20,7 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_figure(path: Path, positions: int) -> None:
-    """Refuse a picture of another format, or of too many positions.
+    """Refuse an unknown format of a picture, or too many positions.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``r2mae logits RUN REGION … -o OUT``: what a model expects at each position of some regions."""
+"""``r2mae logits RUN REGION … -o OUT``: write a model's log probabilities at each position of some regions."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from r2mae.genome.variants.sites import ROWS
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
 
-_SITES = 4096  # positions that are predicted at a time
+_SITES = 4096  # positions at a time
 
 
 def command(
@@ -45,9 +45,9 @@ def write_logits(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write a table with log p of A, C, G and T at each position, while that is hidden; a mean of both strands.
+    """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
-    Differences of two columns are the scores of variants. A mean of logarithms need not be one of probabilities that
+    Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
     add up to one.
 
     Parameters
@@ -64,12 +64,12 @@ def write_logits(
     Returns
     -------
     int
-        Positions.
+        Number of positions.
 
     Raises
     ------
     UserError
-        Whatever is wrong with run, store or regions.
+        For mistakes in run, store or regions.
     """
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")

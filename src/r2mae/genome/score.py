@@ -1,6 +1,6 @@
-"""``r2mae score-variants RUN VARIANTS -o OUT``: how much less likely a model finds the other base.
+"""``r2mae score-variants RUN VARIANTS -o OUT``: score variants by a model's log likelihood ratio.
 
-The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden; the mean of both strands.
+The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden, averaged over both strands.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
 
 BLOCK = 4096
-"""Rows that are scored, and kept, at a time."""
+"""Rows that are scored and saved at a time."""
 
 COLUMN = "score"
-_WHOLE = 1_000_000  # what a file is divided into for the bar
+_BAR_LENGTH = 1_000_000  # total of the progress bar of reading a file
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class OpenRun:
     config : GenomeConfig
     model : WindowModel
     store : AlignmentStore
-    told_by : str
-        What tells the model from others.
+    model_fingerprint : str
+        Fingerprint of the model's weights and description.
     """
 
     config: GenomeConfig
     model: WindowModel
     store: AlignmentStore
-    told_by: str
+    model_fingerprint: str
 
     def scorer(self, rows: int = ROWS) -> SiteLogs:
         """Return the scorer of the model on the store."""
@@ -59,12 +59,12 @@ class OpenRun:
 
 
 def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> OpenRun:
-    """Open a finished run, and a store: its own, or another.
+    """Open a finished run, and its own store or another.
 
     Raises
     ------
     UserError
-        No finished run of this domain, no store, or one that lacks species of the model.
+        If `run` is not a finished run of this domain, or the store is missing or lacks species of the model.
     """
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
@@ -132,8 +132,8 @@ def score_variants(
 ) -> dict[str, int]:
     """Score a file of variants, or all substitutions of a region, in memory that does not grow with their number.
 
-    The file is read once before the model is asked, so that wrong rows cost no time. Finished blocks are kept in a
-    hidden folder beside `output`: the same call goes on after a stop, and writes the same bytes.
+    The file is read once before any prediction, so that wrong rows cost no time. Finished blocks are saved in a hidden
+    folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
 
     Parameters
     ----------
@@ -142,30 +142,30 @@ def score_variants(
     variants : str
         A file (VCF, .tsv, .csv, Parquet), or a region such as ``chr1:101-200`` or a BED file.
     output : path
-        The same rows in the same order, and two columns more.
+        The same rows in the same order, with two more columns.
     data : str, optional
         Another store than the run's.
     column : str
         Name of the scores; that of the reasons ends in ``_reason``.
     batch_size : int
-        Windows of a forward pass; there are two for each position.
+        Windows per forward pass; there are two for each position.
     device : str
     figure : path, optional
         For a region: a picture of the scores.
     reading : callable, optional
-        Called with how much of the file is read at first, and the total.
+        Called during the first reading with the amount of the file read and the total.
     progress : callable, optional
-        Called with rows done and rows in all.
+        Called with the number of rows done and the total.
 
     Returns
     -------
     dict
-        How many variants have each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
+        Number of variants for each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
 
     Raises
     ------
     UserError
-        Whatever is wrong with run, store, or variants; names file and line.
+        For mistakes in run, store or variants; the message names file and line.
     """
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
@@ -188,10 +188,10 @@ def score_variants(
             check_figure(Path(figure), regions.intervals.positions)
         source = regions
     source.check_name(column)
-    total = _rows(source, reading)
+    total = _count_rows(source, reading)
     plan = {
         "variants": fingerprint(path) if path.is_file() else variants,
-        "model": opened.told_by,
+        "model": opened.model_fingerprint,
         "store": opened.store.fingerprint,
         "block": BLOCK,
         "batch_size": batch_size,
@@ -202,14 +202,14 @@ def score_variants(
         logs = opened.scorer(batch_size)
         done = 0
         for block in source.blocks(BLOCK):
-            _, reasons = kept.of(block.number, len(block), partial(_scored, block, opened.store, logs))
+            _, reasons = kept.of(block.number, len(block), partial(_score_block, block, opened.store, logs))
             counts += tally(reasons)
             done += len(block.rows)
             if progress is not None:
                 progress(done, total)
-        source.write(output, column, _again(source, kept))
+        source.write(output, column, _rows_with_scores(source, kept))
         if figure is not None:
-            draw_scores(Path(figure).expanduser(), _again(source, kept))
+            draw_scores(Path(figure).expanduser(), _rows_with_scores(source, kept))
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
@@ -221,25 +221,25 @@ def is_region(variants: str) -> bool:
     return kind_of(path) is None and not path.exists() and not name.endswith(".bcf")
 
 
-def _rows(source: Variants, reading: Callable[[int, int], None] | None) -> int:
-    """Read everything once, and count the rows."""
+def _count_rows(source: Variants, reading: Callable[[int, int], None] | None) -> int:
+    """Read all variants once, and return the number of rows."""
     if reading is None or not isinstance(source, TextVariants):
         return sum(len(block.rows) for block in source.blocks(BLOCK))
-    source.heard = lambda fraction: reading(round(fraction * _WHOLE), _WHOLE)
+    source.heard = lambda fraction: reading(round(fraction * _BAR_LENGTH), _BAR_LENGTH)
     rows = sum(len(block.rows) for block in source.blocks(BLOCK))
     source.heard = None
     return rows
 
 
-def _scored(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scored:
+def _score_block(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scored:
     found = substitutions(block, store)
     return scores_of(found, logs), found.reasons
 
 
-def _again(source: Variants, kept: KeptBlocks) -> Iterator[tuple[Block, Any, Any]]:
-    """Read the rows once more, with what was kept of them."""
+def _rows_with_scores(source: Variants, kept: KeptBlocks) -> Iterator[tuple[Block, Any, Any]]:
+    """Read the rows again, and yield blocks with their saved scores and reasons."""
     for block in source.blocks(BLOCK):
         found = kept.get(block.number, len(block))
         if found is None:
-            raise UserError("the variants changed while they were scored: the same command begins anew")
+            raise UserError("the variants changed while they were scored: the same command starts again")
         yield block, *found

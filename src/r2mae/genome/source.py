@@ -1,23 +1,23 @@
-"""What a configuration names: the store, its species, tracks and regions. No torch."""
+"""Read and check the store, species, tracks and regions that a configuration names. No torch."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.config import NONE, GenomeConfig
+from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.meta import TRACKS, Meta, read_meta
 from r2mae.training.fingerprint import fingerprint
 
 
 def read_source(data: str) -> Meta:
-    """Return what a store says of itself.
+    """Return the metadata of a store.
 
     Raises
     ------
     UserError
-        If it is no store; for a file, such as an alignment, it says how to build one.
+        If `data` is not a store; for a file, such as an alignment, the message says how to build one.
     """
     path = Path(data).expanduser()
     if path.is_file():
@@ -29,11 +29,12 @@ def read_source(data: str) -> Meta:
 
 
 def check(config: GenomeConfig) -> None:
-    """Refuse a store that is not there, and species, tracks and regions that it has not.
+    """Refuse a missing store, and species, tracks and regions that it does not have.
 
     Raises
     ------
     UserError
+        For each of these.
     """
     meta = read_source(config.data)
     chosen_species(meta.layout.species, config.species)
@@ -46,7 +47,7 @@ def check(config: GenomeConfig) -> None:
 def fingerprint_of(config: GenomeConfig) -> str:
     """Return a short text that differs for another store, track of weights or BED file.
 
-    A track that the store lacks is left out: a store that a run is only measured on needs none.
+    A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
     parts = [read_source(config.data).content]
     if config.weight_track is not None and (track := _track_file(config, config.weight_track)).is_file():
@@ -57,39 +58,39 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
 
 def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the aligned species that a model is shown.
+    """Return the aligned species that a model receives.
 
     Parameters
     ----------
     known : sequence of str
-        Those of the store, the reference first.
+        The species of the store, the reference first.
     wanted : sequence of str
         `species` of the configuration.
 
     Raises
     ------
     UserError
-        A name that the store has not, or the reference's.
+        For a name that the store does not have, or that of the reference.
     """
     if not wanted:
         return tuple(known[1:])
-    if tuple(wanted) == (NONE,):
+    if tuple(wanted) == (NO_SPECIES,):
         return ()
     for name in wanted:
         if name == known[0]:
-            raise UserError(f"species names {name!r}, which is the reference: it is always there")
+            raise UserError(f"species names {name!r}, the reference, which is always used: omit it")
         if name not in known:
             raise unknown("species", name, known[1:])
     return tuple(wanted)
 
 
 def _track_file(config: GenomeConfig, name: str) -> Path:
-    """Return the file that describes a track, if the store has it."""
+    """Return the path of the file that describes a track; it exists if the store has the track."""
     return Path(config.data).expanduser() / TRACKS / f"{name}.json"
 
 
 def _check_track(config: GenomeConfig, name: str) -> None:
-    """Refuse a track that the store has not."""
+    """Refuse a track that the store does not have."""
     path = _track_file(config, name)
     if not path.is_file():
         names = sorted(one.stem for one in path.parent.glob("*.json"))
@@ -99,5 +100,5 @@ def _check_track(config: GenomeConfig, name: str) -> None:
 
 
 def _store_name(path: Path) -> str:
-    """Propose a folder for the store of an alignment."""
+    """Return a proposed folder name for the store of an alignment."""
     return path.name.split(".")[0] or "store"

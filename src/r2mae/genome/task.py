@@ -1,4 +1,4 @@
-"""Masked bases: hide a fraction of the target's bases, and predict them from the rest and from the aligned species.
+"""Masked bases: hide a fraction of the target's bases, and predict them from its other bases and the aligned species.
 
 A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 """
@@ -25,19 +25,19 @@ from r2mae.training.task import Corrupted, Output
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
 MASK = len(LETTERS)
-"""The token of a hidden base, which only the target has."""
+"""The token of a hidden base; only the target has it."""
 
 Corruption = Literal["80-10-10", "mask"]
-# Shares of the mask token, of random bases, and of bases left as they are.
+# Shares of the mask token, of random bases, and of unchanged bases.
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
-_LEAST = 1e-6  # of a weight, and of repeats that count nothing: a batch that hides no other bases has a finite loss
+_LEAST = 1e-6  # the least weight, also of repeats with weight 0: a batch that hides only such bases has a finite loss
 
 
 class WindowModel(nn.Module, ABC):
-    """A model of windows, as :class:`AlignmentTask` trains it."""
+    """A model of windows that :class:`AlignmentTask` trains."""
 
     species: tuple[str, ...] = ()
-    """Names of the aligned species, in the order in which the model takes them."""
+    """Names of the aligned species, in the order of the model's inputs."""
 
     @abstractmethod
     def forward(
@@ -66,12 +66,12 @@ class WindowModel(nn.Module, ABC):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states, of all positions or of those in `columns` alone.
+        """Return the last hidden states at all positions, or only at those in `columns`.
 
         Raises
         ------
         ValueError
-            If the windows are longer than the model takes, or have another number of species.
+            If the windows are longer than the model's maximum, or have a different number of species.
         """
 
     @abstractmethod
@@ -80,26 +80,26 @@ class WindowModel(nn.Module, ABC):
 
 
 class HiddenBases(Corrupted):
-    """A mini-batch with bases hidden. Positions are numbered through the batch: row × length + column.
+    """A mini-batch with hidden bases. Positions are numbered through the batch: row × length + column.
 
     Parameters
     ----------
     inputs : int64 tensor, shape (batch, length)
-        What the model sees of the target.
+        The corrupted target, as the model receives it.
     aligned : uint8 tensor, shape (batch, length, others)
-        What it sees of the other species.
+        The tokens of the other species.
     hidden : Bool tensor, shape (batch × length,)
         True where a base is hidden.
     candidates : Bool tensor, shape (batch, length)
-        True where one could have been.
+        True where a base could have been hidden.
     columns : int64 tensor, shape (batch, most)
         The hidden positions of each row, in increasing order, then other positions: rows are equally long.
     targets : int64 tensor, shape (batch, most)
         Clean bases at `columns` (0 where no base is hidden).
     real : Bool tensor, shape (batch, most)
-        False for columns that merely fill a row.
+        False for columns that only fill a row.
     weights : Float tensor, shape (batch × length,)
-        What each position counts in the loss.
+        Weight of each position in the loss.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class HiddenBases(Corrupted):
 
     @property
     def entries(self) -> int:
-        """How many bases could have been hidden; counted when asked for, since that waits for a device."""
+        """How many bases could have been hidden. It is computed on access, since that synchronises the device."""
         return int(self.candidates.sum())
 
     @property
     def places(self) -> Int64[Tensor, " units"]:
-        """Numbers of the positions in `columns`."""
+        """The numbers of the positions in `columns`."""
         rows, length = self.inputs.shape
         first = torch.arange(0, rows * length, length, device=self.columns.device)
         return (first[:, None] + self.columns).flatten()
@@ -145,14 +145,14 @@ class AlignmentTask:
     Parameters
     ----------
     width : int
-        Of the hidden states.
+        Width of the hidden states.
     corruption : {"80-10-10", "mask"}
-        What takes a hidden base's place: the mask token, a random base or itself, as in BERT and GPN-MSA; or always the
+        The replacement of a hidden base: the mask token, a random base or itself, as in BERT and GPN-MSA; or always the
         mask token.
     exact : bool
         Hide the rounded count of each window's bases, instead of each base independently.
     repeat_weight : float
-        What a soft-masked position counts in the loss; others count 1.
+        Weight of a soft-masked position in the loss; other positions have weight 1.
     """
 
     width: int
@@ -174,17 +174,17 @@ class AlignmentTask:
 
     @property
     def with_fixed_counts(self) -> "AlignmentTask":
-        """The task that hides exactly the rounded count in every window."""
+        """The same task, hiding exactly the rounded count in every window."""
         return replace(self, exact=True)
 
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
-        """Hide bases of the target; gaps, unknown positions and the aligned species are never hidden.
+        """Hide bases of the target. Gaps, unknown positions and the aligned species are never hidden.
 
         Parameters
         ----------
         batch : WindowBatch
         ratio : float or ndarray of shape (batch,)
-            Fraction of the bases of each window that is hidden.
+            Fraction of each window's bases to hide.
         key : Key
             ``key.row`` is the row of the first window in the global batch.
         """
@@ -200,7 +200,7 @@ class AlignmentTask:
             shares=SHARES[self.corruption],
         )
         columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
-        columns = columns[:, : self._most(hidden, ratio)]
+        columns = columns[:, : self._column_count(hidden, ratio)]
         real = hidden.gather(1, columns)
         weights = batch["weights"].clamp(min=_LEAST)
         if self.repeat_weight != 1:
@@ -217,7 +217,7 @@ class AlignmentTask:
         )
 
     def forward(self, model: WindowModel, corrupted: HiddenBases) -> Output:
-        """Predict the hidden bases: logits (batch, most, 4), and the states behind them (batch × most, width)."""
+        """Return logits of the hidden bases (batch, most, 4), and the hidden states there (batch × most, width)."""
         logits, states = model(corrupted.inputs, corrupted.aligned, corrupted.columns)
         return Output(logits, states.flatten(0, 1))
 
@@ -227,13 +227,13 @@ class AlignmentTask:
         return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found.flatten())
 
     def entropies(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, "batch most"]:
-        """Return the cross entropies at `columns`, whether they count or not."""
+        """Return the cross entropies at all `columns`, including those that only fill a row."""
         logits, targets = output.prediction.float(), corrupted.targets
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:
-        """Return the mean of the last hidden states over the bases of each window (0 where there are none)."""
+        """Return the mean of the last hidden states over the bases of each window (0 for a window without bases)."""
         target = batch["target"].long()
         states = model.encode(target, batch["aligned"])
         bases = (target < BASES)[..., None]
@@ -241,26 +241,26 @@ class AlignmentTask:
         return mean
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a network that makes one weight per hidden base and ratio, from the base's last hidden state."""
+        """Return a network from a hidden base's last hidden state to one weight per ratio."""
         return UnitWeights(self.width, curriculum)
 
     def learned_weights(
         self, network: nn.Module, corrupted: HiddenBases, output: Output
     ) -> Float[Tensor, "positions ratios"]:
-        """Return the weights of this mini-batch: the network's at hidden bases times the task's own, 0 elsewhere.
+        """Return the weights of this mini-batch: at hidden bases the network's times the task's own, 0 at others.
 
-        The network's have mean one over the hidden bases, and the task's own are divided by their mean there: the loss
-        stays a weighted mean, as without a curriculum.
+        Over the hidden bases the network's weights have mean one, and the task's own are divided by their mean. The
+        loss is thus a weighted mean, as without a curriculum.
         """
-        units = corrupted.real.flatten().nonzero()[:, 0]  # a wait for the device, which curricula alone have to bear
+        units = corrupted.real.flatten().nonzero()[:, 0]  # synchronises the device, with curricula only
         places = corrupted.places.index_select(0, units)
         found: Tensor = network(output.representation.index_select(0, units))
         own = corrupted.weights.index_select(0, places)
         found = found * (own / own.mean())[:, None]
         return found.new_zeros(len(corrupted.hidden), found.shape[1]).index_copy(0, places, found)
 
-    def _most(self, hidden: Tensor, ratio: RatioLike) -> int:
-        """Return the most hidden bases of a row, or on a device a bound that is known without asking it."""
+    def _column_count(self, hidden: Tensor, ratio: RatioLike) -> int:
+        """Return the largest number of hidden bases in a row, on a device an upper bound that needs no waiting."""
         if hidden.device.type == "cpu" or not self.exact:
             return max(1, int(hidden.sum(1).max()))
         return hidden_count(hidden.shape[1], float(np.max(ratio)))

@@ -1,7 +1,7 @@
-"""What a comparison says: intervals, paired differences from the best fixed ratio, ranks, a headline.
+"""The analysis of a comparison: intervals, paired differences from the best fixed ratio, ranks, a headline.
 
 Seeds are paired: runs of one seed share data split, order and masks. "Best fixed" is chosen for every seed by the mean
-over the other seeds. Chosen on the same seed, the best of many ratios would look better than it is.
+over the other seeds. If it were chosen on the same seed, the best of many ratios would look better than it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ from r2mae.report.differences import (
     DIFFERENCE_COLUMNS,
     Reference,
     differences_of,
+    interval_sentences,
     intervals_against,
-    what_intervals_are_over,
 )
 from r2mae.report.wording import (
     BEST_FIXED,
     CONFIDENCE,
-    beyond_the_edge,
-    could_decide,
+    decidable_differences,
     decimals,
+    edge_warning,
     headline,
     listing,
     standings,
@@ -44,14 +44,14 @@ SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
 
 @dataclass(frozen=True)
 class BestFixedChoice:
-    """The fixed ratio that stands for all of them on a metric.
+    """The best fixed ratio in a metric, chosen for each seed.
 
     Parameters
     ----------
     seeds : tuple of int
         Seeds under which every fixed ratio has a score.
     labels : tuple of str
-        The ratio that stands for the fixed ones under each of these seeds.
+        The chosen fixed ratio of each of these seeds.
     scores : tuple of float
         Its score under that seed.
     pseudo : tuple of float
@@ -68,7 +68,7 @@ class BestFixedChoice:
 
     @property
     def reference(self) -> Reference:
-        """As what rows are compared with."""
+        """The reference that variants are compared with."""
         scores, pseudo = (dict(zip(self.seeds, one, strict=True)) for one in (self.scores, self.pseudo))
         return Reference(BEST_FIXED, scores, dict(zip(self.seeds, self.labels, strict=True)), pseudo)
 
@@ -80,30 +80,30 @@ class Analysis:
     Parameters
     ----------
     metrics : tuple of Metric
-        Those with values; the headline speaks of the first.
+        The metrics with values. The first is that of the headline.
     summary : DataFrame
-        :data:`SUMMARY_COLUMNS`: a line per label and metric, NaN where a label has no value.
+        :data:`SUMMARY_COLUMNS`: a line per label and metric, NaN if a label has no value.
     differences : DataFrame
         :data:`DIFFERENCE_COLUMNS`: label minus `against` ("best fixed", or the label of the default fixed ratio),
-        paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" where the label
+        paired over the seeds that both have. `verdict` is "better", "worse", "undecided", or "same" if the label
         itself is the best fixed ratio under every seed. `decides` is the smallest true difference that as many seeds
-        with this spread decide four times in five; NaN where nothing tells the spread. `over` is "seeds" or "seeds and
-        items", what the interval takes as samples, `why` says why, and `items` how many items
+        with this spread decide four times in five; NaN if the spread is unknown. `over` is "seeds" or "seeds and
+        items": the units that the interval samples. `why` is the reason, and `items` the number of items
         (:mod:`r2mae.evaluation.pairing`).
     best_fixed : mapping of metric name to BestFixedChoice
-        Empty where there are no fixed ratios.
+        Empty without fixed ratios.
     default_fixed : str or None
-        Label of the default fixed ratio, where it is one of the rows.
+        Label of the default fixed ratio, if it is one of the variants.
     ranks : DataFrame
         Means by label and metric name, with "average score" and "average rank" as in the paper's tables, for labels
-        with a value of every ranked metric. The score is a plain mean over metrics, which means something only where
-        they share a scale. It is NaN where some metrics are better high and others low. The rank has no such limits.
+        with a value of every ranked metric. The score is a plain mean over metrics, so it is meaningful only if they
+        share a scale. It is NaN if metrics differ in direction. The rank has neither limit.
     decimals : mapping of metric name to int
         Decimals to show.
     headline : str
         The outcome in two sentences.
     notes : tuple of str
-        What else a reader must know.
+        Further sentences for the reader.
     """
 
     metrics: tuple[Metric, ...]
@@ -122,25 +122,25 @@ class Analysis:
         return self.metrics[0]
 
     @property
-    def judging(self) -> tuple[Metric, ...]:
-        """The metrics that have a better and a worse."""
+    def judged_metrics(self) -> tuple[Metric, ...]:
+        """The metrics with a direction, higher or lower is better."""
         return tuple(metric for metric in self.metrics if metric.higher_is_better is not None)
 
     def interval(self, label: str, metric: str) -> dict[str, Any]:
         """Return the line of `summary` of a label and a metric."""
-        return _line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
+        return _matching_line(self.summary, label=label, metric=metric) or dict.fromkeys(SUMMARY_COLUMNS)
 
     def difference(self, label: str, metric: str, against: str = BEST_FIXED) -> dict[str, Any] | None:
-        """Return the line of `differences`, or None where nothing can be paired."""
-        return _line(self.differences, label=label, metric=metric, against=against)
+        """Return the line of `differences`; None if no seeds can be paired."""
+        return _matching_line(self.differences, label=label, metric=metric, against=against)
 
-    def over(self, against: str) -> dict[str, str]:
-        """Return for each row what the interval of its primary difference is over; nothing for rows without one."""
+    def interval_units(self, against: str) -> dict[str, str]:
+        """Return the units that the interval of each label's primary difference samples; no entry without interval."""
         rows = intervals_against(self.differences, self.primary, against)
         return {str(label): str(over) for label, over in zip(rows["label"], rows["over"], strict=True)}
 
     def leaders(self, metric: str) -> set[str]:
-        """Return the labels with the best mean; several where they are equal, none where the metric does not judge."""
+        """Return the labels with the best mean: several if they tie, none if the metric has no direction."""
         rows, up = self.summary[self.summary["metric"] == metric], _metric(self.metrics, metric).higher_is_better
         if up is None:
             return set()
@@ -148,17 +148,17 @@ class Analysis:
         return set(rows.loc[rows["mean"] == best, "label"])
 
     def seeds(self, label: str) -> int:
-        """Return how many seeds a label's primary score is a mean of, or any score where it has no such score."""
+        """Return the number of seeds of a label's primary mean, or without one, the largest of its other metrics."""
         first, *others = (int(self.interval(label, metric.name)["n"] or 0) for metric in self.metrics)
         return first or max(others, default=0)
 
     def average_rank(self, label: str) -> float:
-        """Return a label's average rank, NaN where it lacks a metric."""
+        """Return a label's average rank, NaN if it lacks a metric."""
         return float(self.ranks[AVERAGE_RANK].to_dict().get(label, np.nan))
 
 
 def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
-    """Return a metric as a table of seeds × labels, in the order of display; NaN where a run has no value."""
+    """Return a metric as a table of seeds × labels, in the order of display; NaN if a run has no value."""
     table = comparison.table
     if metric not in table:
         return pd.DataFrame(np.nan, index=sorted(set(table["seed"])), columns=comparison.labels)
@@ -168,18 +168,18 @@ def scores_by_seed(comparison: Comparison, metric: str) -> pd.DataFrame:
 
 
 def fixed_labels(comparison: Comparison) -> list[str]:
-    """Return the labels of the rows at a fixed ratio."""
+    """Return the labels of the variants at a fixed ratio."""
     table = comparison.table
     return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
 def measured_metrics(comparison: Comparison) -> tuple[Metric, ...]:
-    """Return the metrics of which some run has a value.
+    """Return the metrics for which some run has a value.
 
     Raises
     ------
     UserError
-        If there is none.
+        If there are none.
     """
     found = tuple(m for m in comparison.metrics if scores_by_seed(comparison, m.name).notna().to_numpy().any())
     if not found:
@@ -189,12 +189,12 @@ def measured_metrics(comparison: Comparison) -> tuple[Metric, ...]:
 
 
 def analyse(comparison: Comparison) -> Analysis:
-    """Compute everything that the table, the figures and the report say.
+    """Compute all findings of the table, the figures and the report.
 
     Parameters
     ----------
     comparison : Comparison
-        Finished runs; missing runs and missing values are left out of means and pairs.
+        Finished runs. Missing runs and missing values are omitted from means and pairs.
 
     Raises
     ------
@@ -206,7 +206,9 @@ def analyse(comparison: Comparison) -> Analysis:
     fixed = fixed_labels(comparison)
     summary = _summary(metrics, scores)
     chosen = {
-        name: choice for name, table in scores.items() if (choice := _choose(_metric(metrics, name), table, fixed))
+        name: choice
+        for name, table in scores.items()
+        if (choice := _best_fixed_choice(_metric(metrics, name), table, fixed))
     }
     default = comparison.config.get("default_fixed_label")
     default = default if default in comparison.labels else None
@@ -225,8 +227,8 @@ def analyse(comparison: Comparison) -> Analysis:
         decimals=places,
         headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
         notes=(
-            *_standings(comparison, primary, differences, fixed, places[primary.name]),
-            *what_intervals_are_over(differences, primary, BEST_FIXED),
+            *_standing_sentences(comparison, primary, differences, fixed, places[primary.name]),
+            *interval_sentences(differences, primary, BEST_FIXED),
             *_notes(comparison, metrics, scores, chosen),
         ),
     )
@@ -250,8 +252,8 @@ def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> p
     return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))
 
 
-def _choose(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
-    """Choose among the fixed ratios that have values, over the seeds that all of them have."""
+def _best_fixed_choice(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
+    """Return the best of the fixed ratios that have values, over the seeds that all of them have; None without any."""
     table = scores[list(fixed)].dropna(axis="columns", how="all").dropna()
     if table.empty or metric.higher_is_better is None:
         return None
@@ -288,7 +290,7 @@ def _differences(
         if choice := chosen.get(metric.name):
             references.append(choice.reference)
         if default is not None:
-            references.append(Reference.of_row(default, table[default].dropna()))
+            references.append(Reference.of_label(default, table[default].dropna()))
         lines += differences_of(comparison, metric, table, references)
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
 
@@ -303,18 +305,18 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     return rank_table(complete, directions)
 
 
-def _standings(
+def _standing_sentences(
     comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str], places: int
 ) -> list[str]:
-    """Say how schemes and baselines compare with the best fixed ratio, and what the seeds could have decided.
+    """Return sentences that compare schemes and baselines with the best fixed ratio, and name decidable differences.
 
-    A single scheme is in the headline already.
+    The headline already covers a single scheme.
     """
     others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
-    said = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
-    said.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
-    said.append(could_decide(differences, primary, [*others, *comparison.baselines], places))
-    return [sentence for sentence in said if sentence]
+    sentences = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
+    sentences.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
+    sentences.append(decidable_differences(differences, primary, [*others, *comparison.baselines], places))
+    return [sentence for sentence in sentences if sentence]
 
 
 def _notes(
@@ -326,12 +328,12 @@ def _notes(
     notes = [comparison.measured] if comparison.measured else []
     notes += [f"{sentence}." for sentence in comparison.unread]
     primary = metrics[0]
-    notes += _given(comparison.config.get("rows") or {})
+    notes += _given_options_sentences(comparison.config.get("rows") or {})
     if comparison.config.get("mask_input"):
-        notes.append("The pretrained models were given the mask, too, as further inputs (mask_input).")
+        notes.append("The pretrained models receive the mask as additional inputs (mask_input).")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
-        notes.append(f"No run has a value of {listing(absent)}; the headline speaks of {primary.label}.")
+        notes.append(f"No run has a value of {listing(absent)}; the headline is about {primary.label}.")
     table = scores[primary.name]
     for label in table:
         if label in comparison.baselines and table[label].isna().all():
@@ -340,20 +342,20 @@ def _notes(
         if missing:
             word = "seed" if len(missing) == 1 else "seeds"
             notes.append(
-                f"{label} has no {primary.label} for {word} {listing(missing)}: it is averaged and paired without."
+                f"{label} has no {primary.label} for {word} {listing(missing)}: means and pairs omit the missing runs."
             )
     choice = chosen.get(primary.name)
     if choice and not choice.held_out:
-        notes.append("With one seed the best fixed ratio is the one that is best on that very seed.")
+        notes.append("With one seed, the best fixed ratio is chosen on the seed that it is compared on.")
     ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
     means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
-    if primary.higher_is_better is not None and (edge := beyond_the_edge(means, up=primary.higher_is_better)):
+    if primary.higher_is_better is not None and (edge := edge_warning(means, up=primary.higher_is_better)):
         notes.append(edge)
     return notes
 
 
-def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say which rows took the options that somebody gave: not every scheme takes them."""
+def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence that names the variants that use each given option: not every scheme takes every option."""
     takers: dict[str, list[str]] = {}
     for label, row in rows.items():
         for option in row.get("given", ()):
@@ -361,11 +363,11 @@ def _given(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if not takers:
         return []
     return [
-        f"Given options, and the rows that took them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
+        f"Given options, and the variants that use them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
     ]
 
 
-def _line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
+def _matching_line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
     mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
     records = table[mask].to_dict("records")
     return {str(key): value for key, value in records[0].items()} if records else None

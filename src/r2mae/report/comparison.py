@@ -1,4 +1,4 @@
-"""The result of a comparison, once its cells have run: one table, from which everything else is derived."""
+"""The result of a comparison: one table of finished runs, from which everything else is derived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,25 +10,25 @@ from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
 
 if TYPE_CHECKING:
-    import pandas as pd  # which takes a second, and the command line needs this module for a name alone
+    import pandas as pd  # its import takes a second, and the command line needs only constants of this module
 
-BASELINE = "baseline"  # the scheme of rows that were not pretrained
-SAID_COLUMNS = ("items", "interval_over")  # at the end of results.csv, which say something of intervals
+BASELINE = "baseline"  # the scheme of variants that were not pretrained
+INTERVAL_COLUMNS = ("items", "interval_over")  # the last columns of results.csv: how intervals were computed
 RUN_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """Examples to look at, all from the first seed.
+    """Masked examples and their reconstructions, all from the first seed.
 
     Parameters
     ----------
     original, masked : ndarray, shape (examples, height, width, channels)
-        Clean images, and the same as the model sees them, hidden pixels filled; 0 to 1.
+        Clean images, and the model's inputs, with hidden pixels filled; 0 to 1.
     ratio : float
         Mask ratio of the examples.
     by_label : mapping of label to ndarray, shape (examples, height, width, channels)
-        What each scheme's model predicts from `masked`.
+        The prediction of each scheme's model from `masked`.
     """
 
     original: np.ndarray
@@ -46,30 +46,32 @@ class Comparison:
     title : str
         Such as "digits".
     metrics : tuple of Metric
-        The first is the one that the headline speaks of.
+        The first is the metric of the headline.
     table : DataFrame
-        One line a cell (a scheme under a seed): the columns :data:`RUN_COLUMNS`, then one per score. `label` names
-        the row of the comparison ("fixed 0.50", "r2mae"); `ratio` is the fixed ratio or NaN; `low` and `high` are the
-        ends of the scheme's ratios; a baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are in the
-        order of display: by label, then by seed.
+        One line per run (a variant under a seed): the columns :data:`RUN_COLUMNS`, then one per score. `label` names
+        the variant ("fixed 0.50", "r2mae"). `ratio` is the fixed ratio or NaN. `low` and `high` are the ends of the
+        scheme's ratios. A baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are in the order of
+        display: by label, then by seed.
     curves : DataFrame
         Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
     ratios : mapping of label to ndarray
-        The ratios drawn in the first seed's run, one a step; for rows `by_sample` numbers that are even over a range.
+        The ratios drawn in the first seed's run, one per step; for variants in `by_sample` quantiles of the
+        distribution.
     reconstructions : Reconstructions, optional
-        Where the domain offers them.
+        None if the domain has none.
     config, environment : mapping
-        What was run, and where.
+        The configuration of the runs, and the machine and libraries.
     measured : str
-        How its scores were measured, where that is a choice.
+        How the scores were measured; empty if there is no choice.
     items : mapping of (label, seed) to ItemScores
-        Scores of single test items, of the runs that kept some.
+        Scores of single test items, for the runs that have some.
     recorded : DataFrame, optional
-        Of a comparison that was read without its runs: the differences that were said of it, in place of new ones.
+        For a comparison that was read without its runs: the differences in its ``results.json``, used instead of new
+        ones.
     by_sample : tuple of str
-        The rows that draw a ratio for every sample, of which the runs keep only the means of steps.
+        The variants that draw a ratio for every sample. Their runs record only the mean of each step.
     unread : tuple of str
-        Sentences about files of runs that could not be read, without the period.
+        Sentences about run files that could not be read, without the period.
     """
 
     title: str
@@ -88,10 +90,10 @@ class Comparison:
 
     @property
     def labels(self) -> list[str]:
-        """The rows of the comparison, in the order of display."""
+        """The labels of the variants, in the order of display."""
         return list(dict.fromkeys(self.table["label"]))
 
     @property
     def baselines(self) -> list[str]:
-        """The labels of rows that were not pretrained."""
+        """The labels of the baselines."""
         return list(dict.fromkeys(self.table.loc[self.table["scheme"] == BASELINE, "label"]))

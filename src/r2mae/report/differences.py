@@ -1,4 +1,4 @@
-"""The paired differences of a comparison: each row against the best fixed ratio, and against the default one."""
+"""The paired differences of a comparison: each variant against the best fixed ratio, and the default fixed ratio."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ from r2mae.report.wording import BEST_FIXED, CONFIDENCE, listing
 DIFFERENCE_COLUMNS = (
     "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
 )  # fmt: skip
-_NUMBERS = ("mean", "low", "high", "decides")
+_FLOAT_COLUMNS = ("mean", "low", "high", "decides")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What rows are compared with in a metric.
+    """The scores that variants are compared with in a metric.
 
     Parameters
     ----------
     name : str
-        "best fixed", or the label of a row.
+        "best fixed", or the label of a variant.
     scores : mapping of int to float
-        By seed.
+        Score by seed.
     labels : mapping of int to str
-        The row that each score is of.
+        Label of the variant of each score.
     pseudo : mapping of int to float, optional
-        Pseudo-values of the scores, where the row was chosen.
+        Pseudo-values of the scores, if the variant was chosen by its scores.
     """
 
     name: str
@@ -42,44 +42,48 @@ class Reference:
     pseudo: Mapping[int, float] | None = None
 
     @classmethod
-    def of_row(cls, label: str, scores: "pd.Series[float]") -> "Reference":
-        """Return a row as a reference."""
+    def of_label(cls, label: str, scores: "pd.Series[float]") -> "Reference":
+        """Return a single variant as a reference."""
         by_seed = {int(str(seed)): float(score) for seed, score in scores.items()}
         return cls(label, by_seed, dict.fromkeys(by_seed, label))
 
     @property
     def single(self) -> str | None:
-        """The row that all scores are of, if it is one."""
+        """The label of all scores if there is only one, else None."""
         found = set(self.labels.values())
         return found.pop() if len(found) == 1 else None
 
-    def partner(self, mine: Float64[np.ndarray, " seeds"], seeds: Sequence[int]) -> Float64[np.ndarray, " seeds"]:
-        """Return what the scores of a row under these seeds are paired with; its mean is that of the scores here."""
+    def partner(self, values: Float64[np.ndarray, " seeds"], seeds: Sequence[int]) -> Float64[np.ndarray, " seeds"]:
+        """Return the values that a variant's scores under these seeds are paired with; their mean is the reference's.
+
+        They are the reference's scores, or its pseudo-values where these give the wider interval
+        (:func:`r2mae.evaluation.statistics.wider_partner`).
+        """
         scores = np.array([self.scores[seed] for seed in seeds])
         if self.pseudo is None:
             return scores
         pseudo = np.array([self.pseudo[seed] for seed in seeds])
-        return wider_partner(mine, scores, pseudo + (scores.mean() - pseudo.mean()))
+        return wider_partner(values, scores, pseudo + (scores.mean() - pseudo.mean()))
 
 
 def differences_of(
     comparison: Comparison, metric: Metric, scores: pd.DataFrame, references: Sequence[Reference]
 ) -> list[tuple[Any, ...]]:
-    """Return the lines of :data:`DIFFERENCE_COLUMNS` of a metric, which has a better and a worse.
+    """Return the lines of :data:`DIFFERENCE_COLUMNS` for a metric with a direction.
 
     Parameters
     ----------
     comparison : Comparison
-        Whose runs are compared.
+        The runs to compare.
     metric : Metric
-        Of the scores.
+        Metric of the scores.
     scores : DataFrame, seeds × labels
-        NaN where a run has none.
+        NaN if a run has no score.
     references : sequence of Reference
-        What every row but the reference itself is compared with.
+        References for every variant but the reference itself.
     """
     lines = []
-    recorded = _recorded(comparison)
+    recorded = _recorded_lines(comparison)
     for reference in references:
         for label in map(str, scores.columns):
             seeds = [int(seed) for seed in scores.index[scores[label].notna()] if int(seed) in reference.scores]
@@ -93,11 +97,11 @@ def differences_of(
 def _line(
     comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
 ) -> tuple[Any, ...]:
-    mine = scores.loc[seeds, label].to_numpy(dtype=np.float64)
+    values = scores.loc[seeds, label].to_numpy(dtype=np.float64)
     itself = reference.name == BEST_FIXED and label == reference.single
     found = compare_paired(
-        mine,
-        mine if itself else reference.partner(mine, seeds),
+        values,
+        values if itself else reference.partner(values, seeds),
         [comparison.items.get((label, seed)) for seed in seeds],
         [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
         metric.name,
@@ -120,50 +124,50 @@ def _line(
     )
 
 
-def _recorded(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
-    """Return the lines that were written of a comparison whose runs are not here, by row, metric and reference."""
+def _recorded_lines(comparison: Comparison) -> dict[tuple[str, str, str], tuple[Any, ...]]:
+    """Return the recorded lines of a comparison that was read without its runs, by label, metric and reference."""
     if comparison.recorded is None:
         return {}
     lines = comparison.recorded[list(DIFFERENCE_COLUMNS)].itertuples(index=False, name=None)
     return {(line[0], line[1], line[2]): line for line in lines}
 
 
-def recorded_differences(said: Any) -> pd.DataFrame | None:
-    """Return the differences that ``results.json`` tells; None if an older version wrote it, which took seeds alone.
+def read_differences(records: Any) -> pd.DataFrame | None:
+    """Return the differences in ``results.json``; None if an older version wrote it, with intervals over seeds alone.
 
     Raises
     ------
     TypeError, ValueError
-        If they are no table of differences.
+        If `records` are no table of differences.
     """
-    table = pd.DataFrame(said)
+    table = pd.DataFrame(records)
     if not set(DIFFERENCE_COLUMNS) <= set(table.columns):
         return None
-    whole = {"n": int, "items": int}
-    return table[list(DIFFERENCE_COLUMNS)].astype({**dict.fromkeys(_NUMBERS, float), **whole})
+    integers = {"n": int, "items": int}
+    return table[list(DIFFERENCE_COLUMNS)].astype({**dict.fromkeys(_FLOAT_COLUMNS, float), **integers})
 
 
-def what_intervals_are_over(differences: pd.DataFrame, metric: Metric, against: str) -> list[str]:
-    """Say whether the intervals of the differences in a metric are over seeds alone or over items, too, and why.
+def interval_sentences(differences: pd.DataFrame, metric: Metric, against: str) -> list[str]:
+    """Return a sentence that says whether a metric's intervals are over seeds, or seeds and items, and why.
 
-    Nothing is said where there is no interval.
+    The list is empty without intervals.
     """
     rows = intervals_against(differences, metric, against)
     groups = [
         (str(over), str(why), part) for (over, why), part in rows.groupby(["over", "why"], sort=False, dropna=False)
     ]
-    told = []
+    parts = []
     for over, why, part in groups:
         whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
         if over == SEEDS_AND_ITEMS:
-            told.append(f"over seeds and the {int(part['items'].max()):,} test items{whose}, as {why}")
+            parts.append(f"over seeds and the {int(part['items'].max()):,} test items{whose}, as {why}")
         else:
-            told.append(f"over seeds alone{whose}, as {why}")
-    return [f"Intervals of the differences in {metric.label} are {'; '.join(told)}."] if told else []
+            parts.append(f"over seeds alone{whose}, as {why}")
+    return [f"Intervals of the differences in {metric.label} are {'; '.join(parts)}."] if parts else []
 
 
 def intervals_against(differences: pd.DataFrame, metric: Metric, against: str) -> pd.DataFrame:
-    """Return the differences in a metric from one reference that have an interval."""
+    """Return the differences from one reference in a metric that have an interval."""
     return differences[
         (differences["metric"] == metric.name)
         & (differences["against"] == against)

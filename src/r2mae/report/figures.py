@@ -1,4 +1,4 @@
-"""Which figures a comparison has, with captions, and how they are saved."""
+"""The figures of a comparison with their captions, and saving them."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -30,13 +30,13 @@ class NamedFigure:
     Parameters
     ----------
     name : str
-        Of its files, without suffix.
+        Name of its files, without suffix.
     title, caption : str
-        In words: what it shows, and how to read it.
+        What the figure shows, and how to read it.
     draw : callable
-        Draws it.
+        Draws the figure.
     panels : tuple of Panel
-        For figures of lines over an axis: the data of the lines. The page then shows a chart instead of the figure.
+        For line plots, the data of the lines. The page then shows a chart instead of the figure.
     """
 
     name: str
@@ -47,25 +47,19 @@ class NamedFigure:
 
 
 def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
-    """Name every figure that the comparison has data for; those of the primary metric come first.
-
-    Parameters
-    ----------
-    comparison, analysis
-        What to draw.
-    """
+    """Return every figure that the comparison has data for; those of the primary metric come first."""
     figures = [*_score_figures(comparison, analysis), *_line_figures(comparison, analysis)]
     examples = comparison.reconstructions
     if examples is not None and len(examples.original):
-        caption = f"What the models of the first seed make of images with {examples.ratio:.0%} of their pixels hidden."
+        caption = f"Reconstructions by the first seed's models of images with {examples.ratio:.0%} of pixels masked."
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, partial(reconstructions, comparison)))
     if any(len(ratios) for ratios in comparison.ratios.values()):
-        caption = "Share of the first seed's optimiser steps by mask ratio; a single line is a single ratio."
+        caption = "Share of the first seed's optimiser steps by mask ratio. A single line is a single ratio."
         if comparison.by_sample:
-            verb = "gives" if len(comparison.by_sample) == 1 else "give"
+            verb = "draws" if len(comparison.by_sample) == 1 else "draw"
             caption += (
-                f" {listing(comparison.by_sample)} {verb} every sample a ratio of its own: shown is the distribution "
-                "that these are drawn from, over samples."
+                f" {listing(comparison.by_sample)} {verb} a ratio for every sample: the figure shows the distribution "
+                "over samples."
             )
         figures.append(NamedFigure("drawn_ratios", "Mask ratios drawn", caption, partial(drawn_ratios, comparison)))
     return figures
@@ -78,16 +72,16 @@ def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[Named
         caption = f"Diamonds are means of {metric.label}{intervals}"
         caption += ", small dots are single seeds" if intervals else ""
         if choice:
-            way = "chosen without the seed it is scored on" if choice.held_out else "chosen on this very seed"
+            way = "chosen without the seed it is scored on" if choice.held_out else "chosen on the same seed"
             caption += f"; dashed: the best fixed ratio, {way}"
         draw = partial(score_by_scheme, comparison, analysis, metric)
         name = "score_by_scheme" + _suffix(analysis, metric)
         yield NamedFigure(name, f"Score by scheme: {metric.label}", f"{caption}.", draw)
     for metric in analysis.metrics:
         caption = (
-            f"{sentence_case(metric.label)} of fixed ratios (grey, each over its ratio) and of the other schemes: bars "
-            f"run over the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
-            "stand beside the axis, since they have no single ratio."
+            f"{sentence_case(metric.label)} of fixed ratios (grey, at their ratios) and of the other schemes: bars "
+            f"span the range of their ratios, at their mean. Diamonds are means{intervals}; those of schemes "
+            "are next to the axis, since they have no single ratio."
         )
         draw = partial(score_against_ratio, comparison, analysis, metric)
         name = "score_against_ratio" + _suffix(analysis, metric)
@@ -98,21 +92,20 @@ def _line_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedF
     if panels := tuple(ratio_panels(comparison, analysis)):
         band = f", bands their {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
         caption = (
-            f"Lines are means over seeds{band}. At every ratio all models see the same frozen masks, so that one "
-            "ratio is one task for all."
+            f"Lines are means over seeds{band}. At every ratio all models receive the same frozen masks, so that a "
+            "ratio is the same task for all."
         )
         draw = partial(lines_with_bands, comparison, panels)
         yield NamedFigure("scores_by_ratio", "Scores by mask ratio of the evaluation", caption, draw, panels)
     if panels := tuple(loss_panels(comparison)):
         caption = (
-            "Lines are means over seeds, bands run from the lowest to the highest seed. "
+            "Lines are means over seeds, bands extend from the lowest to the highest seed. "
             if _has_intervals(analysis)
             else ""
         )
         caption += (
-            "Training losses of different mask ratios, and those weighted by a curriculum (which may leave the axis "
-            "below), are losses of different tasks; "
-            "the validation loss is the same task for all."
+            "Training losses at different mask ratios are losses of different tasks, as are those weighted by a "
+            "curriculum (which may fall below the axis). The validation loss is the same task for all."
         )
         draw = partial(lines_with_bands, comparison, panels)
         yield NamedFigure("loss_curves", "Loss curves", caption, draw, panels)
@@ -127,14 +120,14 @@ def _suffix(analysis: Analysis, metric: Metric) -> str:
 
 
 def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path) -> list[Path]:
-    """Write every figure as PNG and SVG, each file atomically; equal comparisons give equal files.
+    """Write every figure as PNG and SVG, each file atomically. Equal comparisons give equal files.
 
     Parameters
     ----------
     comparison, analysis
-        What to draw.
+        The comparison to draw, and its analysis.
     folder : str or Path
-        Made where missing.
+        Folder of the files; created if missing.
 
     Returns
     -------
@@ -153,13 +146,13 @@ def inline_svg(figure: Figure, prefix: str) -> str:
     Parameters
     ----------
     figure : Figure
-        The drawing.
+        The figure.
     prefix : str
-        Put before every id, since ids of several figures on a page must differ.
+        Prefix of every id, since ids of several figures on a page must differ.
     """
     text = svg(figure)
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    # HTML knows both namespaces by itself; without them no address of another site is left in the page.
+    # HTML does not need the two namespaces; without them the page contains no address of another site.
     text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")
     text = text.replace("<svg ", '<svg class="plot" ', 1).replace("*{stroke", ".plot *{stroke", 1)
     text = re.sub(r'(<[^<>]*?\sid=")', rf"\1{prefix}-", text)

@@ -74,7 +74,7 @@ def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dic
         "notes": analysis.notes,
         "confidence": f"{CONFIDENCE:.0%}",
         "metrics": analysis.metrics,
-        "judging": analysis.judging,
+        "judged_metrics": analysis.judged_metrics,
         "primary": analysis.primary,
         "rows": _rows(comparison, analysis),
         "comparisons": _comparisons(comparison, analysis),
@@ -174,7 +174,7 @@ def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Difference
     for against in (BEST_FIXED, analysis.default_fixed):
         rows = []
         for label in comparison.labels:
-            values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judging]
+            values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judged_metrics]
             if any(values):
                 rows.append(_TableRow(inks[label], max(value.pairs for value in values if value), values))
         if rows:

@@ -1,4 +1,4 @@
-"""Pictures of examples side by side: originals, masked, and as models complete them (Figs. 8 and 9 of the paper)."""
+"""Pictures of examples side by side: originals, masked, and reconstructed by models (Figs. 8 and 9 of the paper)."""
 
 import textwrap
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ Along = Literal["rows", "columns"]
 
 _WIDTH = 6.4  # inches at most
 _CELL = 0.75  # inches of an image at most
-_NAMES, _TITLE = 1.3, 0.3  # inches for names beside rows, and for a title
-_EDGE = 0.1  # inches beside and below columns
+_NAMES, _TITLE = 1.3, 0.3  # inches for names of rows, and for a title
+_EDGE = 0.1  # inches next to and below columns
 _LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
-def beside_each_other(examples: Mapping[str, Examples]) -> Reconstructions:
-    """Put examples of several models together, which must be of the same masked images.
+def to_reconstructions(examples: Mapping[str, Examples]) -> Reconstructions:
+    """Combine the examples of several models, which must be of the same masked images.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def beside_each_other(examples: Mapping[str, Examples]) -> Reconstructions:
     Raises
     ------
     UserError
-        If two models were given other images or other masks.
+        If two models have different images or different masks.
     """
     first, *others = examples
     one = examples[first]
@@ -47,13 +47,13 @@ def beside_each_other(examples: Mapping[str, Examples]) -> Reconstructions:
             )
         if not np.array_equal(one.original, other.original):
             raise UserError(
-                f"{first} and {label} have other test images: draw runs together that share data, size and, where no "
-                "official test part is there, the seed"
+                f"{first} and {label} have different test images: name runs that share data, size and, for data "
+                "without an official test part, the seed"
             )
         if not np.array_equal(one.masked, other.masked):
             raise UserError(
-                f"{first} and {label} hide other parts of the same images: draw runs of one kind of model, with the "
-                "same --fill, together"
+                f"{first} and {label} mask different parts of the same images: name runs of one kind of model, with "
+                "the same --fill"
             )
     return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in examples.items()})
 

@@ -1,4 +1,4 @@
-"""Write the output of a comparison: tables, figures and report; and print the table on the terminal."""
+"""Write the output of a comparison (tables, figures, report), and print the table on the terminal."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,23 +39,23 @@ def _console() -> Console:
 
 
 def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:
-    """Write ``results.csv``: one line a run. Nothing in it depends on the clock: the same runs give the same bytes.
+    """Write ``results.csv``, one line per run. It contains no times: the same runs give the same bytes.
 
-    Its last columns are the fingerprint of the run's test items, if it has scores of single ones, and what the interval
-    of its row's difference from the best fixed ratio is over, in the metric of the headline.
+    The last columns are the fingerprint of the run's test items, if it has scores of single items, and the units that
+    the interval of its variant's difference from the best fixed ratio samples, in the metric of the headline.
     """
-    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).over(BEST_FIXED)
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units(BEST_FIXED)
     runs = zip(table["label"], table["seed"], strict=True)
     items = [comparison.items.get((label, int(seed))) for label, seed in runs]
-    said = {
+    columns = {
         "items": ["" if one is None else one.fingerprint for one in items],
         "interval_over": [over.get(label, "") for label in table["label"]],
     }
-    _write(table.assign(**said), path)
+    _write(table.assign(**columns), path)
 
 
 def write_times(comparison: Comparison, path: Path) -> None:
-    """Write ``times.csv``: the seconds of training of each run, on whatever machine it ran."""
+    """Write ``times.csv``: the seconds of training of each run, on the machine where it ran."""
     _write(comparison.table[["label", "seed", "seconds"]], path)
 
 

@@ -1,4 +1,4 @@
-"""``results.json``: a comparison's runs and findings as plain types, for other programs."""
+"""``results.json``: the runs and findings of a comparison as plain types, for other programs."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ SCHEMA_VERSION = 1
 
 
 def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
-    """Return ``results.json``: the comparison's cells and all findings as plain types, None for what is missing.
+    """Return ``results.json``: the comparison's runs and all findings as plain types, None for missing values.
 
-    The bounds of a metric are None where it has none.
+    A bound that a metric lacks is None. The runs are under the key ``cells``.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -54,7 +54,7 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
 
 
 def _items(comparison: Comparison) -> list[dict[str, Any]]:
-    """Say of which test items runs have scores: their fingerprint, how many there are and are kept, and which runs."""
+    """Return for each set of test items its fingerprint, how many items it has, how many are kept, and the runs."""
     runs: dict[str, list[tuple[str, int]]] = {}
     for run, one in comparison.items.items():
         runs.setdefault(one.fingerprint, []).append(run)

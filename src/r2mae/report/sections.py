@@ -17,8 +17,8 @@ from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric, label_of, metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.files import read_confined, read_rows
-from r2mae.report.comparison import RUN_COLUMNS, SAID_COLUMNS, Comparison
-from r2mae.report.differences import recorded_differences
+from r2mae.report.comparison import INTERVAL_COLUMNS, RUN_COLUMNS, Comparison
+from r2mae.report.differences import read_differences
 from r2mae.report.folders import PICTURES
 from r2mae.report.wording import CONFIDENCE, decimals, interval, number, sentence_case
 from r2mae.training.folder import RunFolder, read_json
@@ -180,7 +180,7 @@ def published(folder: Path) -> Comparison | None:
         metrics = tuple(_metric(one) for one in said["metrics"])
         table = pd.DataFrame(said["cells"]).astype(dict.fromkeys(("ratio", "low", "high", "seconds"), float))
         title, config, environment = str(said["title"]), dict(said["config"]), dict(said["environment"])
-        measured, recorded = str(said.get("measured", "")), recorded_differences(said.get("differences", []))
+        measured, recorded = str(said.get("measured", "")), read_differences(said.get("differences", []))
         scores = [metric.name for metric in metrics if metric.name in table]
         table = table.astype(dict.fromkeys(scores, float))
         if not metrics or table[["label", "scheme", "seed"]].duplicated(["label", "seed"]).any():
@@ -266,7 +266,7 @@ def _json_text(path: Path) -> tuple[str, str]:
 def _means(table: pd.DataFrame) -> Table:
     """Return means over seeds with intervals, of scores that are neither at single ratios nor ends of intervals."""
     numeric = map(str, table.select_dtypes("number"))
-    scores = [name for name in numeric if name not in (*RUN_COLUMNS, *SAID_COLUMNS)]
+    scores = [name for name in numeric if name not in (*RUN_COLUMNS, *INTERVAL_COLUMNS)]
     apart = {name for names in metrics_by_ratio(scores).values() for name in names.values()}
     kept = [name for name in scores if name not in apart and not name.endswith(("_low", "_high", "_sd"))]
     labels = list(dict.fromkeys(table["label"]))

@@ -1,4 +1,4 @@
-"""How every figure of the project looks, and how it is saved."""
+"""The style of all figures, and saving them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from matplotlib.ticker import LogFormatter, LogFormatterMathtext, LogFormatterSc
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 
-# Okabe and Ito's colours, told apart by colour-blind readers.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _DPI = 160
 FIGURE_FILES = (".svg", ".png", ".pdf")
@@ -32,22 +32,22 @@ _STYLE = {
     "figure.constrained_layout.w_pad": 0.1,
     "figure.constrained_layout.h_pad": 0.08,
     "axes.formatter.useoffset": False,
-    "text.parse_math": False,  # a title such as "$x" is no formula
+    "text.parse_math": False,  # "$x" in a title is text
     "svg.fonttype": "none",
     "svg.hashsalt": "r2mae",
 }
 
 
 class PlainLogFormatter(LogFormatter):
-    """Writes ticks of a logarithmic axis as plain numbers; matplotlib's own writes formulas, which are off here."""
+    """Formats ticks of a logarithmic axis as plain numbers; matplotlib's formatters need formulas, which are off."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return the number where matplotlib would label the tick, else nothing."""
+        """Return the number if matplotlib labels the tick, else an empty string."""
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
-def _plain_logs(figure: Figure) -> None:
-    """Replace formatters that write formulas on logarithmic axes; others stay."""
+def _use_plain_log_ticks(figure: Figure) -> None:
+    """Replace the formatters of logarithmic axes that write formulas; keep others."""
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() != "log":
@@ -60,7 +60,7 @@ def _plain_logs(figure: Figure) -> None:
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Within the block, draw and save with the project's settings, whatever matplotlib settings the user has."""
+    """Within the block, use the project's matplotlib settings instead of the user's."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)  # type: ignore[arg-type]
@@ -71,22 +71,22 @@ def png(figure: Figure) -> bytes:
     """Return a figure as PNG, 160 dots per inch."""
     buffer = BytesIO()
     with figure_style():
-        _plain_logs(figure)
+        _use_plain_log_ticks(figure)
         figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
     return buffer.getvalue()
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as SVG with its text as text, the same for equal figures."""
+    """Return a figure as SVG, with text as text. Equal figures give equal files."""
     buffer = BytesIO()
     with figure_style():
-        _plain_logs(figure)
+        _use_plain_log_ticks(figure)
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write a figure as PNG and SVG, each atomically, and return the two paths; equal figures give equal files."""
+    """Write a figure as PNG and SVG, each atomically, and return the two paths. Equal figures give equal files."""
     paths = []
     for suffix, content in (("png", png(figure)), ("svg", svg(figure).encode())):
         path = Path(folder) / f"{name}.{suffix}"
@@ -97,12 +97,12 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as its suffix says, atomically; equal figures give equal files.
+    """Write a figure atomically, in the format of its suffix. Equal figures give equal files.
 
     Raises
     ------
     UserError
-        For a suffix that is none of :data:`FIGURE_FILES`.
+        For a suffix that is not in :data:`FIGURE_FILES`.
     """
     suffix = check_suffix(path)
     writers = {".svg": lambda: svg(figure).encode(), ".png": lambda: png(figure), ".pdf": lambda: _pdf(figure)}
@@ -111,12 +111,21 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 
 def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "figure") -> str:
-    """Return the suffix of a figure's file, in small letters; `option` names the file, as does `example` in the hint.
+    """Return the suffix of a figure's file in lower case.
+
+    Parameters
+    ----------
+    path : str or Path
+        File of the figure.
+    option : str
+        The option that gave the path, for the hint of the error.
+    example : str
+        Name of the file in the hint if `path` has none.
 
     Raises
     ------
     UserError
-        For a suffix that is none of :data:`FIGURE_FILES`.
+        For a suffix that is not in :data:`FIGURE_FILES`.
     """
     path = Path(path)
     if path.suffix.lower() not in FIGURE_FILES:

@@ -1,4 +1,4 @@
-"""The comparison as a table on the console."""
+"""A comparison as a table on the terminal."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from r2mae.report.comparison import Comparison
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 
 _ANY_WIDTH = 10_000
-_LEFT_OUT = "Other scores do not fit: widen the terminal, or open report.html."
-_SYMMETRIC = ("t", "crossed t")
+_OMITTED_NOTE = "Other scores do not fit: widen the terminal, or open report.html."
+_SYMMETRIC_METHODS = ("t", "crossed t")
 _STYLES = {"better": "bold green", "worse": "red", "undecided": "yellow"}
 
 
 def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool = False) -> Table:
-    """Return the table: a row per label, with the primary metric, its difference from the best fixed ratio and means.
+    """Return the table, a row per label: the primary metric, its difference from the best fixed ratio, other means.
 
     Parameters
     ----------
     comparison : Comparison
-        What was run.
+        Finished runs.
     analysis : Analysis
-        Its findings.
+        Their analysis.
     short : bool
-        Leave the other metrics out.
+        Omit the other metrics.
     """
     primary, paired = analysis.primary, not analysis.differences.empty
     rows = {label: analysis.interval(label, primary.name) for label in comparison.labels}
@@ -51,7 +51,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     )
     if paired:
         gaps = [_difference(analysis, label) for label in rows]
-        over = analysis.over(BEST_FIXED)
+        over = analysis.interval_units(BEST_FIXED)
         same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
         columns.append(_Column(f"minus {BEST_FIXED}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
@@ -75,18 +75,18 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
     Parameters
     ----------
     console : Console
-        Where to.
+        Console to print on.
     comparison, analysis
         As for :func:`comparison_table`.
     """
     console.print(Text(analysis.headline, style="bold"))
     console.print()
     table, notes = comparison_table(comparison, analysis), list(analysis.notes)
-    whole = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
-    if whole > console.width and len(analysis.metrics) > 1:
+    full_width = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
+    if full_width > console.width and len(analysis.metrics) > 1:
         table = comparison_table(comparison, analysis, short=True)
-        told = [_of_shown(note, analysis) if note == comparison.measured else note for note in notes]
-        notes = [_LEFT_OUT, *filter(None, told)]
+        kept = [_without_omitted_scores(note, analysis) if note == comparison.measured else note for note in notes]
+        notes = [_OMITTED_NOTE, *filter(None, kept)]
     console.print(table)
     if notes:
         console.print()
@@ -94,10 +94,10 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
         console.print(Text(note, style="dim"))
 
 
-def _of_shown(measured: str, analysis: Analysis) -> str:
-    """Return how scores were measured without what explains names of scores that a short table lacks.
+def _without_omitted_scores(measured: str, analysis: Analysis) -> str:
+    """Return the sentence on how scores were measured, without the parts about scores that a short table omits.
 
-    Such a name is quoted, and ends the labels of its scores: “as trained”, as of "linear probe accuracy, as trained".
+    Such a part begins with the quoted end of a score's label: “as trained” for "linear probe accuracy, as trained".
     """
     ends = {metric.label.rpartition(", ")[2] for metric in analysis.metrics[1:]}
     for end in ends - {analysis.primary.label.rpartition(", ")[2]}:
@@ -113,7 +113,7 @@ class _Column:
 
     @property
     def wrapped(self) -> str:
-        """The heading on lines no wider than the numbers, but with whole words."""
+        """The heading, wrapped between words to the width of the cells."""
         lines = [line for cell in self.cells for line in cell.plain.splitlines()]
         width = max(map(len, [*lines, *self.heading.split(" ")]))
         return escape("\n".join(wrap(self.heading, width, break_long_words=False, break_on_hyphens=False)))
@@ -131,7 +131,7 @@ def _heading(metric: Metric) -> str:
 
 
 def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = False) -> str:
-    """Write a mean with its interval: behind ± if it is symmetric, as t intervals are, else on a line below."""
+    """Return a mean with its interval: behind ± if symmetric, as t intervals are, else on a line below."""
     places = analysis.decimals[analysis.primary.name]
     if signed:
         places = difference_places(row["mean"], row["low"], row["high"], places)
@@ -140,7 +140,7 @@ def _estimate(row: Mapping[str, Any], analysis: Analysis, *, signed: bool = Fals
     if not ends:
         return mean
     half = max(row["high"] - row["mean"], row["mean"] - row["low"])  # one end may be a bound of the metric
-    return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC else f"{mean}\n{ends}"
+    return f"{mean} ±{number(half, places)}" if row["method"] in _SYMMETRIC_METHODS else f"{mean}\n{ends}"
 
 
 def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:

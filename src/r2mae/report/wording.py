@@ -1,4 +1,4 @@
-"""Numbers and findings of a comparison in words, the same in the console, the figures and the report."""
+"""Numbers and findings of a comparison as text, for the terminal, the figures and the report."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -15,12 +15,13 @@ CONFIDENCE = 0.95
 
 
 def decimals(means: Iterable[float], half_widths: Iterable[float]) -> int:
-    """Return how many decimals a metric is shown with: two digits of the usual uncertainty.
+    """Return the number of decimals for a metric: two digits of the median half-width of its intervals.
 
     Parameters
     ----------
     means, half_widths : iterable of float
-        Of all rows; without a half-width (one seed) the spread of the means counts, and without that their size.
+        Means and half-widths of all variants. Without half-widths (one seed) the standard deviation of the means is
+        used; if that is 0, four digits of the largest mean.
     """
     centres = _finite(means)
     spreads = [width for width in _finite(half_widths) if width > 0]
@@ -34,7 +35,7 @@ def decimals(means: Iterable[float], half_widths: Iterable[float]) -> int:
 
 
 def number(value: float, places: int, *, signed: bool = False) -> str:
-    """Write a number with a true minus sign; a missing one is a dash."""
+    """Return a number as text, with a true minus sign; a dash if it is not finite."""
     if not math.isfinite(value):
         return "–"  # noqa: RUF001
     text = f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
@@ -44,20 +45,20 @@ def number(value: float, places: int, *, signed: bool = False) -> str:
 
 
 def interval(low: float, high: float, places: int, *, signed: bool = False) -> str:
-    """Write an interval, or nothing where there is none."""
+    """Return an interval as text, empty if an end is not finite."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return ""
     return f"{number(low, places, signed=signed)} to {number(high, places, signed=signed)}"
 
 
 def difference_places(mean: float, low: float, high: float, places: int) -> int:
-    """Return enough decimals that rounding does not move an end of a difference's interval onto 0."""
+    """Return the number of decimals for a difference: enough that no end of an interval without 0 is rounded to 0."""
     half = (high - low) / 2
     if not (low > 0 or high < 0):
         return places
     for more in range(places, places + 4):
-        told_apart = f"{abs(mean):.{more}f}" != f"{half:.{more}f}"
-        if told_apart and all(float(f"{end:.{more}f}") != 0 for end in (low, high)):
+        distinct = f"{abs(mean):.{more}f}" != f"{half:.{more}f}"
+        if distinct and all(float(f"{end:.{more}f}") != 0 for end in (low, high)):
             return more
     return places
 
@@ -68,13 +69,13 @@ def listing(words: Sequence[str]) -> str:
 
 
 def sentence_case(text: str) -> str:
-    """Raise the first letter, and leave all others: a first word with capitals of its own, such as k-NN, stays."""
+    """Return text with a capital first letter, unless its first word already has capitals, such as k-NN."""
     first = text.split(" ", 1)[0]
     return text if first != first.lower() else text[:1].upper() + text[1:]
 
 
 def seeds(count: int) -> str:
-    """Say "1 seed" or "3 seeds"."""
+    """Return "1 seed" or "3 seeds"."""
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
@@ -86,7 +87,7 @@ def headline(
     places: int,
     baselines: Sequence[str] = (),
 ) -> str:
-    """Say which pretrained row has the best mean, whether it beats the best fixed ratio, and which baselines beat it.
+    """Return the headline: which pretrained variant leads, whether it beats the best fixed ratio, which baselines lead.
 
     Parameters
     ----------
@@ -99,10 +100,10 @@ def headline(
     places : int
         Decimals of the metric.
     baselines : sequence of str
-        Labels of rows that were not pretrained.
+        Labels of the baselines.
     """
     rows = summary[(summary["metric"] == metric.name) & (summary["n"] > 0)].set_index("label")
-    beside = rows.loc[rows.index.isin(list(baselines)), "mean"]
+    baseline_means = rows.loc[rows.index.isin(list(baselines)), "mean"]
     rows = rows[~rows.index.isin(list(baselines))]
     means = rows["mean"]
     if means.empty:
@@ -110,17 +111,17 @@ def headline(
     best = means.max() if metric.higher_is_better else means.min()
     leaders = [str(label) for label in means.index[means == best]]
     verb = "has" if len(leaders) == 1 else "share"
-    whose = "Of the pretrained models, " if len(beside) else ""
+    whose = "Of the pretrained models, " if len(baseline_means) else ""
     first = f"{whose}{listing(leaders)} {verb} the best mean {metric.label}: {number(best, places)}"
     if len(leaders) == 1:
         row = rows.loc[[leaders[0]]].iloc[0].to_dict()
         ends = interval(row["low"], row["high"], places)
         first += f" ({CONFIDENCE:.0%} interval {ends}, {seeds(row['n'])})" if ends else " (one seed: no interval)"
-    ahead = beside[beside > best] if metric.higher_is_better else beside[beside < best]
+    ahead = baseline_means[baseline_means > best] if metric.higher_is_better else baseline_means[baseline_means < best]
     if len(ahead):
-        told = [f"{label} ({number(value, places)})" for label, value in ahead.items()]
-        words = ("baselines", "are") if len(told) > 1 else ("baseline", "is")
-        first += f"; the {words[0]} {listing(told)} {words[1]} ahead"
+        named = [f"{label} ({number(value, places)})" for label, value in ahead.items()]
+        words = ("baselines", "are") if len(named) > 1 else ("baseline", "is")
+        first += f"; the {words[0]} {listing(named)} {words[1]} ahead"
     others = [str(label) for label in means.index if label not in fixed]
     if not set(fixed) & set(means.index):
         return f"{first}. There is no fixed ratio to compare with: add fixed to the schemes."
@@ -139,14 +140,14 @@ def headline(
     ]
     if against_best.empty:
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
-    sentences = f"{first}. {lead_in} {_against_best_fixed(against_best.iloc[0].to_dict(), places)}."
+    sentences = f"{first}. {lead_in} {_difference_phrase(against_best.iloc[0].to_dict(), places)}."
     if len(others) > 1 and against_best.iloc[0]["verdict"] == "better":
         sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
     return sentences
 
 
 def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str | None:
-    """Say which rows are better, undecided or worse than the best fixed ratio; None where there is only one seed.
+    """Return a sentence on which labels are better, undecided or worse than the best fixed ratio; None with one seed.
 
     Parameters
     ----------
@@ -155,11 +156,11 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     metric : Metric
         The primary one.
     labels : sequence of str
-        The rows.
+        The labels.
     lead : str
-        How the sentence begins.
+        First words of the sentence.
     """
-    rows = _from_best_fixed(differences, metric, labels)
+    rows = _differences_from_best_fixed(differences, metric, labels)
     if rows.empty or rows["n"].max() < 2:
         return None
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
@@ -171,8 +172,8 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
 
 
-def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
-    """Say how large a difference must be for these seeds to decide it; None where no row is undecided.
+def decidable_differences(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
+    """Return a sentence on the smallest differences that these seeds decide; None if no label is undecided.
 
     Parameters
     ----------
@@ -181,27 +182,27 @@ def could_decide(differences: pd.DataFrame, metric: Metric, labels: Sequence[str
     metric : Metric
         The primary one.
     labels : sequence of str
-        The rows.
+        The labels.
     places : int
         Decimals of the metric.
     """
-    rows = _from_best_fixed(differences, metric, labels)
+    rows = _differences_from_best_fixed(differences, metric, labels)
     rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
     if rows.empty:
         return None
-    told = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
+    sizes = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
     counts = sorted(set(rows["n"]))
     many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
     if (rows["over"] == SEEDS_AND_ITEMS).all():
         many += " and their test items"
     return (
-        f"Undecided is not equal: by the spread of these {many}, they decide a true difference in {metric.label} four "
-        f"times in five only if it is {listing(told)}, or larger."
+        f"Undecided does not mean equal: these {many} decide a true difference in {metric.label} four times in five "
+        f"only if it is at least {listing(sizes)}."
     )
 
 
-def _from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
-    """Return the differences of these rows from the best fixed ratio in a metric."""
+def _differences_from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
+    """Return the differences of these labels from the best fixed ratio in a metric."""
     return differences[
         (differences["metric"] == metric.name)
         & (differences["against"] == BEST_FIXED)
@@ -209,13 +210,13 @@ def _from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence
     ]
 
 
-def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
-    """Warn if the best fixed ratio is the lowest or highest that ran, and say how to look further; else return None.
+def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
+    """Return a warning if the best fixed ratio is the lowest or highest that ran, with ratios to add; else None.
 
     Parameters
     ----------
     means : mapping of ratio to mean score
-        Of the fixed ratios.
+        Mean score of each fixed ratio.
     up : bool
         Whether higher is better.
     """
@@ -226,16 +227,16 @@ def beyond_the_edge(means: Mapping[float, float], *, up: bool) -> str | None:
     if len(ratios) < 2 or len(leaders) != 1 or leaders[0] not in (ratios[0], ratios[-1]):
         return None
     edge, lowest = leaders[0], leaders[0] == ratios[0]
-    room = edge if lowest else 1 - edge  # two more ratios share what is left of the axis
+    room = edge if lowest else 1 - edge  # two more ratios divide the rest of the axis
     further = [room * share if lowest else 1 - room * share for share in (0.2, 0.6)]
     grid = " ".join(f"{ratio:g}" for ratio in sorted({*ratios, *(float(f"{ratio:.3g}") for ratio in further)}))
     return (
-        f"The best fixed ratio, {edge:g}, is the {'lowest' if lowest else 'highest'} that ran: one still "
-        f"{'lower' if lowest else 'higher'} may be better. To look further, repeat the command with --ratios {grid}"
+        f"The best fixed ratio, {edge:g}, is the {'lowest' if lowest else 'highest'} that ran: a "
+        f"{'lower' if lowest else 'higher'} ratio may be better. To try some, repeat the command with --ratios {grid}"
     )
 
 
-def _against_best_fixed(difference: Mapping[Hashable, Any], places: int) -> str:
+def _difference_phrase(difference: Mapping[Hashable, Any], places: int) -> str:
     mean, low, high = (float(difference[key]) for key in ("mean", "low", "high"))
     if difference["n"] < 2:
         gap = number(mean, places, signed=True)

@@ -68,7 +68,7 @@ def rows_by_ratio(results: "pd.DataFrame") -> list[Variant]:
 
 def draw_cells(cells: Sequence[SweepRun], size: PicturesSize, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
-    from r2mae.report.pictures import beside_each_other, draw_pictures
+    from r2mae.report.pictures import draw_pictures, to_reconstructions
     from r2mae.sweep.examples import examples_of
 
     named = [
@@ -78,4 +78,4 @@ def draw_cells(cells: Sequence[SweepRun], size: PicturesSize, name: str) -> Figu
     examples = examples_of(named, get_domain(ImagesConfig.domain), ratio=size.hidden)
     if examples is None:
         raise UserError(f"{size.preset} makes no pictures: take a preset of mlp or unet")
-    return {name: draw_pictures(beside_each_other(examples), along="columns")}
+    return {name: draw_pictures(to_reconstructions(examples), along="columns")}

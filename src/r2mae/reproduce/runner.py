@@ -228,14 +228,14 @@ def _of_runs(
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
     from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
-    from r2mae.sweep.gather import in_order, table_of
+    from r2mae.sweep.gather import ordered_runs, table_of
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
 
     here = cluster is None
     # One thread each: the results of a run must not depend on how many others run at the same time.
     planned = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
                for cell in artefact.cells(size, out)]  # fmt: skip
-    cells = in_order(planned)
+    cells = ordered_runs(planned)
     lines = {} if earlier is None else earlier.lines_of(cells)
     ready = [place for place, cell in enumerate(cells) if finished(cell)]
     check_kept(out, cells, [*lines, *ready], ready)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from r2mae.genome import AlignmentStore
-from r2mae.genome.config import NONE, GenomeConfig
+from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.reproduce.artefact import Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.genomes import (
@@ -68,7 +68,7 @@ def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
         "every 4th relative": {"species": tuple(names[::4])},
         "the 8 farthest": {"species": tuple(names[-8:])},
         "the 2 farthest": {"species": tuple(names[-2:])},
-        "no relatives": {"species": (NONE,)},
+        "no relatives": {"species": (NO_SPECIES,)},
         "window 16": {"window": 16, "batch_size": 256},
         "window 128": {"window": 128, "batch_size": 32},
         "1 layer, width 32": {"layers": 1, "width": 32, "heads": 4},

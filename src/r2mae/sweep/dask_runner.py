@@ -24,7 +24,7 @@ from r2mae.sweep.dask_workers import Workers, ask
 from r2mae.sweep.processes import Processes, check_interrupt, one_interrupt, raise_first
 from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.run_process import MEETING, TOKEN
-from r2mae.sweep.runner import Runner, finished, readings
+from r2mae.sweep.runner import Runner, configs_by_data, finished
 from r2mae.sweep.runs import SweepRun
 from r2mae.sweep.watch import Watch
 from r2mae.training.config import RunConfig
@@ -143,7 +143,7 @@ class _Sweep:
             "token": self.token,
             "reads": [
                 {"fields": config.to_dict(), "fingerprint": self.domain.fingerprint(config)}
-                for config in map(self._without_init, readings(self.waiting).values())
+                for config in map(self._without_init, configs_by_data(self.waiting).values())
             ],
         }
         started = self.runner.cluster.where in ENGINES

@@ -1,4 +1,4 @@
-"""The same masked examples, as the models of several finished runs complete them."""
+"""Reconstructions of the same masked examples by the models of several finished runs."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -6,23 +6,23 @@ from typing import Any
 
 from r2mae.domains.contract import Domain
 from r2mae.evaluation.examples import Examples
-from r2mae.sweep.runs import SweepRun, reading_of
+from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.training.saving import load_model
 
 
 def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None = None) -> dict[str, Examples] | None:
     """Return the examples of each run by its label, or None if the domain or a model has none.
 
-    Data are read once for all runs that read the same.
+    Runs of the same data share one reading of them.
 
     Parameters
     ----------
     runs : sequence of SweepRun
-        Finished runs of the domain.
+        Finished runs.
     domain : Domain
-        Theirs.
+        Domain of the runs.
     ratio : float, optional
-        What part is hidden; by default the default ratio of the first run's model.
+        The mask ratio; by default the default ratio of the first run's model.
     """
     if not domain.has_examples:
         return None
@@ -30,7 +30,7 @@ def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None
     made: dict[str, Examples] = {}
     for run in runs:
         config, task, model = load_model(run.folder, domain)
-        source = (reading_of(config), config.seed, config.validation)  # on which the division of the data depends
+        source = (data_key(config), config.seed, config.validation)  # these determine the data and their split
         if source not in read:
             read.clear()  # one set at a time is held in memory
             read[source] = domain.load(config)

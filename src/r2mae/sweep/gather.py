@@ -1,4 +1,4 @@
-"""From the run folders of a sweep to one table and its training curves."""
+"""Gather the run folders of a sweep into one table and its training curves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from r2mae.training.metrics import read_metrics
 _POINTS = 200
 
 
-def in_order(runs: Sequence[SweepRun]) -> list[SweepRun]:
-    """Return runs variant by variant, the variants in the order of their first runs, and within a variant by seed."""
+def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
+    """Return the runs sorted by variant, in the order of the variants' first runs, then by seed."""
     order = {label: position for position, label in enumerate(dict.fromkeys(run.variant.label for run in runs))}
     return sorted(runs, key=lambda run: (order[run.variant.label], run.seed))
 
 
 def table_of(runs: Sequence[SweepRun]) -> pd.DataFrame:
-    """Return one line a run: its label, the values of its variant, seed, seconds of training, and its scores."""
+    """Return one line per run: label, the variant's values, seed, seconds of training, and scores."""
     return pd.DataFrame([_line(run) for run in runs])
 
 
@@ -32,7 +32,7 @@ def curves_of(trained: Sequence[SweepRun]) -> pd.DataFrame:
 
 
 def items_by_run(runs: Sequence[SweepRun]) -> dict[tuple[str, int], ItemScores]:
-    """Return the scores of single test items by label and seed, of the runs that kept some."""
+    """Return the scores of single test items by label and seed, for the runs that have some."""
     found = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in runs}
     return {run: items for run, items in found.items() if items is not None}
 
@@ -50,12 +50,12 @@ def _line(run: SweepRun) -> dict[str, Any]:
 
 
 def metrics_of(run: SweepRun) -> pd.DataFrame:
-    """Return step, ratio, loss and validation loss of every step of a run."""
+    """Return a table of a run's steps: step, ratio, loss and validation loss."""
     return read_metrics(RunFolder(run.folder).metrics_file)[["step", "ratio", "loss", "validation_loss"]]
 
 
 def _curve(run: SweepRun) -> pd.DataFrame:
-    """Thin a training curve to means over windows: a random ratio makes single losses jump."""
+    """Return a training curve as means over windows: with a random ratio, single losses are noisy."""
     steps = metrics_of(run)
     window = np.arange(len(steps)) * _POINTS // max(len(steps), _POINTS)
     means = steps.groupby(window)[["loss", "validation_loss"]].mean()

@@ -1,4 +1,4 @@
-"""Measure finished runs and baselines with the evaluation of their domain."""
+"""Measure finished runs and baselines with their domain's evaluation."""
 
 import logging
 import multiprocessing
@@ -20,9 +20,9 @@ from r2mae.training.task import Data
 
 
 def log_notes(data: Data) -> Data:
-    """Log what was left out of the data or filled in, on the logger ``r2mae`` (by default on standard error).
+    """Log the notes of data (what was omitted or filled in) on the logger ``r2mae``, by default standard error.
 
-    The worker processes of a comparison log nothing: their parent has logged the same notes once.
+    Worker processes of a comparison log nothing: their parent has logged the same notes.
     """
     if multiprocessing.parent_process() is None:
         for note in getattr(data, "notes", ()):
@@ -39,27 +39,30 @@ def measure(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """Measure a finished run with its domain's default evaluation, as `config` says.
+    """Return the scores of a finished run under its domain's default evaluation, with the options in `config`.
 
-    Scores of single test items are written into the run folder, where the domain has some. They come before
-    ``results.json``, without which they count for nothing.
+    If the domain has scores of single test items, they are written into the run folder. They are written before
+    ``results.json``, and are ignored without it.
     """
     _, task, model = load_model(folder.path, domain, device=device)
     folder.check_data(config.data, domain.fingerprint(config))
     items = recorder_for(domain)
-    working = _working(folder, domain, progress) | items
+    working = _progress_arguments(folder, domain, progress) | items
     scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
-    keep_items(folder, config, items)
+    write_items(folder, config, items)
     return scores
 
 
 def recorder_for(domain: Domain | HasBaselines) -> dict[str, ItemRecorder]:
-    """Return a recorder of scores of single test items as an argument for a domain's evaluation, if it takes one."""
+    """Return the argument `items` of a domain's evaluation: a recorder of scores of single test items.
+
+    Empty if the domain takes none.
+    """
     return {"items": ItemRecorder()} if isinstance(domain, HasItems) else {}
 
 
-def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
-    """Write what a recorder took down, if there is one, and delete what is there of an earlier measurement if not."""
+def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
+    """Write the recorded scores of single test items; without any, delete those of an earlier measurement."""
     found = recorder["items"].item_scores() if recorder else None
     with FolderLock(folder.path):
         if found is not None:
@@ -69,20 +72,22 @@ def keep_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, Item
 
 
 def items_of(folder: RunFolder) -> ItemScores | None:
-    """Return the scores of single test items of a finished run; None if it kept none with its results."""
+    """Return the scores of single test items of a finished run; None if its results have none."""
     measured = (folder.results or {}).get("measured", {})
     return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
 
 
-def _working(folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None) -> dict[str, Any]:
-    """Return the arguments with which a long evaluation shows its progress and can be resumed."""
+def _progress_arguments(
+    folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None
+) -> dict[str, Any]:
+    """Return the arguments of a long evaluation that show its progress and make it resumable."""
     offered = {"kept": folder.evaluation_file, "progress": progress}
     return {name: value for name, value in offered.items() if name in domain.evaluation_support}
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """What :func:`evaluate` measured: configuration, the run's scores, those of baselines by name, and the seconds."""
+class EvaluationResult:
+    """The result of :func:`evaluate`: configuration, the run's scores, baselines' scores by name, and seconds taken."""
 
     config: RunConfig
     scores: dict[str, float]
@@ -100,10 +105,10 @@ def evaluate(
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
-) -> Evaluated:
-    """Measure a finished run, given its folder.
+) -> EvaluationResult:
+    """Measure the finished run in a folder.
 
-    Only a long evaluation writes into the folder: it keeps the parts that it has finished.
+    Only a long evaluation writes into the folder: it saves its finished parts.
 
     Parameters
     ----------
@@ -112,17 +117,17 @@ def evaluate(
     source : str, optional
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
-        How the domain shall read them (:meth:`r2mae.domains.abilities.MeasuresOtherData.load_other_data`).
+        The domain's options for reading them (:meth:`r2mae.domains.abilities.MeasuresOtherData.load_other_data`).
     own_data : bool
-        Whether the evaluation brings data of its own (:attr:`r2mae.domains.options.Evaluation.own_data`): those of the
-        run are neither read nor needed.
+        Whether the evaluation has its own data (:attr:`r2mae.domains.options.Evaluation.own_data`). The run's data are
+        then neither read nor needed.
     baselines : sequence of str
-        To be measured on the same data.
+        Baselines to measure on the same data.
     device : str
     progress : callable, optional
-        Evaluations that take long call it with the amount done and the total.
+        Long evaluations call it with the amount done and the total.
     **options
-        Of the domain's evaluation.
+        Options of the domain's evaluation.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def evaluate(
     measured = {name: value for name, value in options.items() if name in config.measurement_fields}
     data: Data | None = None
     if source is not None:
-        config, data = _elsewhere(folder, domain, config, source, reading or {})
+        config, data = _read_other_data(folder, domain, config, source, reading or {})
     elif not own_data:
         folder.check_data(config.data, domain.fingerprint(config))
     check_baselines(config.with_measurement(**measured), domain, baselines)
@@ -144,37 +149,37 @@ def evaluate(
         data = domain.load(config)
     if baselines:
         check_sizes(config.with_measurement(**measured), domain, baselines, data)
-    working = _working(folder, domain, progress)
+    working = _progress_arguments(folder, domain, progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
-    beside = {}
+    baseline_scores = {}
     if isinstance(domain, HasBaselines):
-        # Baselines find in the configuration what a pretrained model's evaluation takes as options.
-        theirs = {name: value for name, value in options.items() if name not in measured}
-        theirs |= {name: value for name, value in working.items() if name == "progress"}
-        there = config.with_measurement(**measured)
-        beside = {name: domain.score_baseline(there, name, data, **theirs) for name in baselines}
-    return Evaluated(config, scores, beside, time.perf_counter() - began)
+        # Baselines take from the configuration what a pretrained model's evaluation takes as options.
+        arguments = {name: value for name, value in options.items() if name not in measured}
+        arguments |= {name: value for name, value in working.items() if name == "progress"}
+        measuring = config.with_measurement(**measured)
+        baseline_scores = {name: domain.score_baseline(measuring, name, data, **arguments) for name in baselines}
+    return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began)
 
 
-def _elsewhere(
+def _read_other_data(
     folder: RunFolder, domain: Domain, config: RunConfig, source: str, reading: Mapping[str, Any]
 ) -> tuple[RunConfig, Data]:
-    """Read other data for a run."""
+    """Return the configuration for measuring a run on other data, and these data."""
     if not isinstance(domain, MeasuresOtherData):
-        raise UserError(f"runs of the domain {domain.name} are measured on their own data alone: leave --data out")
+        raise UserError(f"runs of the domain {domain.name} are measured only on their own data: omit --data")
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
     if known == domain.fingerprint(replace(config, data=source)):
-        raise UserError(f"{source} is what {folder.path} was trained on: leave --data out")
+        raise UserError(f"{folder.path} was trained on {source}: omit --data")
     config, data = domain.load_other_data(config, source, folder.description.architecture, **reading)
     return config, log_notes(data)
 
 
 def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> None:
-    """Refuse baselines that the domain does not have for such data."""
+    """Refuse baselines that the domain does not have for the data of `config`."""
     if not names:
         return
     if not isinstance(domain, HasBaselines):
-        raise UserError(f"the domain {domain.name} has no baselines: leave --baselines out")
+        raise UserError(f"the domain {domain.name} has no baselines: omit --baselines")
     known = domain.baselines_of(config)
     for name in names:
         if name not in known:
@@ -189,7 +194,7 @@ def check_sizes(config: RunConfig, domain: Domain, names: Sequence[str], data: D
 
 
 def scores_of(folder: RunFolder) -> dict[str, float]:
-    """Return the scores of a finished run, NaN where one is missing."""
+    """Return the scores of a finished run; missing ones are NaN."""
     results = folder.results
     if results is None:
         raise UserError(f"{folder.results_file} holds no scores: run the same command again to measure the run")

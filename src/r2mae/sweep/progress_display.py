@@ -1,4 +1,4 @@
-"""The display of a sweep's progress."""
+"""Display the progress of a sweep."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,24 +12,25 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.progress import time_columns
 
-_MEASURING = 0.15  # share of a run's work
-_PAUSE = 60.0  # seconds between lines where there is no terminal for bars
-_FEW = 4  # runs that a line names
+_MEASURING = 0.15  # time of measuring, as a share of the time of training
+_LINE_INTERVAL = 60.0  # seconds between lines if there is no terminal for bars
+_MOST_NAMED = 4  # runs that a line names
 
 
 class ProgressDisplay:
-    """Shows a bar for the whole comparison, with the time left, and a bar for each run in progress.
+    """Shows a bar for all runs, with the time left, and a bar for each run in progress.
 
-    In a file or pipe there are no bars: there is a line for each finished run, and now and then one with the time left.
+    In a file or pipe there are no bars: a line is printed for each finished run, and every minute one with the time
+    left.
 
     Parameters
     ----------
     runs, waiting : sequence of SweepRun
-        All of them, and those still to run.
+        All runs, and the unfinished ones.
     console : Console
-        Where to show it.
+        Console of the display.
     metric : Metric
-        The score that is shown for a finished run.
+        The metric that is shown for a finished run.
     clock : callable
         Returns the time in seconds.
     """
@@ -47,7 +48,7 @@ class ProgressDisplay:
         self.clock = clock
         self._index = {run.folder: index for index, run in enumerate(self.waiting)}
         self._done = len(runs) - len(waiting)
-        self._first: dict[int, int] = {}  # the step at which each run goes on
+        self._first_steps: dict[int, int] = {}  # the step from which each run is resumed
         self._progress = Progress(
             *time_columns(counted=False),
             TextColumn("{task.fields[note]}"),
@@ -62,7 +63,7 @@ class ProgressDisplay:
         """Open the display."""
         if self._done:
             self.console.print(f"{self._done} of {len(self.runs)} runs are finished already", soft_wrap=True)
-        self._began = self._told = self.clock()
+        self._began = self._last_line = self.clock()
         self._progress.start()
         self._all = self._progress.add_task("all runs", total=None, note=self._note(), visible=bool(self.waiting))
         return self
@@ -74,16 +75,16 @@ class ProgressDisplay:
         self._progress.stop()
 
     def update(self, steps: Sequence[tuple[int, int]]) -> None:
-        """Show steps done and planned of every waiting run (0 planned: not begun)."""
+        """Show the steps done and planned of every waiting run (0 planned: not started)."""
         for index, (done, planned) in enumerate(steps):
             if planned:
-                self._first.setdefault(index, done)
+                self._first_steps.setdefault(index, done)
         if self._progress.disable:
             self._print_line(steps)
         known = [planned for _, planned in steps if planned]
         if not known:
             return
-        # Runs that have not begun are taken to be as long as those that have; measuring counts as some steps more.
+        # Runs that have not started are assumed to be as long as the others; measuring counts as additional steps.
         total = (1 + _MEASURING) * len(steps) * sum(known) / len(known)
         measured = sum(_MEASURING * steps[index][1] for index in self._ended)
         done_all = sum(done for done, _ in steps) + measured
@@ -101,62 +102,62 @@ class ProgressDisplay:
             self._progress.update(self._bars[index], completed=done, note=note)
 
     def _print_line(self, steps: Sequence[tuple[int, int]]) -> None:
-        """Print a line now and then: the time left, or, before any run is finished, how far the runs are."""
+        """Print a line every minute: the time left, or, before any run is finished, the progress of the runs."""
         now = self.clock()
-        if now - self._told < _PAUSE or len(self._ended) == len(self.waiting):
+        if now - self._last_line < _LINE_INTERVAL or len(self._ended) == len(self.waiting):
             return
-        self._told = now
+        self._last_line = now
         left = self._seconds_left(steps, now - self._began)
-        more = _in_words(left) if left is not None else self._running(steps)
+        more = _time_left_text(left) if left is not None else self._running_text(steps)
         text = f"all runs: {self._done} of {len(self.runs)} done{more}"
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
 
     def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
-        """Return the time that the rest takes at the pace so far; None before the first run is finished."""
+        """Return the estimated time left at the pace so far; None before the first run is finished."""
         if not self._ended - self._failed:
             return None
         known = [planned for _, planned in steps if planned]
         default = sum(known) / len(known) if known else 1.0
         work = rest = 0.0
         for index, (done, planned) in enumerate(steps):
-            whole = (1 + _MEASURING) * (planned or default)
-            reached = whole if index in self._ended - self._failed else done
-            work += reached - self._first.get(index, 0)
-            rest += 0 if index in self._ended else whole - reached
+            full = (1 + _MEASURING) * (planned or default)
+            reached = full if index in self._ended - self._failed else done
+            work += reached - self._first_steps.get(index, 0)
+            rest += 0 if index in self._ended else full - reached
         return seconds * rest / work if work > 0 else None
 
-    def _running(self, steps: Sequence[tuple[int, int]]) -> str:
-        told = []
+    def _running_text(self, steps: Sequence[tuple[int, int]]) -> str:
+        parts = []
         for index, (done, planned) in enumerate(steps):
             if planned and index not in self._ended:
                 run = self.waiting[index]
                 how_far = f"at {done / planned:.0%}" if done < planned else "measuring"
-                told.append(f"{run.variant.label} (seed {run.seed}) {how_far}")
-        more = f" and {len(told) - _FEW} more" if len(told) > _FEW else ""
-        return f"; {', '.join(told[:_FEW])}{more}" if told else ""
+                parts.append(f"{run.variant.label} (seed {run.seed}) {how_far}")
+        more = f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+        return f"; {', '.join(parts[:_MOST_NAMED])}{more}" if parts else ""
 
     def finished(self, run: SweepRun, seconds: float, scores: dict[str, float]) -> None:
-        """Leave a line about a finished run."""
+        """Print a line about a finished run."""
         self._done += 1
         self._ended.add(self._index[run.folder])
         score = scores.get(self.metric.name)
-        told = "" if score is None else f": {self.metric.label} {score:.4f}"
+        result = "" if score is None else f": {self.metric.label} {score:.4f}"
         self.console.print(
-            f"[{self._done}/{len(self.runs)}] {self._named(run)}{told} ({seconds:.0f} s)",
+            f"[{self._done}/{len(self.runs)}] {self._run_name(run)}{result} ({seconds:.0f} s)",
             soft_wrap=True,
             markup=False,
             highlight=False,
         )
 
     def failed(self, run: SweepRun, error: Exception) -> None:
-        """Leave a line about a failed run."""
+        """Print a line about a failed run."""
         index = self._index[run.folder]
         self._ended.add(index)
         self._failed.add(index)
-        self.console.print(f"failed: {self._named(run)}: {error}", soft_wrap=True, markup=False, highlight=False)
+        self.console.print(f"failed: {self._run_name(run)}: {error}", soft_wrap=True, markup=False, highlight=False)
 
-    def _named(self, run: SweepRun) -> str:
-        """Return what tells a run from others: its data, too, if there are several sets."""
+    def _run_name(self, run: SweepRun) -> str:
+        """Return a run's variant and seed, preceded by its data if the sweep has several data sets."""
         several = len({one.config.data for one in self.runs}) > 1
         return f"{Path(run.config.data).name + ', ' if several else ''}{run.variant.label}, seed {run.seed}"
 
@@ -164,7 +165,7 @@ class ProgressDisplay:
         return f"{self._done} of {len(self.runs)} finished"
 
 
-def _in_words(seconds: float) -> str:
+def _time_left_text(seconds: float) -> str:
     if seconds < 60:
         return ", less than a minute left"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""Find run folders, and the state of each."""
+"""Find run folders and their states."""
 
 import fcntl
 import os
@@ -24,17 +24,18 @@ class RunState:
     path : str
         The folder.
     domain, data, scheme : str
-        From its configuration; "" where that cannot be read.
+        From its configuration; "" if that cannot be read.
     seed : int or None
         Its seed.
     state : str
-        "finished", "trained" (not measured yet), "running", "stopped" (the same command goes on), "new", or "damaged".
+        "finished", "trained" (not measured yet), "running", "stopped" (the same command resumes it), "new", or
+        "damaged".
     step : int
         Last step in the metrics file.
     score : float or None
-        The domain's first metric.
+        Value of the domain's first metric.
     note : str
-        What is wrong with a damaged folder.
+        The reason why a folder is damaged.
     """
 
     path: str
@@ -49,19 +50,19 @@ class RunState:
 
 
 def find_runs(root: Path) -> list[RunState]:
-    """Return every run folder below `root`, in the order of their paths.
+    """Return the states of all run folders below `root`, in the order of their paths.
 
     Raises
     ------
     UserError
-        If there is no such folder.
+        If `root` is no folder.
     """
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: name one that holds runs")
-    return [_state(RunFolder(file.parent)) for file in sorted(root.rglob("config.yaml"))]
+    return [_run_state(RunFolder(file.parent)) for file in sorted(root.rglob("config.yaml"))]
 
 
-def _state(folder: RunFolder) -> RunState:
+def _run_state(folder: RunFolder) -> RunState:
     try:
         config = folder.read_config()
         step = folder.description.steps if folder.trained else last_step(folder)
@@ -70,7 +71,7 @@ def _state(folder: RunFolder) -> RunState:
     results = folder.results
     if folder.trained:
         state = "trained" if results is None else "finished"
-    elif _in_use(folder):
+    elif _is_locked(folder):
         state = "running"
     else:
         state = "stopped" if folder.checkpoint.exists() else "new"
@@ -94,13 +95,13 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
     try:
         domain = domain_of_run(config, Path(name))
         metrics = domain.metrics_of(domain.config.from_dict(config))
-    except UserError:  # of a newer version: the run is listed all the same
+    except UserError:  # a run of a newer version is listed without a score
         return None
     return finite_float(results["scores"].get(metrics[0].name))
 
 
 def last_step(folder: RunFolder) -> int:
-    """Return the last step in the metrics file, 0 without one. Only its end is read: it may be long."""
+    """Return the last step in the metrics file, 0 without one. Only the end of the file is read: it may be long."""
     try:
         metrics = confined_file(folder.metrics_file)
     except (OSError, ValueError):
@@ -111,8 +112,8 @@ def last_step(folder: RunFolder) -> int:
     return (step_of(lines[-1]) or 0) if lines else 0
 
 
-def _in_use(folder: RunFolder) -> bool:
-    """Return whether a run holds the lock of the folder; a shared lock is then refused."""
+def _is_locked(folder: RunFolder) -> bool:
+    """Return whether a process holds the lock of the folder; a shared lock is then refused."""
     try:
         handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -1,4 +1,4 @@
-"""Run the runs of a sweep that are not finished, on any runner."""
+"""Check the runs of a sweep, and run the unfinished ones on any runner."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
@@ -13,7 +13,7 @@ from r2mae.masking.defaults import RatioDefaults
 from r2mae.registry import JOBS
 from r2mae.sweep.measure import check_sizes, log_notes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.runs import SweepRun, reading_of
+from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.sweep.worker_start import with_variables
 from r2mae.terminal import Terminal
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
@@ -25,53 +25,52 @@ from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import OPTION_FIELDS, check_schedule, scheme_of
 from r2mae.training.task import Data
 
-_SAME_SIZE = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # none of them makes a model larger
+_SIZE_NEUTRAL_FIELDS = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # do not change a model's size
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """What computes runs: processes of this machine, for example."""
+    """Computes runs, for example in processes of this machine."""
 
     def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
-        """Run every run into its folder, and report each that ends to the display.
+        """Compute every run into its folder, and report each that ends to the display.
 
         Raises
         ------
         UserError
-            If a run failed. All other runs have run nevertheless.
+            If a run failed, once all other runs have ended.
         """
 
 
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
-    """Refuse options that no run of a sweep can have. Runs that are not `here` look for their device themselves."""
+    """Refuse options that runs of a sweep cannot have. Runs on another machine (not `here`) check their own device."""
     if base.ranks > 1:
         instead = ", and use --jobs" if here else ""
-        raise UserError(f"a comparison trains each run on one device: leave --devices and --nodes out{instead}")
+        raise UserError(f"a comparison trains each run on one device: omit --devices and --nodes{instead}")
     check_threads(base.threads)
     if here or not base.device.startswith("cuda"):
         torch_device(base.device)
 
 
 def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, jobs: int = 1) -> None:
-    """Refuse data that cannot be read, and what does not fit into memory, before any process starts.
-
-    These are models, batches, and baselines.
+    """Refuse unreadable data, and models, batches and baselines that do not fit into memory, before processes start.
 
     Parameters
     ----------
     runs : sequence of SweepRun
-        The runs to run, all on the same data. They are read once for each model, since they say what it is built from.
+        The runs to compute, all on the same data. The data are read once for each model, since its architecture
+        depends on them.
     domain : Domain
-        Of the data.
+        Domain of the data.
     here : bool
-        Whether the runs are on this machine; others look at their own memory when a run starts.
+        Whether the runs are on this machine. Other machines check their own memory when a run starts.
     jobs : int
-        How many runs run at the same time.
+        Number of runs at a time.
     """
-    scheduled = _not_begun(runs)
+    scheduled = _unstarted_schedules(runs)
     models: dict[str, dict[str, RunConfig]] = {}
     for run in [runs[0], *(run for run in runs[1:] if not finished(run))]:
-        model, size = _size(run.config)
+        model, size = _model_and_size(run.config)
         models.setdefault(model, {}).setdefault(size, run.config)
     for number, sizes in enumerate(models.values()):
         first, *others = sizes.values()
@@ -88,8 +87,8 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
             check_fits_memory(config, domain, data, architecture={**data.architecture, **architecture_of(config)})
 
 
-def _not_begun(runs: Sequence[SweepRun]) -> list[RunConfig]:
-    """Return a configuration of each variant without a begun run that says when its schedule begins or ends."""
+def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
+    """Return a configuration of each variant that has no started run and gives the start or end of its schedule."""
     variants: dict[str, list[SweepRun]] = {}
     for run in runs:
         if not run.variant.baseline:
@@ -99,7 +98,7 @@ def _not_begun(runs: Sequence[SweepRun]) -> list[RunConfig]:
 
 
 def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, jobs: int) -> None:
-    """Refuse baselines that are still to be measured if they do not fit into the memory that `jobs` runs divide."""
+    """Refuse unmeasured baselines that do not fit into the memory that `jobs` runs share."""
     waiting = [run for run in runs if not finished(run)]
     baselines = [run for run in waiting if run.variant.baseline]
     if baselines:
@@ -108,51 +107,55 @@ def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, j
 
 
 def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = True) -> dict[str, list[str]]:
-    """Refuse folders of other configurations or data now, before hours are spent on other runs.
+    """Refuse folders of other configurations or other data, before hours are spent on other runs.
 
-    With `locked`, also those that another process works in; without, nothing is written, no lock either. Return the
-    fingerprints of the data by the name of their file, folder or set.
+    With `locked`, folders in use by another process are refused, too. Without, nothing is written, not even a lock.
+
+    Returns
+    -------
+    dict of str to list of str
+        The fingerprints of the data, by the name of their file, folder or set.
     """
-    reads = readings(runs)
+    reads = configs_by_data(runs)
     known = {read: domain.fingerprint(config) for read, config in reads.items()}
     for run in runs:
-        _check(run, known[reading_of(run.config)], ratios_of(domain, run.config), locked=locked)
+        _check_folder(run, known[data_key(run.config)], ratios_of(domain, run.config), locked=locked)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data).name, set()).add(known[read])
     return {name: sorted(prints) for name, prints in found.items()}
 
 
-def readings(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
-    """Return a configuration for each set of data that runs read: most read the same, and a look may take long."""
+def configs_by_data(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
+    """Return one configuration for each data set that runs read, since computing a fingerprint may take long."""
     first: dict[Hashable, RunConfig] = {}
     for run in runs:
-        first.setdefault(reading_of(run.config), run.config)
+        first.setdefault(data_key(run.config), run.config)
     return first
 
 
-def _size(config: RunConfig) -> tuple[str, str]:
-    """Return what tells the model of a configuration from others, and its size and batches from those of others."""
+def _model_and_size(config: RunConfig) -> tuple[str, str]:
+    """Return two keys of a configuration: one of its model, one of the model's size and batches."""
     own = architecture_of(config)
     if own:
         return str(own["model"]), repr((own, config.batch_size, config.accumulate))
-    whole = {name: value for name, value in config.to_dict().items() if name not in _SAME_SIZE}
+    whole = {name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL_FIELDS}
     return repr(whole), ""
 
 
 def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, console: Console | None = None) -> None:
-    """Run the runs that are not finished. Half-finished ones go on; finished ones are never repeated.
+    """Run the unfinished runs. Interrupted runs are resumed; finished runs are never repeated.
 
     Parameters
     ----------
     runs : sequence of SweepRun
-        Of one sweep, all with metrics of the same names.
+        The runs of one sweep, all with metrics of the same names.
     domain : Domain
-        Of the data.
+        Domain of the data.
     runner : Runner
-        Where they are computed.
+        Computes the runs.
     console : Console, optional
-        Where progress is shown; by default standard error.
+        Shows the progress; by default standard error.
     """
     waiting = [run for run in runs if not finished(run)]
     metric = domain.metrics_of(runs[0].config)[0]
@@ -161,17 +164,17 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
             runner.run(waiting, domain, display)
 
 
-def _check(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
+def _check_folder(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
     folder = RunFolder(run.folder)
     if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
-        raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure anew")
+        raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure again")
     if folder.config_file.exists():
         with FolderLock(run.folder) if locked else nullcontext():
             folder.claim(run.config, fingerprint, defaults)
 
 
 def finished(run: SweepRun) -> bool:
-    """Return whether a run has been trained and measured."""
+    """Return whether a run is trained and measured."""
     folder = RunFolder(run.folder)
     if run.variant.baseline:
         return folder.baseline_for(run.config) is not None

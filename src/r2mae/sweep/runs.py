@@ -12,23 +12,23 @@ from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 from r2mae.training.models import with_values
 
-_COMMON = {one.name for one in fields(RunConfig)}
+_SHARED_FIELDS = {one.name for one in fields(RunConfig)}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A line of the sweep's table.
+    """A configuration of the sweep, to be run under every seed.
 
     Parameters
     ----------
     label : str
         "fixed 0.50", "mlp-16-64 0.30", …
     config : RunConfig
-        Of its runs; the seed is set for each of them.
+        The configuration of its runs, except for the seed.
     values : mapping
         Columns of the table that distinguish the variant from others, such as `scheme` and `ratio`.
     baseline : bool
-        Whether the variant is a baseline, which is measured without pretraining; the label is then its name.
+        Whether the variant is a baseline, which is measured without pretraining. Its label is the baseline's name.
     """
 
     label: str
@@ -49,14 +49,14 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class SweepParameter:
-    """A dimension of a sweep.
+    """A parameter that a sweep varies.
 
     Parameters
     ----------
     name : str
-        Its column in the table.
+        Name of its column in the table.
     points : mapping of str to mapping
-        Fields of the configuration by the label of each point: a domain's `presets` are such a mapping.
+        For each point its label and the fields of the configuration that it sets, as in a domain's `presets`.
     """
 
     name: str
@@ -64,8 +64,8 @@ class SweepParameter:
 
     @classmethod
     def over(cls, field_name: str, values: Sequence[float | int | str]) -> "SweepParameter":
-        """Return the parameter on which one field of the configuration takes these values."""
-        return cls(field_name, {_written(value): {field_name: value} for value in values})
+        """Return a parameter that sets one field of the configuration to each of these values."""
+        return cls(field_name, {_point_label(value): {field_name: value} for value in values})
 
 
 def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]:
@@ -74,17 +74,17 @@ def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]
     Raises
     ------
     UserError
-        If an parameter is empty, two set the same field, or a point is no possible configuration.
+        If a parameter has no points, two parameters set the same field, or a configuration is invalid.
     """
     fields = [{name for point in parameter.points.values() for name in point} for parameter in parameters]
-    for parameter, mine in zip(parameters, fields, strict=True):
+    for parameter, own in zip(parameters, fields, strict=True):
         if not parameter.points:
             raise UserError(
-                f"the parameter {parameter.name!r} of the sweep has no points: name one, or leave the parameter out"
+                f"the parameter {parameter.name!r} of the sweep has no points: name one, or omit the parameter"
             )
-        if any(mine & others for others in fields if others is not mine):
+        if any(own & others for others in fields if others is not own):
             raise UserError(
-                f"the parameter {parameter.name!r} of the sweep sets a field that another sets, too: leave one out"
+                f"the parameter {parameter.name!r} of the sweep sets a field that another parameter sets: omit one"
             )
     variants = []
     for labels in itertools.product(*(parameter.points for parameter in parameters)):
@@ -97,19 +97,19 @@ def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]
 
 
 def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[SweepRun]:
-    """Return the runs, seed by seed, so that one seed of all variants is finished early.
+    """Return the runs, seed by seed, so that all variants have a finished seed early.
 
     Raises
     ------
     UserError
-        If two variants would have one folder.
+        If two variants would share a folder.
     """
     names = {variant.label: _folder_name(variant.label) for variant in variants}
     owners: dict[str, str] = {}
     for label, name in names.items():
         if owners.setdefault(name, label) != label:
             both = f"{owners[name]!r} and {label!r}"
-            raise UserError(f"the variants {both} would have one folder, {name}: leave one of them out")
+            raise UserError(f"the variants {both} would share the folder {name}: omit one of them")
     return [
         SweepRun(
             variant, seed, replace(variant.config, seed=seed), out / "runs" / names[variant.label] / f"seed-{seed}"
@@ -120,24 +120,24 @@ def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> lis
 
 
 def _folder_name(label: str) -> str:
-    """Return the name of a row's folder; what no folder may have in its name, such as "/", stands as %2F."""
+    """Return the name of a variant's folder. Characters that names cannot contain are escaped, such as "/" as %2F."""
     never = r"[/\x00-\x1f]|%(?=[0-9A-F]{2})"
     name = re.sub(never, lambda found: f"%{ord(found[0]):02X}", label.replace(" ", "-"))
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
 def runs_of_groups(groups: Mapping[str, Sequence[Variant]], seeds: Sequence[int], out: Path) -> list[SweepRun]:
-    """Return the runs of several tables, such as one for each set of data, each in a folder of its name."""
+    """Return the runs of several groups of variants, such as one for each data set, each in a folder of its name."""
     return [run for name, variants in groups.items() for run in runs_of(variants, seeds, out / name)]
 
 
-def reading_of(config: RunConfig) -> Hashable:
-    """Return what the data that a run reads depend on: their name, and the fields of its domain, which say how."""
-    own = sorted({field.name for field in fields(config)} - _COMMON)
+def data_key(config: RunConfig) -> Hashable:
+    """Return a key that is equal for runs that read the same data: the data's name and the domain's own fields."""
+    own = sorted({field.name for field in fields(config)} - _SHARED_FIELDS)
     return tuple((name, repr(getattr(config, name))) for name in ("data", *own))
 
 
-def _written(value: float | str) -> str:
+def _point_label(value: float | str) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
     return str(value)

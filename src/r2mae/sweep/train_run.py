@@ -1,4 +1,4 @@
-"""Pretrain and measure one run: a run of a comparison, or a run by itself."""
+"""Pretrain and measure one run, of a sweep or single."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from r2mae.domains.contract import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.sweep.measure import keep_items, log_notes, measure, recorder_for
+from r2mae.sweep.measure import log_notes, measure, recorder_for, write_items
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
@@ -23,7 +23,7 @@ from r2mae.training.task import Data
 
 
 def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: str | None, reporter: Reporter) -> None:
-    """Run a run of a sweep in a process that was started for it.
+    """Pretrain or measure one run of a sweep, in a process of its own.
 
     Parameters
     ----------
@@ -31,16 +31,16 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
     fields : dict
         The configuration, as plain types.
     folder : Path
-        Of the run.
+        Folder of the run.
     baseline : str or None
-        The baseline to measure, in place of pretraining.
+        The baseline to measure, instead of pretraining.
     reporter : Reporter
-        Is called with the progress.
+        Receives the progress.
 
     Raises
     ------
     SystemExit
-        After a signal; the run is saved.
+        After a signal, when the run has been saved.
     """
     check_scheme(fields["scheme"])
     domain = get_domain(domain_name)
@@ -53,13 +53,13 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
 
 
 def check_scheme(name: str) -> None:
-    """Refuse a scheme that only the process that started this one knows."""
+    """Refuse a scheme that is registered only in the parent process."""
     try:
         kind_of(name)
     except UserError as error:
         raise UserError(
-            f"{error} (in a process of the comparison, which knows the schemes of installed packages, and those that "
-            "a script registers outside of functions and of `if __name__ == ...`: see docs/add-a-scheme.md)"
+            f"{error} (processes of a comparison know the schemes of installed packages, and those that a script "
+            "registers outside functions and outside `if __name__ == ...`: see docs/add-a-scheme.md)"
         ) from None
 
 
@@ -72,12 +72,12 @@ def pretrain(
     data: Data | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Fitted, dict[str, Any]]:
-    """Pretrain into a run folder, measure the model and write ``results.json``; finished parts are not repeated.
+    """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
 
     Returns
     -------
     fitted : Fitted
-        What :func:`r2mae.training.fit` returns.
+        As returned by :func:`r2mae.training.fit`.
     results : dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
@@ -100,7 +100,7 @@ def _pretrain(
         data = log_notes(domain.load(config))
     fitted = fit_run(run, out, data=data, reporter=reporter)
     if run.rank > 0:
-        raise SystemExit(0)  # the first process measures and reports
+        raise SystemExit(0)  # rank 0 measures and reports
     results = folder.results_for(config)
     if results is None:
         scores = measure(folder, domain, config, data=data, device=config.device, progress=progress)
@@ -111,12 +111,12 @@ def _pretrain(
 def measure_baseline(
     config: RunConfig, domain: HasBaselines, name: str, data: Data, out: Path, fingerprint: str
 ) -> None:
-    """Measure a baseline, and write its scores and the fingerprint of the data to ``results.json`` in `out`."""
+    """Measure a baseline; write its scores and the data's fingerprint to ``results.json`` in `out`."""
     began = time.perf_counter()
     items = recorder_for(domain)
     scores = domain.score_baseline(config, name, data, **items)
     seconds = time.perf_counter() - began  # training included, where the baseline is trained
-    keep_items(RunFolder(out), config, items)
+    write_items(RunFolder(out), config, items)
     results: dict[str, Any] = {"baseline": name, "data": fingerprint, "measured": config.measurement_settings()}
     results |= {"scores": scores, "measuring_seconds": seconds}
     with FolderLock(out):

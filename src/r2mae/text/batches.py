@@ -1,4 +1,4 @@
-"""Tokens as the loop wants them: a packed stream, cut into rows of one length."""
+"""Batches of tokens for the training loop: a packed stream, cut into rows of equal length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,19 +22,19 @@ from r2mae.text.tokenizer.vocabulary import vocabulary_note
 
 
 class TokenBatches:
-    """Rows of tokens, whole batches at a time.
+    """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
-    The chosen documents, one after another, are cut into rows of `length` without padding; a document goes on in the
-    next row, and what is left at the end of the stream, less than a row, is dropped.
+    The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
+    next row. The remainder at the end of the stream, less than a row, is dropped.
 
     Parameters
     ----------
     store : TokenStore
-        Its files are mapped by every process that reads.
+        The store of the documents. Every process that reads maps its files.
     length : int
         Tokens of a row.
     documents : ndarray of int, optional
-        Which documents, in increasing order; all by default.
+        The documents, in increasing order; all by default.
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
@@ -59,11 +59,11 @@ class TokenBatches:
 
     @property
     def dropped(self) -> int:
-        """Return the tokens at the end that fill no row."""
+        """Return the number of tokens at the end that fill no row."""
         return self.tokens % self.length
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
-        """Return these rows, packed as they are, whatever the key."""
+        """Return these rows; the key has no effect."""
         rows = np.asarray(indices, dtype=np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
@@ -93,7 +93,7 @@ class TokenBatches:
 
 @dataclass(frozen=True, repr=False)
 class TextData:
-    """What a run on text reads.
+    """The data of a run on text.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ class TextData:
         All documents.
     tokenizer : TextTokenizer
     train, validation : TokenBatches
-        Rows of the documents that are learned from, and of those held out.
+        Rows of the training documents, and of the held-out documents.
     architecture : dict
-        From which the model is built; holds the tokenizer, too.
+        The values that the model is built from, including the tokenizer.
     notes : tuple of str
-        What a user should know of the data.
+        Notes on the data for the user.
     """
 
     store: TokenStore
@@ -120,16 +120,16 @@ class TextData:
 
 
 def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
-    """Read the corpus of a run, tokenised once for all, and divide its documents; the division depends on the seed.
+    """Read the corpus of a run, tokenised once, and split its documents; the split depends on the seed.
 
     Parameters
     ----------
     config : TextConfig
-        Without a tokenizer, a byte-level BPE is trained on the corpus, or that of the store taken.
+        Without a tokenizer, a byte-level BPE is trained on the corpus; a token store's own tokenizer is used.
     cache : path, optional
-        Where tokenised corpora are kept, by default :func:`r2mae.cache.cache_folder`.
+        Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Hears of the tokenising; by default a bar on a terminal, or lines in a file or pipe.
+        Receives the progress of tokenising; by default a bar on a terminal, or lines in a file or pipe.
 
     Raises
     ------
@@ -151,19 +151,19 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
 
 
 def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
-    """Refuse a preset's vocabulary for a token store that has another; the store itself knows of no presets."""
+    """Refuse a preset's vocabulary for a token store with another tokenizer."""
     if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
         return
     own = TokenStore(Path(config.data).expanduser()).tokenizer()
     if own.fingerprint != tokenizer.fingerprint:
         raise UserError(
-            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} brings: give "
-            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it anew"
+            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} uses: give "
+            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it again"
         )
 
 
 def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
-    """Read another corpus than a run's with the run's tokenizer; all of it is measured on, none was learned from.
+    """Read a corpus that is not a run's with the run's tokenizer; all of it becomes validation data.
 
     Raises
     ------
@@ -177,12 +177,12 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
-    """Hold documents out for validation, as the configuration says; with `hold_out` false none.
+    """Split the documents into training and, with `hold_out`, validation documents by the configuration.
 
     Raises
     ------
     UserError
-        If the documents do not fill a row of each.
+        If the documents of either part do not fill a row.
     """
     length, held_out = config.sequence_length, None
     train = TokenBatches(store, length)
@@ -192,28 +192,28 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
     if hold_out and config.validation:
-        held_out = _held_out(store, config)
+        held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
     validation = None if held_out is None else TokenBatches(store, length, held_out)
     if not len(train):
-        raise UserError(f"{config.data}: {_TOO_LITTLE}")
+        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
     built = architecture(config, tokenizer)
-    told = (vocabulary_note(config, built, store=is_store(config.data)), *_notes(store, train, validation, config))
-    return TextData(store, tokenizer, train, validation, built, tuple(note for note in told if note is not None))
+    notes = (vocabulary_note(config, built, store=is_store(config.data)), *_notes(store, train, validation, config))
+    return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
 
 
 def _notes(
     store: TokenStore, train: TokenBatches, validation: TokenBatches | None, config: TextConfig
 ) -> tuple[str, ...]:
-    """Say what there is to learn from and to measure on."""
-    held = "none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"
+    """Return notes on the sizes of the training and validation data."""
+    rest = "none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"
     notes = [
         f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {train.length} to "
-        f"learn from ({train.dropped} tokens at the end are left out); {held}"
+        f"train on ({train.dropped} tokens at the end are omitted); {rest}"
     ]
     share = 0.0 if validation is None else validation.tokens / store.meta.tokens
     if share > max(2 * config.validation, config.validation + 0.05):
-        notes.append(f"{share:.0%} of the tokens are held out: documents are few and long, and are held out whole")
+        notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
     if config.batch_size > len(train):
         notes.append(
             f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
@@ -222,24 +222,24 @@ def _notes(
     return tuple(notes)
 
 
-_TOO_LITTLE = (
+_TOO_FEW_DOCUMENTS = (
     "holds too few documents to hold some out: set documents apart by blank lines, add some, or give --validation 0"
 )
 
 
-def _held_out(store: TokenStore, config: TextConfig) -> Int64[np.ndarray, " held"]:
-    """The documents held out: the fraction that was asked for, and enough to fill a row."""
+def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.ndarray, " held"]:
+    """Return the documents to hold out: the fraction of the configuration, but enough to fill a row."""
     order = permutation(Key.root(config.seed).fold("validation"), len(store))
     lengths = np.diff(store.offsets())[order]
     enough = int(np.searchsorted(np.cumsum(lengths), config.sequence_length)) + 1
     count = max(round(config.validation * len(store)), enough)
     if count >= len(store):
-        raise UserError(f"{config.data}: {_TOO_LITTLE}")
+        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
     return np.sort(order[:count])
 
 
 def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
-    """Return what the model is built from; with the tokenizer in it, no data are needed."""
+    """Return the values that the model is built from, including the tokenizer, so that no data are needed."""
     return {
         "vocab_size": tokenizer.vocab_size,
         "special_ids": list(tokenizer.special_ids),

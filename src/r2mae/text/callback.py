@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class MaskCallback(TrainerCallback):
-    """Gives the collator the number of each epoch, so that every epoch has new masks; logs the mean ``mask_ratio``.
+    """Sets the collator's epoch, so that every epoch has new masks, and logs the mean ``mask_ratio``.
 
-    During training on a CPU, the process also keeps freed memory for itself instead of returning it to the system
-    (:func:`~r2mae.training.memory.keep_freed_memory`): allocating the logits of a whole vocabulary anew takes too long
-    in every step. The end of training turns this off; if training ends with an error, it stays on.
+    During training on a CPU, the process also keeps freed memory instead of returning it to the system
+    (:func:`~r2mae.training.memory.keep_freed_memory`), since allocating the logits of the full vocabulary in every step
+    takes too long. The end of training turns this off; if training ends with an error, it stays on.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class MaskCallback(TrainerCallback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Keep freed memory, and start to count epochs."""
+        """Keep freed memory, and start counting epochs."""
         self._epoch, self._resumed = None, state.global_step > 0
         if args.device.type == "cpu":
             keep_freed_memory()
@@ -47,18 +47,18 @@ class MaskCallback(TrainerCallback):
     def on_train_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Give the memory back."""
+        """Return the freed memory to the system."""
         if args.device.type == "cpu":
             release_freed_memory()
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Give the collator the number of the epoch, before the first batch is made.
+        """Set the collator's epoch, before the first batch is made.
 
         A resumed run starts in the epoch in which it was interrupted. If the data have no length, ``Trainer`` starts
-        again with the first pass over them, and its own epoch number is behind the number of passes; so passes are
-        counted here.
+        again with the first pass over them, and its epoch number lags behind the number of passes. Passes are
+        therefore counted here.
         """
         if self._epoch is not None:
             self._epoch += 1
@@ -70,7 +70,7 @@ class MaskCallback(TrainerCallback):
     def on_step_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Leave what a resumed run has skipped out of the mean ratio."""
+        """Omit the batches that a resumed run has skipped from the mean ratio."""
         if self._resumed:
             self.collator.forget_skipped()
         self._resumed = False
@@ -83,7 +83,7 @@ class MaskCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add the mean ratio of the batches made since the last record; some may be loaded ahead, or of evaluation."""
+        """Add the mean ratio of the batches made since the last log; some may be prefetched, or of evaluation."""
         if logs is None or "loss" not in logs:
             return
         ratio = self.collator.take_mean_ratio()

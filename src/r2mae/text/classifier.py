@@ -1,4 +1,4 @@
-"""A pretrained encoder, wherever it comes from, under a new classification head."""
+"""A classifier from a pretrained encoder, of a run or of transformers, and a new classification head."""
 
 import copy
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ LENGTH = 128  # tokens of an example, the paper's sequence length
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
-    """An encoder (ours, or one of transformers without its head), its tokenizer, and the longest example it takes.
+    """An encoder (ours, or one of transformers without its head), its tokenizer, and its longest example.
 
     Parameters
     ----------
     model : MaskedLanguageModel or PreTrainedModel
     tokenizer : TextTokenizer or a tokenizer of transformers
     length : int
-        Tokens: 128, or fewer where pretraining saw shorter sequences or there are no more positions.
+        Tokens: 128, or fewer if the sequences of pretraining were shorter or the model has fewer positions.
     """
 
     model: "MaskedLanguageModel | PreTrainedModel"
@@ -37,7 +37,7 @@ class Pretrained:
 
     @property
     def positions(self) -> int:
-        """The longest sequence there are positions for (RoBERTa's begin after the number of the padding)."""
+        """The longest sequence that the model has positions for (RoBERTa's begin after the padding's number)."""
         config = self.model.config
         places = int(getattr(config, "max_position_embeddings", None) or LENGTH)
         return places - int(config.pad_token_id) - 1 if "roberta" in config.model_type else places
@@ -46,13 +46,13 @@ class Pretrained:
 def load_pretrained(
     source: str | Path | nn.Module, tokenizer: "TextTokenizer | PreTrainedTokenizerBase | None" = None
 ) -> Pretrained:
-    """Find the encoder in a run folder, a Hugging Face folder or name, or a model in memory.
+    """Return the encoder of a run folder, a Hugging Face folder or name, or a model in memory.
 
     Raises
     ------
     UserError
-        A folder that is neither, a run of another domain, a module that is no model of transformers, or a model in
-        memory without a tokenizer (those of run folders have theirs).
+        For a folder that is neither, a run of another domain, a module that is not a model of transformers, or a model
+        in memory without a tokenizer (those of run folders have one).
     """
     from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
@@ -82,20 +82,20 @@ def load_pretrained(
 
 
 def build_classifier(encoder: "MaskedLanguageModel | PreTrainedModel", outputs: int) -> nn.Module:
-    """Put a new head upon a copy of an encoder, drawn by torch's generator as transformers does.
+    """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
     Parameters
     ----------
     encoder : MaskedLanguageModel or PreTrainedModel
-        Stays as it is.
+        Is not changed.
     outputs : int
-        Classes, or 1 for a number.
+        Number of classes, or 1 for regression.
 
     Returns
     -------
     nn.Module
-        Takes ``input_ids`` and, where anything is padded, ``attention_mask``; gives logits of shape (batch, outputs),
-        or transformers' output that holds them.
+        Takes ``input_ids`` and, if anything is padded, ``attention_mask``; returns logits of shape (batch, outputs), or
+        transformers' output that contains them.
     """
     config = copy.deepcopy(encoder.config)
     config.num_labels, config.problem_type = outputs, None
@@ -108,20 +108,20 @@ def build_classifier(encoder: "MaskedLanguageModel | PreTrainedModel", outputs: 
     except ValueError:
         raise UserError(f"transformers has no classifier for models of type {config.model_type!r}") from None
     model = cast("PreTrainedModel", made.float())
-    # Some heads sit upon a pooler that masked language models do not train.
+    # Some heads use a pooler, which masked language models do not train.
     missing = model.base_model.load_state_dict(encoder.state_dict(), strict=False).missing_keys
     if any("pooler" not in name for name in missing):
-        raise UserError(f"the encoder lacks weights ({', '.join(missing[:3])}): it belongs to another configuration")
+        raise UserError(f"the encoder lacks weights ({', '.join(missing[:3])}): it is of another configuration")
     return model
 
 
 class FirstTokenClassifier(nn.Module):
-    """``RobertaForSequenceClassification``, whose last layer is computed at <s> alone, since the head sees no more.
+    """``RobertaForSequenceClassification``, with the last layer computed only at <s>, the head's only input.
 
     Parameters
     ----------
     encoder : MaskedLanguageModel
-        Copied.
+        Is copied.
     config : RobertaConfig
         With ``num_labels``.
     """
@@ -130,7 +130,7 @@ class FirstTokenClassifier(nn.Module):
         from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
 
         super().__init__()
-        # The head over the vocabulary is not trained here, and the tokenizer need not be copied.
+        # The head over the vocabulary is not used, and the tokenizer need not be copied.
         kept = {id(encoder.lm_head): nn.Identity(), id(encoder.tokenizer): encoder.tokenizer}
         self.encoder = copy.deepcopy(encoder, kept)
         self.classifier = RobertaClassificationHead(config)  # type: ignore[no-untyped-call]
@@ -157,5 +157,5 @@ def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:
         raise UserError(
             f"{folder} is a run of the domain {loaded.config.domain!r}: fine-tuning on GLUE needs one of text"
         )
-    # Positions that no pretraining sequence reached are as they were drawn.
+    # Positions beyond the sequences of pretraining are untrained.
     return loaded.model, min(LENGTH, loaded.config.sequence_length)

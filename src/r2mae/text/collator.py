@@ -1,4 +1,4 @@
-"""Masks for ``transformers.Trainer`` and other loaders: keyed, so that they repeat when they should and only then."""
+"""Reproducible masks for ``transformers.Trainer`` and other loaders, keyed by seed, epoch and batch."""
 
 import hashlib
 import warnings
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
-_SLOTS = 257  # the process that trains, and up to 256 workers
+_SLOTS = 257  # the training process, and up to 256 workers
 _REPEATED = (
-    "MaskCollator sees a batch again and was not told that the epoch changed: it hides the same tokens as before. Add "
-    "callbacks=[MaskCallback(collator)] to the Trainer, or call collator.set_epoch(epoch) in a loop of your own"
+    "MaskCollator received a batch again without a new epoch, and hides the same tokens as before: add "
+    "callbacks=[MaskCallback(collator)] to the Trainer, or call collator.set_epoch(epoch) in your own loop"
 )
 
 
 class MaskCollator:
     """Pads a batch, hides tokens at a ratio drawn for it, and labels them: ``Trainer(..., data_collator=...)``.
 
-    Ratio and masks are a function of (`seed`, epoch, the batch's own tokens): the same for any number of workers, and
-    after ``resume_from_checkpoint``. A collator knows neither the step nor the rank: processes that train together draw
-    each a ratio of their own, and schedules over steps are not for it. Special tokens and padding are never hidden, and
-    are never put in another token's place.
+    Ratio and masks are a function of (`seed`, epoch, the batch's tokens): they are the same for any number of workers,
+    and after ``resume_from_checkpoint``. A collator knows neither the step nor the rank: processes that train together
+    each draw a ratio of their own, and schedules over steps are refused. Special tokens and padding are never hidden,
+    and never replace another token.
 
-    The epoch comes from :class:`~r2mae.text.callback.MaskCallback` or :meth:`set_epoch`. Without it a batch that comes
-    again has the masks of its first time: where the order is not shuffled, that is every batch of every epoch, and a
-    warning says so once.
+    The epoch comes from :class:`~r2mae.text.callback.MaskCallback` or :meth:`set_epoch`. Without either, a repeated
+    batch has the same masks every time; if the order is not shuffled, these are all batches of every epoch. A warning
+    is then given once.
 
     Parameters
     ----------
     tokenizer : transformers tokenizer
-        It pads, and names the mask token and the special ones.
+        Pads batches, and defines the mask token and the special tokens.
     ratio : float, pair of floats, or ratio
         ``Uniform(0.15, 0.4)`` (or ``(0.15, 0.4)``) is R²MAE; 0.15 is the default of BERT. Also ``Grid``.
     seed : int
-        Of ratios and masks.
+        Seed of ratios and masks.
     corruption : {"80-10-10", "mask"}
-        What takes a hidden token's place; see :class:`~r2mae.text.task.TokenTask`.
+        The replacement of a hidden token; see :class:`~r2mae.text.task.TokenTask`.
     exact : bool
         Hide the rounded count of each row's ordinary tokens, instead of each token independently.
     pad_to_multiple_of : int, optional
@@ -57,7 +57,7 @@ class MaskCollator:
     Raises
     ------
     UserError
-        If the tokenizer has no mask token, or the ratio needs to know the step.
+        If the tokenizer has no mask token, or the ratio depends on the step.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class MaskCollator:
             raise UserError(str(error)) from None
         if is_stratified_per_sample(self.ratio):
             raise UserError(
-                "ratios that are spread over a batch are for a loss that counts its rows alike, and Trainer's counts "
-                "tokens: give Uniform(low, high), or train with `r2mae pretrain text --scheme r2mae-per-sample`"
+                "per-sample ratios need a loss with equal weight for each row, and Trainer's loss weights tokens "
+                "equally: give Uniform(low, high), or train with `r2mae pretrain text --scheme r2mae-per-sample`"
             )
         if is_scheduled(self.ratio):
             raise UserError(
-                f"a collator does not know the step that {self.ratio} needs: give a number, a Grid or an independent "
-                "Uniform, or train with `r2mae pretrain text`"
+                f"{self.ratio} depends on the step, which a collator does not know: give a number, a Grid or an "
+                "independent Uniform, or train with `r2mae pretrain text`"
             )
         if corruption not in SHARES:
             raise unknown("corruption", corruption, SHARES)
@@ -97,28 +97,28 @@ class MaskCollator:
         special = {int(one) for one in tokenizer.all_special_ids}
         self.special_ids = tuple(sorted(special))
         self._ordinary = torch.from_numpy(np.setdiff1d(np.arange(len(tokenizer)), self.special_ids))
-        # Workers, persistent ones too, see what is written here: epoch; whether it was told; the first batch, and
-        # whether there was one; whether a repetition was warned of.
+        # Shared with all workers, also persistent ones: epoch; whether it was set; digest of the first batch; whether
+        # there was one; whether a repetition was warned of.
         self._shared = torch.zeros(5, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         ratios = torch.zeros(_SLOTS, 3, dtype=torch.float64)  # sum, count and last of each process
         self._ratios = ratios.share_memory_()  # type: ignore[no-untyped-call]
 
     @property
     def epoch(self) -> int:
-        """The epoch whose masks are drawn."""
+        """The epoch of the masks."""
         return int(self._shared[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the masks of another epoch, in worker processes too."""
+        """Set the epoch of the masks, also in worker processes."""
         self._shared[0], self._shared[1] = epoch, 1
 
     def frozen(self, ratio: float | Sequence[float] | Ratio | None = None) -> "MaskCollator":
-        """Return a collator for evaluation: in every epoch a batch has the same masks.
+        """Return a collator for evaluation: a batch has the same masks in every epoch.
 
         Parameters
         ----------
         ratio : float, pair of floats, or ratio, optional
-            By default the ratio of training; losses are those of one task where it is a number.
+            By default the ratio of training. With a number, all losses are of the same task.
         """
         made = MaskCollator(
             self.tokenizer,
@@ -128,24 +128,24 @@ class MaskCollator:
             exact=self.exact,
             pad_to_multiple_of=self.pad_to_multiple_of,
         )
-        made.set_epoch(0)  # nobody tells it another
+        made.set_epoch(0)  # a set epoch gives no warning of repetitions
         return made
 
     def take_mean_ratio(self) -> float | None:
-        """Return the mean of the ratios drawn since the last call, over all workers, or None if there were none."""
+        """Return the mean of the ratios drawn since the last call, over all workers; None if there were none."""
         total, count, _ = self._ratios.sum(0).tolist()
         self._ratios.zero_()
         return total / count if count else None
 
     def forget_skipped(self) -> None:
-        """Leave the batches that a resumed run makes and skips out of the mean; of workers' batches, all so far."""
+        """Omit the batches that a resumed run makes and skips from the mean ratio; with workers, all batches so far."""
         last = float(self._ratios[0, 2]) if self._ratios[0, 1] else None
         self._ratios.zero_()
         if last is not None:
             self._ratios[0] = torch.tensor([last, 1, last], dtype=torch.float64)
 
     def __call__(self, examples: Sequence[Any]) -> dict[str, Tensor]:
-        """Return padded `input_ids` with tokens hidden, `labels` (−100 elsewhere), and what else the examples have.
+        """Return padded `input_ids` with hidden tokens, `labels` (−100 at other tokens), and the other fields.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class MaskCollator:
             special |= batch["attention_mask"] == 0
         key = self._key(clean)
         ratio = draw(self.ratio, 0, key.fold("ratio"), len(clean))
-        self._note(float(np.mean(ratio)))
+        self._record_ratio(float(np.mean(ratio)))
         hidden = token_mask(special, ratio, key.fold("mask"), exact=self.exact)
         batch["input_ids"] = corrupt_tokens(
             clean,
@@ -209,14 +209,14 @@ class MaskCollator:
         return Key.root(self.seed).fold("collator", self.epoch, mark)
 
     def _warn_of_repetition(self, mark: int) -> None:
-        _, told, first, seen, warned = self._shared.tolist()
+        _, epoch_set, first, seen, warned = self._shared.tolist()
         if not seen:
             self._shared[2], self._shared[3] = mark, 1
-        elif mark == first and not told and not warned:
+        elif mark == first and not epoch_set and not warned:
             self._shared[4] = 1
             warnings.warn(_REPEATED, stacklevel=4)
 
-    def _note(self, ratio: float) -> None:
+    def _record_ratio(self, ratio: float) -> None:
         worker = torch.utils.data.get_worker_info()
         slot = self._ratios[0 if worker is None else 1 + worker.id % (_SLOTS - 1)]
         slot[0] += ratio

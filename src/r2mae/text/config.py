@@ -10,49 +10,49 @@ from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.models import ModelConfig
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
-"""Presets that are models of the paper, and bring its vocabulary."""
+"""Presets that are models of the paper, with its vocabulary."""
 PAPER_VOCABULARY = 50_265
-SEQUENCES = 2000
-"""Held-out sequences that a model is measured on, at most."""
+MOST_SEQUENCES = 2000
+"""Default of the most held-out sequences that a model is measured on."""
 ROBERTA = "roberta-50265"
-"""What `tokenizer` calls RoBERTa's own byte-level BPE, wherever its files lie on a machine."""
+"""The value of `tokenizer` for RoBERTa's own byte-level BPE, wherever its files are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(RobertaSettings, ModelConfig):
     """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
 
-    The page on text has a table of what is the paper's and what is ours.
+    A table in the documentation of text lists which defaults are the paper's and which are our own.
 
     Parameters
     ----------
     tokenizer : str, optional
         A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's
-        own (the presets roberta-medium and roberta-base bring it where it is on this machine); by default a byte-level
-        BPE that is trained on the corpus.
+        own (the presets roberta-medium and roberta-base use it if it is on this machine); by default a byte-level BPE
+        that is trained on the corpus.
     vocab_size : int
-        Of a tokenizer that is trained (50,265 with roberta-medium and roberta-base); beside these two presets another
-        size has one trained.
+        Vocabulary of a trained tokenizer (50,265 with roberta-medium and roberta-base). With these two presets, any
+        other size trains a tokenizer.
     sequence_length : int
         Tokens of a sequence (paper: 128).
     corruption : {"80-10-10", "mask"}
-        What becomes of hidden tokens: 80 % <mask>, 10 % a random token, 10 % as they are; or all <mask>.
+        Replacement of hidden tokens: 80 % <mask>, 10 % a random token, 10 % unchanged; or all <mask>.
     exact : bool
-        Hide exactly the rounded count of every sequence's tokens (true, the default), or each token by itself with the
-        ratio as its probability (false).
+        Hide exactly the rounded count of every sequence's tokens (true, the default), or each token independently with
+        the ratio as its probability (false).
     text_column : str
         Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
     glue : list of str
-        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli: with the paper's
-        epochs, learning rate, batch and seeds; warm-up (6 %) and weight decay (0.01) are ours.
+        Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli. Epochs, learning
+        rate, batch and seeds are the paper's; warm-up (6 %) and weight decay (0.01) are ours.
     glue_probes : list of str
-        Tasks of GLUE on which linear probes of a finished model's frozen features are measured, in any order: they cost
-        little, also where models are too small or too young to be fine-tuned.
+        Tasks of GLUE on which linear probes of a finished model's frozen features are measured, in any order. They are
+        cheap, and also suit models that are too small or too briefly trained to be fine-tuned.
     glue_limit : int, optional
         Most training examples of a task, fine-tuned or probed; by default all.
     eval_sequences : int
-        Most held-out sequences on which loss and accuracy of a finished model are measured, spread evenly. Fewer take
-        less time and say less.
+        Most held-out sequences on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
+        less time and give less precise scores.
     """
 
     domain: ClassVar[str] = "text"
@@ -60,7 +60,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     default_settings: ClassVar[type] = RobertaSettings
     measurement_fields: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"eval_sequences": SEQUENCES, "glue_probes": (), "glue_limit": None}
+        {"eval_sequences": MOST_SEQUENCES, "glue_probes": (), "glue_limit": None}
     )
 
     model: str = "roberta"
@@ -73,7 +73,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     glue: tuple[str, ...] = ()
     glue_probes: tuple[str, ...] = ()
     glue_limit: int | None = None
-    eval_sequences: int = SEQUENCES
+    eval_sequences: int = MOST_SEQUENCES
     epochs: float = 1
     batch_size: int = 2048
     optimizer: Literal["adam", "adamw"] = "adamw"
@@ -86,7 +86,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.preset in PAPER_PRESETS and self.tokenizer == ROBERTA and self.vocab_size != PAPER_VOCABULARY:
-            # Whoever names a size beside the preset wants a vocabulary of this size.
+            # A size given with the preset asks for a vocabulary of this size.
             object.__setattr__(self, "tokenizer", None)
         if self.sequence_length < 4:
             raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
@@ -99,10 +99,10 @@ class TextConfig(RobertaSettings, ModelConfig):
         self._check_glue()
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse a size beside a tokenizer that is not trained, a limit without tasks, and a column of plain text."""
+        """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""
         super().check_given(given)
         tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
-        own = PAPER_VOCABULARY if self.tokenizer == ROBERTA else None  # another file says its size itself
+        own = PAPER_VOCABULARY if self.tokenizer == ROBERTA else None  # other files determine their own size
         idle = self.tokenizer is not None and self.vocab_size != own
         if (tokenizer is not None and (sized or self.tokenizer is None)) or (sized and idle):
             raise UserError(
@@ -119,10 +119,10 @@ class TextConfig(RobertaSettings, ModelConfig):
             check_column(self.data, self.text_column)
 
     def measured_in_words(self) -> str:
-        """Say how many held-out sequences there were, where it is not the default number."""
-        if self.eval_sequences == SEQUENCES:
+        """Return a sentence on the number of held-out sequences if it is not the default."""
+        if self.eval_sequences == MOST_SEQUENCES:
             return ""
-        return f"Where hidden tokens are measured: on at most {self.eval_sequences:,} held-out sequences."
+        return f"Hidden tokens are measured on at most {self.eval_sequences:,} held-out sequences."
 
     def _check_glue(self) -> None:
         if not (self.glue or self.glue_probes):
@@ -134,6 +134,6 @@ class TextConfig(RobertaSettings, ModelConfig):
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice:
                 raise UserError(f"{field} names the task {twice} twice: once is enough")
-        # Written in one way, so that results are those of the same tasks however they were typed.
+        # In a fixed order, so that results of the same tasks agree however the tasks were typed.
         probes = {glue_task(name).name for name in self.glue_probes}
         object.__setattr__(self, "glue_probes", tuple(name for name in TASKS if name in probes))

@@ -1,4 +1,4 @@
-"""The domain `text`, as the layers above see it. Neither torch nor transformers until data or models are asked for."""
+"""The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,25 +21,23 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
 
-_TASKS = Option(
+_GLUE_TASKS = Option(
     "task",
     "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
     tuple[str, ...],
     parameter="glue",
     needed="the tasks: --task sst2 qnli",
 )
-_PROBES = replace(_TASKS, parameter="glue_probes")
-_SEQUENCES = Option(
-    "eval_sequences", "most held-out sequences to measure loss and accuracy on; by default as in the run.", int
-)
-_READING = (
+_PROBE_TASKS = replace(_GLUE_TASKS, parameter="glue_probes")
+_SEQUENCES = Option("eval_sequences", "most held-out sequences for loss and accuracy; by default as in the run.", int)
+_READING_OPTIONS = (
     Option(
         "text_column",
-        "which column of these JSON lines, Parquet or data sets holds the text; by default as in the run.",
+        "the column with the text, in JSON lines, Parquet or data sets; by default as in the run.",
     ),
 )
-_FINETUNING = (
-    Option("folder", "where GLUE lies; by default glue/ in the data folder."),
+_GLUE_OPTIONS = (
+    Option("folder", "the folder of GLUE; by default glue/ in the data folder."),
     Option(
         "limit",
         "most training examples of a task of glue or glue-probe; by default as in the run.",
@@ -49,14 +47,14 @@ _FINETUNING = (
 )
 
 
-def _tasks() -> Sequence[str]:
+def _task_names() -> Sequence[str]:
     from r2mae.text.glue import TASKS
 
     return tuple(TASKS)
 
 
-def _pattern(paths: Sequence[str]) -> str:
-    """Return the pattern that a shell may have spread, or an example of one, in quotes."""
+def _pattern_of(paths: Sequence[str]) -> str:
+    """Return the pattern that a shell may have expanded, or an example of a pattern, in quotes."""
     places = {(str(Path(path).parent), Path(path).suffix) for path in paths}
     if len(places) > 1 or not (only := places.pop())[1]:
         return "'folder/*.txt'"
@@ -64,12 +62,12 @@ def _pattern(paths: Sequence[str]) -> str:
 
 
 class TextDomain(BaseDomain):
-    """Text, tokenised once into a memory-mapped store, and RoBERTa that computes what the loss sees."""
+    """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
 
     name = "text"
     title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
-    # The paper has no curricula for text: tokens take the numbers of its other token models, those of DNA.
+    # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
     ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, not_in_paper=True))
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
     sets = SETS
@@ -77,15 +75,15 @@ class TextDomain(BaseDomain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden tokens in held-out text at six mask ratios",
-            options=(_SEQUENCES, *_FINETUNING),
+            options=(_SEQUENCES, *_GLUE_OPTIONS),
             examples=("runs/text --eval-sequences 200",),
         ),
         evaluations=(
             Evaluation(
                 "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
                 "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
-                "finished fine-tunings are kept in RUN/evaluation.json and not repeated",
-                options=(_TASKS, *_FINETUNING),
+                "finished fine-tunings are saved in RUN/evaluation.json and not repeated",
+                options=(_GLUE_TASKS, *_GLUE_OPTIONS),
                 examples=("runs/text glue --task sst2 qnli --limit 2000",),
                 name="glue",
                 fixed={"curve": False, "glue_probes": ()},
@@ -94,17 +92,17 @@ class TextDomain(BaseDomain):
             Evaluation(
                 "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
                 "hidden states (of two sentences both means, their product and absolute difference)",
-                options=(_PROBES, *_FINETUNING),
+                options=(_PROBE_TASKS, *_GLUE_OPTIONS),
                 examples=("runs/text glue-probe --task sst2 qnli",),
                 name="glue-probe",
                 fixed={"curve": False, "glue": ()},
                 own_data=True,
             ),
         ),
-        reading=_READING,
+        reading=_READING_OPTIONS,
         other_data="text is measured on the whole corpus",
         embedding=Embedding(
-            "`documents` (their first 80 characters) and `tokens` (how many each has)",
+            "`documents` (their first 80 characters) and `tokens` (their numbers of tokens)",
             examples=("runs/text notes.txt -o notes.npz",),
         ),
         model_formats=(
@@ -115,15 +113,15 @@ class TextDomain(BaseDomain):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"task": _tasks, "glue": _tasks, "glue_probes": _tasks},
+        words={"task": _task_names, "glue": _task_names, "glue_probes": _task_names},
         example="notes.txt",
-        several=SeveralPaths("give a folder, or a pattern in quotes", _pattern),
+        several=SeveralPaths("give a folder, or a pattern in quotes", _pattern_of),
     )
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
-        """Return loss and accuracy over the mask ratios, then the own score of each task of GLUE, probed or learned.
+        """Return loss and accuracy over the mask ratios, then the score of each GLUE task, probed or fine-tuned.
 
-        With tasks that are fine-tuned on, the rank is over these alone, as in the paper's Table 2; else over probes.
+        With fine-tuned tasks, the rank is over these only, as in the paper's Table 2; otherwise over probes.
         """
         from r2mae.text.glue import glue_task
 
@@ -140,7 +138,7 @@ class TextDomain(BaseDomain):
         )
 
     def fingerprint(self, config: TextConfig) -> str:
-        """Return what tells corpus (its content, or for the Hub its name and version) and tokenizer from others."""
+        """Return a fingerprint of the corpus (its content, or for the Hub its name and version) and the tokenizer."""
         from r2mae.text.store import source_fingerprint
         from r2mae.training.fingerprint import fingerprint
 
@@ -149,7 +147,7 @@ class TextDomain(BaseDomain):
         return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
-        """Refuse a corpus that is not there, without torch."""
+        """Refuse a missing corpus, without torch."""
         from r2mae.text.documents import corpus_of
         from r2mae.text.store import is_store
 
@@ -157,7 +155,7 @@ class TextDomain(BaseDomain):
             corpus_of(config.data, column=config.text_column)
 
     def check(self, config: TextConfig) -> None:
-        """Find mistakes that can be seen without torch: files that are not there, a step that memory cannot hold."""
+        """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
         from r2mae.text.glue import find_glue, read_limited
@@ -168,19 +166,19 @@ class TextDomain(BaseDomain):
             roberta_here()
         for name in (*config.glue, *config.glue_probes):
             find_glue(name, data_root() / "glue")
-        if config.glue_limit is not None:  # it may leave too few for a probe
+        if config.glue_limit is not None:  # too few examples for a probe are refused
             for name in config.glue_probes:
                 read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
         check_memory(config, scheme_of(config, self.ratios).ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
-        """Tokenise what a run reads, unless that was done already."""
+        """Return the data of a run, tokenised unless that was done before."""
         from r2mae.text.batches import load_data
 
         return load_data(config)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[TokenTask, TokenModel]":
-        """Make the task and a fresh model."""
+        """Return the task and a freshly initialised model."""
         made: tuple[TokenTask, TokenModel] = build_model(MODELS, architecture)
         return made
 
@@ -189,7 +187,10 @@ class TextDomain(BaseDomain):
     def evaluate(
         self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData | None", **options: Any
     ) -> dict[str, float]:
-        """Measure a pretrained model on held-out text, and on the configuration's tasks of GLUE, which need no data."""
+        """Return the scores of a pretrained model on held-out text, and on the configuration's GLUE tasks.
+
+        GLUE does not need `data`.
+        """
         from r2mae.text.evaluate import evaluate
 
         config = config.with_measurement(
@@ -211,18 +212,18 @@ class TextDomain(BaseDomain):
     def load_other_data(
         self, config: TextConfig, source: str, architecture: Mapping[str, Any], *, text_column: str | None = None
     ) -> "tuple[TextConfig, TextData]":
-        """Read another corpus with the run's tokenizer, for :meth:`evaluate`: all of it is measured on.
+        """Read another corpus with the run's tokenizer for :meth:`evaluate`, with all of it as validation data.
 
         `text_column` is the column of this corpus with the text, by default that of the run.
         """
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _reading(replace(config, data=source, glue=(), glue_probes=()), source, text_column)
+        config = _with_text_column(replace(config, data=source, glue=(), glue_probes=()), source, text_column)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
-        """Return that a figure of names tells nothing."""
+        """Return the columns of a figure: the documents' beginnings are omitted."""
         return FigureColumns(omitted=("documents", "split"))
 
     def embed(
@@ -237,11 +238,11 @@ class TextDomain(BaseDomain):
         """Embed the documents of a corpus; `text_column` is as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
-        return embed_documents(_reading(config, source, text_column), task, model, source)
+        return embed_documents(_with_text_column(config, source, text_column), task, model, source)
 
 
-def _reading(config: TextConfig, source: str, column: str | None) -> TextConfig:
-    """Return the configuration with the column that was named for another corpus, if one was."""
+def _with_text_column(config: TextConfig, source: str, column: str | None) -> TextConfig:
+    """Return the configuration with another corpus's text column, if `column` names one."""
     if column is None:
         return config
     from r2mae.text.store import check_column

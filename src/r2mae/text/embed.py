@@ -1,4 +1,4 @@
-"""Documents as vectors: the mean of the last hidden states over their ordinary tokens, without a mask."""
+"""Embeddings of documents: the mean of the last hidden states over their ordinary tokens, without a mask."""
 
 from collections.abc import Iterator
 
@@ -15,18 +15,18 @@ from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.validation import evaluating
 
 _ROWS = 64
-_BEGINNING = 80  # characters by which a document is recognised
+_BEGINNING_LENGTH = 80  # characters of a document's beginning that identify it
 
 
 def embed_documents(
     config: TextConfig, task: TokenTask, model: TokenModel, source: Source, *, rows: int = _ROWS
 ) -> dict[str, np.ndarray]:
-    """Embed every document of a corpus; of one that is longer than the model's sequences, their length.
+    """Embed every document of a corpus, cut to the length of the model's sequences.
 
     Parameters
     ----------
     config, task, model
-        Of the run.
+        Those of the run.
     source : str, list of files, or data set
         See :func:`r2mae.text.documents.corpus_of`.
     rows : int
@@ -35,7 +35,8 @@ def embed_documents(
     Returns
     -------
     dict
-        ``embedding``, shape (documents, width); ``documents``: how each begins; ``tokens``: how many each has, uncut.
+        ``embedding``, shape (documents, width); ``documents``, their beginnings; ``tokens``, their numbers of tokens
+        before cutting.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def embed_documents(
 
     def read() -> Iterator[str]:
         for document in read_documents(source, column=config.text_column):
-            beginnings.append(" ".join(document[: 2 * _BEGINNING].split())[:_BEGINNING])
+            beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
     parts, counts = [], []
@@ -62,7 +63,7 @@ def embed_documents(
 def _batches(
     documents: Iterator[str], tokenizer: TextTokenizer, length: int, rows: int
 ) -> Iterator[tuple[torch.Tensor, Int64[np.ndarray, " rows"]]]:
-    """Yield <s> tokens </s>, cut to `length` and padded, and the lengths before."""
+    """Yield batches of <s> tokens </s>, cut to `length` and padded, and the uncut lengths."""
     for tokens, lengths in encoded(documents, tokenizer, np.dtype(np.int64), cores()):
         starts = np.concatenate([[0], np.cumsum(lengths)])
         for first in range(0, len(lengths), rows):

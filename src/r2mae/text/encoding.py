@@ -1,4 +1,4 @@
-"""Tokenising a corpus in parallel, at the tokenizer library's own speed."""
+"""Tokenise a corpus in parallel threads."""
 
 import os
 import time
@@ -20,18 +20,18 @@ _BLOCK = 1 << 18  # characters that one thread tokenises at a time
 
 @dataclass(frozen=True)
 class Tokenised:
-    """How far tokenising, or the training of a tokenizer, has come.
+    """The progress of tokenising, or of training a tokenizer.
 
     Parameters
     ----------
     documents, tokens : int
-        Done.
+        Numbers of documents and tokens done.
     fraction : float, optional
-        Of the corpus, or of the merges; None where its size is unknown.
+        Fraction done of the corpus or of the merges; None if the size is unknown.
     seconds, seconds_left : float
-        Passed; and to the finish, None where unknown.
+        Seconds passed, and seconds left (None if unknown).
     stage : {"", "reading", "merging"}
-        Part of the training of a tokenizer, whose times are its own.
+        Stage of the training of a tokenizer; seconds are those of the stage.
     """
 
     documents: int
@@ -43,7 +43,7 @@ class Tokenised:
 
     @classmethod
     def after(cls, start: float, documents: int, tokens: int, fraction: float | None, stage: str = "") -> "Tokenised":
-        """Take the time since `start`, as of ``time.monotonic``."""
+        """Return the progress with the time since `start`, a value of ``time.monotonic``."""
         seconds = time.monotonic() - start
         return cls(documents, tokens, fraction, seconds, seconds * (1 / fraction - 1) if fraction else None, stage)
 
@@ -54,13 +54,13 @@ Progress = Callable[[Tokenised], None]
 def encoded(
     documents: Iterator[str], tokenizer: TextTokenizer, dtype: np.dtype[Any], threads: int
 ) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, " n"]]]:
-    """Tokenise documents in threads (the library lets go of Python's lock); their order stays.
+    """Tokenise documents in threads (the library releases Python's lock), in their order.
 
     Parameters
     ----------
     documents : iterator of str
     tokenizer : TextTokenizer
-        Text that looks like a special token is encoded as the text it is.
+        Text that looks like a special token is encoded as text.
     dtype : numpy dtype
         Wide enough for the vocabulary.
     threads : int
@@ -68,9 +68,9 @@ def encoded(
     Yields
     ------
     tokens : ndarray
-        <s> tokens </s> of a block of documents.
+        <s> tokens </s> of each document in a block, concatenated.
     lengths : int64 ndarray
-        Tokens of each document, with these two.
+        Tokens of each document, including <s> and </s>.
     """
     from tokenizers import Tokenizer
 
@@ -112,7 +112,7 @@ def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """Keep `tokenizers` from using its own threads, after which every forked process would be warned of them."""
+    """Turn off the own threads of `tokenizers`, which would cause a warning in every forked process."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

@@ -1,4 +1,4 @@
-"""Error against mask ratio, brought to one scale over tasks (the paper's Fig. 1F)."""
+"""Error by mask ratio, on a common scale for all tasks (the paper's Fig. 1F)."""
 
 from collections.abc import Mapping
 
@@ -20,23 +20,23 @@ def error_curves(
     sloped: tuple[float, float] = SLOPED,
     slope: float | None = None,
 ) -> pd.DataFrame:
-    """Shift and scale the error curves of tasks until they can be laid upon each other.
+    """Return the error curves of tasks, shifted and scaled so that they can be superimposed.
 
-    The paper's appendix on Fig. 1F: error rates are ``1 − accuracy``; each task's curve is extended to ratio 0 by the
-    line through its values at 0.15 and 0.3, and moved so that this value is zero; then it is multiplied by a factor
-    of its own, so that the segment from 0.4 to 0.8 has the same slope in all tasks. What is left is invariant to any
+    The paper's appendix on Fig. 1F: error rates are ``1 − accuracy``. Each task's curve is extended to ratio 0 by the
+    line through its values at 0.15 and 0.3, and shifted so that this value is zero. It is then multiplied by the
+    task's factor, so that the segment from 0.4 to 0.8 has the same slope in all tasks. The result is invariant to any
     ``a·error + b`` with a > 0 of the task.
 
     Parameters
     ----------
     table : DataFrame
-        Columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1), in any order; others are left out. Rows
-        of the same task and ratio (seeds) are averaged first.
+        Columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1), in any order; other columns are ignored.
+        Rows of the same task and ratio (seeds) are averaged first.
     extrapolated, sloped : (float, float)
         The two pairs of ratios.
     slope : float, optional
-        The common slope, error rate per ratio. The paper does not say which; by default the mean of the tasks' slopes,
-        so that the result keeps the size of an error rate.
+        The common slope, error rate per ratio. The paper does not state it. The default is the mean of the tasks'
+        slopes, so that the result has the size of an error rate.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def error_curves(
     Raises
     ------
     UserError
-        A missing column; no rows; values that are no numbers in [0, 1]; a task without one of the four ratios; a task
+        For a missing column; no rows; values that are not in [0, 1]; a task without one of the four ratios; a task
         whose error does not rise over `sloped`, for which no positive factor exists; a slope that is not positive.
     """
     means = _means(table)
@@ -114,10 +114,10 @@ def _line(name: object, ratios: np.ndarray, errors: np.ndarray, pair: tuple[floa
     """Return intercept and slope of the line through the errors at two ratios."""
     ends = []
     for ratio in pair:
-        there = np.flatnonzero(np.abs(ratios - ratio) < _SAME)
-        if not len(there):
+        places = np.flatnonzero(np.abs(ratios - ratio) < _SAME)
+        if not len(places):
             has = ", ".join(f"{value:g}" for value in ratios)
             raise UserError(f"task {name!r} has no accuracy at ratio {ratio:g} (it has {has}): add the ratio")
-        ends.append(errors[there[0]])
+        ends.append(errors[places[0]])
     slope = (ends[1] - ends[0]) / (pair[1] - pair[0])
     return float(ends[0] - slope * pair[0]), float(slope)

@@ -1,4 +1,4 @@
-"""What a masked language model is worth: loss and accuracy against the mask ratio on held-out text, and GLUE."""
+"""Evaluate a masked language model: loss and accuracy by mask ratio on held-out text, and GLUE."""
 
 import logging
 import multiprocessing
@@ -17,7 +17,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
-from r2mae.text.config import SEQUENCES, TextConfig
+from r2mae.text.config import MOST_SEQUENCES, TextConfig
 from r2mae.text.finetune import GlueScores, Progress, finetune
 from r2mae.text.glue import glue_task
 from r2mae.text.probe import GlueProbe, probe_glue
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)  # from the default ratio to the highest of the paper's Fig. 1F
 _ROWS = 64
-_LOGITS = 1 << 20  # at a time: 4 MiB, which a CPU's caches hold
+_LOGITS = 1 << 20  # logits at a time: 4 MiB, which fit into a CPU's caches
 _DEVICE_LOGITS = 1 << 25
 
 
@@ -41,7 +41,7 @@ def evaluate(
     data: "TextData | None",
     *,
     curve: bool = True,
-    sequences: int = SEQUENCES,
+    sequences: int = MOST_SEQUENCES,
     glue: Sequence[str] = (),
     probes: Sequence[str] = (),
     folder: str | Path | None = None,
@@ -54,35 +54,35 @@ def evaluate(
     progress: Progress | None = None,
     items: ItemRecorder | None = None,
 ) -> dict[str, float]:
-    """Measure a pretrained model.
+    """Return the scores of a pretrained model.
 
     Parameters
     ----------
     config, task, model, data
-        Of the run. Without data, GLUE alone is measured, with the tokenizer of the model.
+        Those of the run. Without data, only GLUE is measured, with the tokenizer of the model.
     curve : bool
-        Measure loss and accuracy against the mask ratio, where documents were held out.
+        Measure loss and accuracy by mask ratio, if documents are held out.
     sequences : int
-        Held-out sequences for that, spread evenly, at most.
+        Most held-out sequences for these, evenly spaced.
     glue : sequence of str
-        Tasks of GLUE to be fine-tuned on.
+        Tasks of GLUE to fine-tune on.
     probes : sequence of str
         Tasks of GLUE on which frozen features are probed.
     folder : path, optional
-        Where GLUE lies; by default ``glue`` in the data folder.
+        The folder of GLUE; by default ``glue`` in the data folder.
     seeds, epochs, lr, limit, threads, kept, progress
-        See :func:`r2mae.text.finetune.finetune`; `progress` counts held-out sequences, then the sentences of all
-        probes, then the steps of all tasks. `limit` and `threads` count for probes, too.
+        See :func:`r2mae.text.finetune.finetune`. `progress` counts held-out sequences, then the sentences of all
+        probes, then the steps of all tasks. `limit` and `threads` also apply to probes.
     items : ItemRecorder, optional
-        Takes down the share of each held-out sequence in ``loss`` and ``accuracy``.
+        Records the share of each held-out sequence in ``loss`` and ``accuracy``.
 
     Returns
     -------
     dict
-        ``loss`` (nats a hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15`` and
-        so on; for each probe what :meth:`r2mae.text.probe.GlueProbe.named` says and for each task what
-        :meth:`r2mae.text.finetune.GlueScores.named` says, and with two or more of a kind ``glue_probe`` and ``glue``,
-        the means of their own scores.
+        ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
+        and so on. For each probe the scores of :meth:`r2mae.text.probe.GlueProbe.scores_by_name`, and for each task
+        those of :meth:`r2mae.text.finetune.GlueScores.scores_by_name`. With two or more probes or tasks also
+        ``glue_probe`` or ``glue``, the mean of their main scores.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def evaluate(
         As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
-    # A mistake here is found before anything is computed.
+    # Unknown names are refused before anything is computed.
     names, probed = [glue_task(name).name for name in glue], [glue_task(name).name for name in probes]
     folder = data_root() / "glue" if folder is None else folder
     length = min(LENGTH, config.sequence_length)
@@ -103,10 +103,10 @@ def evaluate(
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
     frozen: list[GlueProbe] = []
     for place, name in enumerate(probed):
-        shifted = _shifted(progress, place, len(probed))
+        shifted = _shared_progress(progress, place, len(probed))
         options: dict[str, Any] = {"limit": limit, "length": length, "threads": threads, "progress": shifted}
         frozen.append(probe_glue(task, model, name, folder, **options))
-        _tell(frozen[-1])
+        _log_score(frozen[-1])
     found: list[GlueScores] = []
     for place, name in enumerate(names):
         found.append(
@@ -123,17 +123,17 @@ def evaluate(
                 device=str(next(model.parameters()).device),
                 threads=threads,
                 kept=kept,
-                progress=_shifted(progress, place, len(names)),
+                progress=_shared_progress(progress, place, len(names)),
             )
         )
-        _tell(found[-1])
-    return scores | _named("glue_probe", frozen) | _named("glue", found)
+        _log_score(found[-1])
+    return scores | _named_scores("glue_probe", frozen) | _named_scores("glue", found)
 
 
-def _named(several: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
-    """Return the scores of tasks, and with two or more the mean of the tasks' own."""
-    scores = {name: value for one in found for name, value in one.named().items()}
-    return scores | ({several: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
+def _named_scores(mean: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
+    """Return the scores of tasks, and with two or more tasks the mean of their main scores under the name `mean`."""
+    scores = {name: value for one in found for name, value in one.scores_by_name().items()}
+    return scores | ({mean: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
 
 
 @torch.no_grad()
@@ -143,43 +143,44 @@ def ratio_curve(
     rows: Batches,
     ratios: Sequence[float] = RATIOS,
     *,
-    sequences: int = SEQUENCES,
+    sequences: int = MOST_SEQUENCES,
     progress: Progress | None = None,
     items: ItemRecorder | None = None,
 ) -> tuple[Float64[np.ndarray, " ratios"], Float64[np.ndarray, " ratios"]]:
-    """Measure a model at each mask ratio, on masks that are the same for every model.
+    """Return loss and accuracy at each mask ratio, on masks that are the same for every model.
 
-    Hidden tokens are corrupted as in pretraining; of each sequence the rounded count is hidden. The mask of a sequence
-    depends on its place and on the ratio alone, not on the other ratios, the size of batches, or the device.
+    Hidden tokens are corrupted as in pretraining. In each sequence the rounded count is hidden. The mask of a sequence
+    depends only on its place and the ratio, not on the other ratios, the size of batches, or the device.
 
     Parameters
     ----------
     task, model
-        Of the run.
+        Those of the run.
     rows : Batches
         Held-out sequences.
     ratios : sequence of float
+        The mask ratios.
     sequences : int
-        At most this many, spread evenly over `rows`.
+        Most sequences to use, evenly spaced over `rows`.
     progress : callable, optional
-        Called with sequences done and sequences in all.
+        Called with the number of sequences done and the total.
     items : ItemRecorder, optional
-        Takes down the share of each sequence in the mean of each score over the ratios.
+        Records the share of each sequence in the mean of each score over the ratios.
 
     Returns
     -------
     losses : ndarray, shape (ratios,)
         Cross entropy of a hidden token in nats, mean over all hidden tokens.
     accuracies : ndarray, shape (ratios,)
-        Fraction of hidden tokens that the model thinks most probable.
+        Fraction of hidden tokens to which the model gives the highest probability.
 
     Raises
     ------
     UserError
-        No sequences, or none with a token that can be hidden.
+        If there are no sequences, or none has a token that can be hidden.
     """
-    task = replace(task, exact=True)  # whatever the run was trained with
-    chosen = _spread(len(rows), sequences)
+    task = replace(task, exact=True)  # also for runs trained with exact=False
+    chosen = _evenly_spaced(len(rows), sequences)
     device = next(model.parameters()).device
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
@@ -191,22 +192,25 @@ def ratio_curve(
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 of_rows = None if items is None else each[:, place, first : first + _ROWS]
-                sums[place] += _tally(task, model, task.corrupt(batch, ratio, own), of_rows)
+                sums[place] += _sums(task, model, task.corrupt(batch, ratio, own), of_rows)
             if progress is not None:
                 progress(min(first + _ROWS, len(chosen)), len(chosen))
     losses, hits, counts = sums.cpu().numpy().T
     if not counts.all():
-        raise UserError("the held-out sequences hold no token that can be hidden: give more text")
+        raise UserError("the held-out sequences have no token that can be hidden: give more text")
     if items is not None:
         for name, of_rows, totals in zip(("loss", "accuracy"), each.cpu().numpy(), (losses, hits), strict=True):
             items.add(name, item_shares(of_rows, totals / counts))
     return losses / counts, hits / counts
 
 
-def _tally(
+def _sums(
     task: TokenTask, model: TokenModel, corrupted: HiddenTokens, of_rows: Float64[Tensor, "2 rows"] | None
 ) -> Float64[Tensor, "3"]:
-    """Sum losses, correct answers, and one, over hidden tokens; add the first two to `of_rows`, row by row."""
+    """Return the sum of losses, the number of correct predictions and the number of hidden tokens.
+
+    The first two are also added to `of_rows`, row by row.
+    """
     states = model.encode(corrupted.inputs, columns=corrupted.columns).flatten(0, 1)
     targets, real = corrupted.targets, corrupted.real
     if corrupted.units is not None:
@@ -229,20 +233,20 @@ def _tally(
     return tally
 
 
-def _spread(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
+def _evenly_spaced(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
     if rows < 1 or most < 1:
-        raise UserError("no held-out sequence to measure on: hold documents out with --validation 0.01")
+        raise UserError("there is no held-out sequence to measure on: hold documents out with --validation 0.01")
     return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
 
 
-def _shifted(progress: Progress | None, place: int, tasks: int) -> Progress | None:
-    """Let the tasks of GLUE share one count, each taken to be as long as the one at work."""
+def _shared_progress(progress: Progress | None, place: int, tasks: int) -> Progress | None:
+    """Return the progress of one of several GLUE tasks in a common count; all are assumed to be equally long."""
     if progress is None:
         return None
     return lambda done, total: progress(place * total + done, tasks * total)
 
 
-def _tell(found: "GlueProbe | GlueScores") -> None:
-    """Say on the logger ``r2mae`` what a score of GLUE stands on; processes of a comparison keep silent."""
+def _log_score(found: "GlueProbe | GlueScores") -> None:
+    """Log a score of GLUE with its basis on the logger ``r2mae``; worker processes of a comparison log nothing."""
     if multiprocessing.parent_process() is None:
         logging.getLogger("r2mae").warning("%s", found)

@@ -1,4 +1,4 @@
-"""Finished runs as folders of Hugging Face: ``RobertaForMaskedLM`` and its tokenizer, ready to be fine-tuned."""
+"""Export finished runs as Hugging Face folders: ``RobertaForMaskedLM`` and its tokenizer, ready for fine-tuning."""
 
 import shutil
 import tempfile
@@ -14,14 +14,14 @@ from r2mae.training.folder import RunFolder
 
 
 def save_pretrained(run: str | Path, folder: str | Path) -> Path:
-    """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and their like open.
+    """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and similar classes load.
 
     Parameters
     ----------
     run : path
         A run folder of ``r2mae pretrain text``.
     folder : path
-        To be made: config.json, model.safetensors and the tokenizer's files.
+        Folder to write: config.json, model.safetensors and the tokenizer's files.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     Raises
     ------
     UserError
-        If the run is not finished, damaged or of another domain, or the folder holds something already.
+        If the run is not finished, damaged or of another domain, or the folder is not empty.
     """
     from r2mae.text.domain import DOMAIN
     from r2mae.training.saving import load_model
@@ -43,27 +43,27 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
 
 
 def export(run: Path, output: Path) -> str:
-    """Do what :func:`save_pretrained` does, as the layout `transformers` of ``r2mae export``."""
+    """Write the layout `transformers` of ``r2mae export``; see :func:`save_pretrained`."""
     save_pretrained(run, output)
-    return "AutoModelForMaskedLM and AutoTokenizer open it by from_pretrained"
+    return "AutoModelForMaskedLM and AutoTokenizer load it with from_pretrained"
 
 
 def write_folder(model: MaskedLanguageModel, architecture: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write a model and its tokenizer as :func:`save_pretrained` does, whole or not at all.
+    """Write a model and its tokenizer as :func:`save_pretrained` does, completely or not at all.
 
     Parameters
     ----------
     model : MaskedLanguageModel
         The model.
     architecture : mapping
-        Of its run folder; `tokenizer` and `roles` are the tokenizer's.
+        The architecture in its run folder; `tokenizer` and `roles` are the tokenizer's.
     folder : path
-        To be made.
+        Folder to write.
 
     Raises
     ------
     UserError
-        If the folder holds something already.
+        If the folder is not empty.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -1,13 +1,13 @@
-"""GLUE fine-tuning: a pretrained encoder under a new head.
+"""GLUE fine-tuning: a pretrained encoder with a new head.
 
-The paper's (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch size 32, the mean of three runs. Of the
-rest it says nothing, and this is ours: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight
-decay 0.01, gradients clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of
-the last step is measured: to choose among epochs by the held-out examples would favour whoever fluctuates more.
+The paper gives (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch size 32, the mean of three runs. The
+rest is our choice: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight decay 0.01, gradients
+clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of the last step is
+measured: choosing among epochs by the held-out examples would favour models that fluctuate more.
 
-The loop is its own: it learns labels and hides nothing, cuts a batch by the lengths of its examples, and may start from
-a model in memory, without a run folder. It shares the order of the data and the schedule with the loop of pretraining.
-What can be resumed are whole runs: see :mod:`r2mae.text.finetune_cache`.
+The loop is separate from that of pretraining: it has labels and no masks, splits a batch by the lengths of its
+examples, and may start from a model in memory, without a run folder. The two loops share the order of the data and the
+schedule. Finished runs are not repeated: see :mod:`r2mae.text.finetune_cache`.
 """
 
 import time
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from r2mae.text.tokenizer import TextTokenizer
 
-# Ours: the paper names neither for fine-tuning.
+# Our choices: the paper gives none of these for fine-tuning.
 WARMUP = 0.06  # fraction of the steps
 WEIGHT_DECAY = 0.01  # as in pretraining; not on biases and layer norms
 CLIP = 1.0  # largest gradient norm
 _TEST_BATCH = 128
-_PARTS = 2  # of a batch on a CPU, each padded by itself
+_PARTS = 2  # parts of a batch on a CPU, each padded separately
 Progress = Callable[[int, int], None]
 
 
@@ -63,24 +63,24 @@ class _Recipe:
 
 @dataclass(frozen=True)
 class GlueScores:
-    """What fine-tuning on a task gave.
+    """The scores of fine-tuning on a task.
 
     Attributes
     ----------
     task : str
-        Its short name.
+        Short name of the task.
     seeds : tuple of int
-        Of the runs: they decide the head's first weights, the order of the examples and dropout.
+        Seeds of the runs: they determine the head's initial weights, the order of the examples and dropout.
     scores : mapping of str to tuple of float
-        One number for each seed, the task's own score first; all from 0 (or −1) to 1.
+        One number for each seed, the task's main score first; all from 0 (or −1) to 1.
     train, test : int
-        Examples that were learned from, and measured on.
+        Numbers of training and test examples.
     files : (str, str)
         Names of the files of both: subsets are not comparable with published figures.
     broken : int
-        Rows of the files that were left out, see :class:`r2mae.text.glue.GlueTask`.
+        Rows of the files that were omitted, see :class:`r2mae.text.glue.GlueTask`.
     seconds : float
-        Of all runs together.
+        Duration of all runs together.
     commonest : float, optional
         Share of the commonest class among the held-out examples.
     """
@@ -96,7 +96,7 @@ class GlueScores:
     commonest: float | None = None
 
     def __str__(self) -> str:
-        """Say what was learned from, and measured on."""
+        """Return a sentence on the training and test examples."""
         seeds = f"{len(self.seeds)} seed" + "s" * (len(self.seeds) > 1)
         made = f"{self.task}: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}, {seeds}"
         return made if self.commonest is None else f"{made}; the commonest label is right in {self.commonest:.3f}"
@@ -108,10 +108,10 @@ class GlueScores:
 
     @property
     def score(self) -> float:
-        """The task's own score, mean over the seeds."""
+        """The task's main score, mean over the seeds."""
         return next(iter(self.mean.values()))
 
-    def named(self) -> dict[str, float]:
+    def scores_by_name(self) -> dict[str, float]:
         """Return ``<task>_<score>``, the mean over the seeds, and with two or more ``<task>_<score>_sd``."""
         named = {f"{self.task}_{name}": value for name, value in self.mean.items()}
         if len(self.seeds) > 1:
@@ -136,36 +136,34 @@ def finetune(
     kept: str | Path | None = None,
     progress: Progress | None = None,
 ) -> GlueScores:
-    """Fine-tune an encoder on a task of GLUE once for each seed, and measure on the held-out examples.
+    """Fine-tune an encoder on a GLUE task once for each seed, and return the scores on the held-out examples.
 
     Parameters
     ----------
     encoder : str, Path or nn.Module
-        A run folder, a folder or name of Hugging Face, or a model in memory (ours or any of transformers); the model
-        is copied and stays as it is.
+        A run folder, a folder or name of Hugging Face, or a model in memory (ours or any of transformers). The model
+        is copied, not changed.
     tokenizer : TextTokenizer or a tokenizer of transformers, optional
-        That the encoder was pretrained with; a folder or a model of ours that was loaded
-        from one has its own.
+        The tokenizer of pretraining. Folders, and our models that were loaded from a run folder, have their own.
     task, folder
         See :func:`r2mae.text.glue.read_glue`.
     seeds : sequence of int
-        One run each; the same seed means the same order of examples for every encoder.
+        One run each. A seed gives the same order of examples for every encoder.
     epochs, lr, batch_size : float, float, int
-        The paper's; warm-up (6 %), weight decay (0.01) and clipping (1) beside them are ours.
+        Defaults are the paper's; warm-up (6 %), weight decay (0.01) and clipping (1) are ours.
     limit : int, optional
-        Learn from this many examples at most: the same ones whatever seed and encoder.
+        Most training examples, the same for every seed and encoder.
     length : int, optional
-        Longer examples are cut to this many tokens, the longer sentence first; by default 128, or what the encoder
-        was pretrained on or has positions for.
+        Longer examples are cut to this many tokens, the longer sentence first. By default 128, or the sequence length
+        of pretraining or the number of positions if smaller.
     device : str
-        "auto", "cpu", "cuda" or "cuda:N"; on a GPU numbers are bf16 where autocast makes them so.
+        "auto", "cpu", "cuda" or "cuda:N"; on a GPU autocast uses bf16.
     threads : int, optional
-        CPU threads while this runs.
+        CPU threads of the fine-tuning.
     kept : path, optional
-        A file in which the scores of finished runs are kept: the same run (weights, examples, recipe and seed) is not
-        done again.
+        A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
-        Called with steps done and steps in all.
+        Called with the number of steps done and the total.
 
     Returns
     -------
@@ -174,16 +172,16 @@ def finetune(
     Raises
     ------
     UserError
-        Files that cannot be read, training examples of one class only, an encoder without positions for `length`, a
-        loss that is not finite.
+        For unreadable files, training examples of one class only, an encoder without positions for `length`, or a loss
+        that is not finite.
     """
     glue = glue_task(task)
     if not seeds:
-        raise UserError("fine-tuning needs one seed at least")
+        raise UserError("fine-tuning needs at least one seed")
     train, test = read_limited(glue, folder, limit)
     recipe = _Recipe(epochs, lr, batch_size)
     where, given = torch_device(device), load_pretrained(encoder, tokenizer)
-    length = _longest(given, length)
+    length = _checked_length(given, length)
     with cpu_threads(threads):
         began = time.perf_counter()
         parts = [encode(given.tokenizer, part, length) for part in (train, test)]
@@ -219,7 +217,7 @@ def _run(
     device: torch.device,
     report: Callable[[int], None] | None,
 ) -> Float[np.ndarray, "n outputs"]:
-    """Train one classifier and return its outputs on the test examples; torch's random state is left as it was."""
+    """Train one classifier and return its outputs on the test examples; torch's random state is restored."""
     key, steps = Key.root(seed).fold("glue", task.name), recipe.steps(len(train.ids))
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(key.fold("torch").seed())
@@ -270,7 +268,7 @@ def _losses(outputs: Float[Tensor, "m outputs"], labels: Num[Tensor, " m"]) -> F
 
 @torch.no_grad()
 def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float[np.ndarray, "n outputs"]:
-    """Return the outputs for all examples; those of a batch are about equally long."""
+    """Return the outputs for all examples, batched by similar lengths."""
     order = np.argsort([len(ids) for ids in examples.ids], kind="stable")
     parts = [
         _outputs(model, examples, order[first : first + _TEST_BATCH], device).cpu().numpy()
@@ -282,7 +280,7 @@ def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float
     return outputs
 
 
-def _longest(given: Pretrained, length: int | None) -> int:
+def _checked_length(given: Pretrained, length: int | None) -> int:
     if length is None:
         return given.length
     if not 8 <= length <= (places := given.positions):

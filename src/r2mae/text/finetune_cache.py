@@ -1,4 +1,4 @@
-"""Scores of fine-tuning runs that are finished, so that a long evaluation goes on where it was cut off."""
+"""Saved scores of finished fine-tuning runs, so that an interrupted evaluation can be resumed."""
 
 import hashlib
 import json
@@ -13,22 +13,24 @@ from transformers import PreTrainedConfig
 from r2mae.files import read_confined, write_json
 from r2mae.text.sentences import Encoded
 
-_FORM = 1  # counts changes of the recipe's code that alter scores
+_FORM = 1  # version of the recipe's code, increased by changes that alter scores
 
 
 class FinetuneCache:
-    """Scores by seed, for one encoder, one task and one recipe, in a file that others share.
+    """Scores by seed of one encoder, task and recipe, in a file that is shared with others.
+
+    Two runs are the same if the encoder's weights and settings, the examples, and the values of `recipe` are equal.
 
     Parameters
     ----------
     file : path
-        JSON; what cannot be read counts as empty.
+        JSON file; an unreadable file counts as empty.
     encoder : nn.Module
-        Of transformers or ours. Runs are the same if its weights and settings are,
+        A model of transformers or ours.
     parts : sequence of Encoded
-        and the examples to learn from and to measure on,
+        The training examples and the test examples.
     recipe : sequence
-        and these plain values: task, recipe and device.
+        Plain values: task, recipe and device.
     """
 
     def __init__(self, file: str | Path, encoder: nn.Module, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
@@ -46,14 +48,14 @@ class FinetuneCache:
         self.name = digest.hexdigest()
 
     def scores(self, seed: int) -> dict[str, float] | None:
-        """Return what a finished run gave, or None."""
+        """Return the scores of a finished run, or None."""
         try:
             return {str(name): float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):  # not there, or damaged
             return None
 
     def keep(self, seed: int, task: str, scores: Mapping[str, float]) -> None:
-        """Add a run."""
+        """Save the scores of a run."""
         write_json(self.file, {**self._read(), f"{self.name}-{seed}": {"task": task, "seed": seed, "scores": scores}})
 
     def _read(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The memory that a training step needs on a CPU, told before the kernel ends the process without a word."""
+"""Estimate the memory of a training step on a CPU, and refuse a step that would make the kernel kill the process."""
 
 from math import isqrt
 from pathlib import Path
@@ -7,32 +7,32 @@ from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.training.memory import available_memory
 
-_SURE = 0.85  # the estimate was 0 to 25 % above what steps of five shapes took
-_USUAL = 50_265  # words of a tokenizer that is not opened yet
-_MEASURED = 0.4  # ratio at which the estimate was compared with steps: less is not trusted to need less
-_GPU = Path("/dev/nvidiactl")  # tells of a driver without torch
+_MARGIN = 0.85  # for steps of five shapes, the estimate was 0 to 25 % above the memory used
+_UNREAD_VOCABULARY = 50_265  # assumed vocabulary of a tokenizer that is not loaded yet
+_MEASURED = 0.4  # ratio at which the estimate was compared with steps; lower ratios are estimated as this one
+_GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
 def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) -> int:
-    """Estimate what forward and backward pass of a micro-batch keep, in bytes; without weights and their gradients.
+    """Return the estimated memory of a micro-batch's forward and backward pass in bytes, without weights and gradients.
 
     Parameters
     ----------
     config : TextConfig
     vocab_size : int
     ratio : float
-        Largest mask ratio: the logits of hidden tokens are kept, and the last layer is computed at these alone.
+        Largest mask ratio: logits and the last layer are computed only at hidden tokens.
     """
     width, heads = config.hidden_size, config.heads
     tokens = config.batch_size // config.accumulate * config.sequence_length
-    # Of a layer: inputs, queries, keys, values (twice), context, norms, dropout factors; the inner layer twice; and the
-    # probabilities of attention before, in and after dropout.
+    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout factors; the inner layer twice; and the
+    # attention probabilities before, in and after dropout.
     layer = 15 * width + 2 * config.intermediate_size + 3 * heads * config.sequence_length
     return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + ratio * vocab_size))
 
 
 def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
-    """Refuse a step on a CPU that does not fit into its free memory; where that cannot be known, nothing is refused.
+    """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     Raises
     ------
     UserError
-        With the number of micro-batches that would fit.
+        If the step does not fit; the message gives the number of micro-batches that would.
     """
     if config.device not in ("cpu", "auto") or (config.device == "auto" and _GPU.exists()):
         return
-    free, vocab_size = available_memory(), config.vocab_size if config.tokenizer is None else _USUAL
+    free, vocab_size = available_memory(), config.vocab_size if config.tokenizer is None else _UNREAD_VOCABULARY
     needed = step_bytes(config, vocab_size, max(ratio, _MEASURED))
-    if free is None or _SURE * needed < free:
+    if free is None or _MARGIN * needed < free:
         return
-    whole = needed * config.accumulate
+    full_batch = needed * config.accumulate
     small = [part for part in range(1, isqrt(config.batch_size) + 1) if config.batch_size % part == 0]
     divisors = sorted({*small, *(config.batch_size // part for part in small)} - {1})
-    fits = [parts for parts in divisors if whole < parts * free / 2]
+    fits = [parts for parts in divisors if full_batch < parts * free / 2]
     rows = config.batch_size // config.accumulate
     hint = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"
     if fits:

@@ -1,7 +1,7 @@
-"""Linear probes of frozen features on GLUE: what a model knows of sentences before it is trained on them.
+"""Linear probes of frozen features on GLUE: a measure of pretrained features without fine-tuning.
 
-Fine-tuning of small models that saw little text may end near the commonest label, whatever they were pretrained with.
-A probe leaves the model as it is and fits logistic regression (ridge regression for similarities) on its embeddings.
+Fine-tuning small models of short pretraining may end near the commonest label, however they were pretrained. A probe
+does not change the model: it fits logistic regression (ridge regression for similarities) to its embeddings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,27 +25,27 @@ from r2mae.training.validation import evaluating
 
 Progress = Callable[[int, int], None]
 
-# Inverse strengths of the penalty on standardised features, and strengths for similarities: both grids reach beyond
-# what a few hundred features and a few thousand sentences choose.
+# Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
+# the strengths chosen with a few hundred features and a few thousand sentences.
 CS = tuple(10.0**power for power in range(-5, 2))
 ALPHAS = tuple(10.0**power for power in range(7))
 _ROWS = 128
 _FOLDS = 5
-_BYTES = 24  # of an entry of the features: as float32, in the folds as float64, and in the making
+_BYTES = 24  # bytes per entry of the features: as float32, in the folds as float64, and temporarily
 
 
 @dataclass(frozen=True)
 class GlueProbe:
-    """What a linear probe of a task gave.
+    """The scores of a linear probe of a task.
 
     Attributes
     ----------
     task : str
-        Its short name.
+        Short name of the task.
     scores : mapping of str to float
-        The task's own score first; all from 0 (or −1) to 1.
+        The task's main score first; all from 0 (or −1) to 1.
     train, test : int
-        Examples that the probe was fitted to, and measured on.
+        Numbers of examples that the probe was fitted to, and measured on.
     files : (str, str)
         Names of the files of both: subsets are not comparable with published figures.
     commonest : float, optional
@@ -60,7 +60,7 @@ class GlueProbe:
     commonest: float | None = None
 
     def __str__(self) -> str:
-        """Say what the probe was fitted to, and measured on."""
+        """Return a sentence on the training and test examples."""
         made = (
             f"{self.task}, linear probe: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}"
         )
@@ -68,10 +68,10 @@ class GlueProbe:
 
     @property
     def score(self) -> float:
-        """The task's own score."""
+        """The task's main score."""
         return next(iter(self.scores.values()))
 
-    def named(self) -> dict[str, float]:
+    def scores_by_name(self) -> dict[str, float]:
         """Return ``<task>_probe_<score>``."""
         return {f"{self.task}_probe_{name}": value for name, value in self.scores.items()}
 
@@ -87,28 +87,28 @@ def probe_glue(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> GlueProbe:
-    """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out ones.
+    """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out examples.
 
-    A sentence is embedded by the mean of the last hidden states over its ordinary tokens, of which it keeps as many as
-    in fine-tuning. What is longer than the model's sequences is read in pieces, and the mean is over all of them. A
-    pair of sentences has both embeddings u and v, |u − v| and u · v (entry by entry), as in InferSent. The strength of
-    the penalty is chosen by five-fold cross-validation of the training examples (of fewer folds where the rarest class
-    has fewer examples). Nothing is drawn: the same model gives the same scores.
+    The embedding of a sentence is the mean of the last hidden states over its ordinary tokens, cut as in fine-tuning.
+    A sentence that is longer than the model's sequences is embedded in pieces, and the mean is over all pieces. The
+    features of a pair of sentences are both embeddings u and v, |u − v| and u · v (elementwise), as in InferSent. The
+    strength of the penalty is chosen by five-fold cross-validation on the training examples, with fewer folds if the
+    rarest class has fewer examples. Nothing is random: the same model gives the same scores.
 
     Parameters
     ----------
     task, model
-        Of the run.
+        Those of the run.
     name, folder
         See :func:`r2mae.text.glue.read_glue`.
     limit : int, optional
-        Fit to this many examples at most, the same ones for every model.
+        Most training examples, the same for every model.
     length : int
-        Tokens that the model reads at a time, the two special ones included: the length of its sequences, at least 3.
+        Tokens of a piece, including the two special tokens: the length of the model's sequences, at least 3.
     threads : int, optional
         CPU threads of the model.
     progress : callable, optional
-        Called with sentences embedded and sentences in all.
+        Called with the number of sentences embedded and the total.
 
     Returns
     -------
@@ -117,8 +117,8 @@ def probe_glue(
     Raises
     ------
     UserError
-        As :func:`r2mae.text.glue.read_limited`, of a class with a single training example, which no fold can hold out;
-        features that memory cannot hold.
+        As :func:`r2mae.text.glue.read_limited`, also for a class with a single training example, which no fold can hold
+        out; and for features that do not fit into memory.
     """
     glue = glue_task(name)
     train, test = read_limited(glue, folder, limit, fewest=2)
@@ -126,7 +126,7 @@ def probe_glue(
     with cpu_threads(threads):
         count = _Counter(progress, len(glue.sentences) * (len(train) + len(test)))
         features = [_features(task, model, part, length, count) for part in (train, test)]
-        predicted = _fitted(glue, features[0], train, features[1])
+        predicted = _fit_and_predict(glue, features[0], train, features[1])
     scores = {str(one): value for one, value in score(glue, test.labels, predicted).items()}
     files = (train.file.name, test.file.name)
     return GlueProbe(glue.name, scores, len(train), len(test), files, commonest_share(glue, test))
@@ -142,19 +142,19 @@ def _check_memory(glue: GlueTask, examples: int, width: int) -> None:
         )
 
 
-def _fitted(
+def _fit_and_predict(
     glue: GlueTask,
     features: Float32[np.ndarray, "n d"],
     train: GlueExamples,
     held_out: Float32[np.ndarray, "m d"],
 ) -> Float[np.ndarray, "m outputs"]:
-    """Return a probability of every class, or one similarity, of the held-out examples."""
+    """Fit the probe, and return the held-out examples' probabilities of all classes, or their similarities."""
     if not glue.classes:
         ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
         return np.asarray(ridge.predict(held_out))[:, None]
     folds = min(_FOLDS, rarest_class(train))
     probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
-    outputs = np.zeros((len(held_out), len(glue.classes)))  # of a class without an example: nothing
+    outputs = np.zeros((len(held_out), len(glue.classes)))  # 0 for classes without a training example
     outputs[:, probe.classes_] = probe.predict_proba(held_out)
     return outputs
 
@@ -162,8 +162,8 @@ def _fitted(
 def _features(
     task: TokenTask, model: TokenModel, examples: GlueExamples, length: int, count: "_Counter"
 ) -> Float32[np.ndarray, "n d"]:
-    """Return one embedding, or what is made of two."""
-    found = [_embedded(task, model, examples, column, length, count) for column in range(len(examples.texts))]
+    """Return the features of the examples: one sentence's embedding, or the combination of two."""
+    found = [_embeddings(task, model, examples, column, length, count) for column in range(len(examples.texts))]
     if len(found) == 1:
         return found[0]
     first, second = found
@@ -171,7 +171,7 @@ def _features(
 
 
 @torch.no_grad()
-def _embedded(
+def _embeddings(
     task: TokenTask, model: TokenModel, examples: GlueExamples, column: int, length: int, count: "_Counter"
 ) -> Float32[np.ndarray, "n width"]:
     assert isinstance(model.tokenizer, TextTokenizer)
@@ -198,7 +198,7 @@ def _embedded(
 def _pieces(
     ids: Sequence[Int64[np.ndarray, " _"]], length: int
 ) -> tuple[list[Int64[np.ndarray, " _"]], Int64[np.ndarray, " pieces"]]:
-    """Divide sentences into pieces of `length` tokens, all between special tokens; return also whose they are."""
+    """Return sentences in pieces of `length` tokens between special tokens, and the sentence number of each piece."""
     found, owners = [], []
     for row, (begin, *inner, end) in enumerate(ids):
         for start in range(0, max(len(inner), 1), length - 2):
@@ -208,7 +208,7 @@ def _pieces(
 
 
 class _Counter:
-    """Reports how many sentences of a task are embedded."""
+    """Reports the number of a task's embedded sentences."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0

@@ -26,7 +26,7 @@ class Encoded:
     ids : list of ndarray
         Token numbers with special tokens.
     types : list of ndarray, optional
-        Token types, for encoders that tell the sentences apart by them.
+        Token types, for encoders that distinguish the sentences by them.
     labels : tensor, shape (n,)
         Class numbers (int64) or similarities (float32).
     pad : int
@@ -39,12 +39,12 @@ class Encoded:
     pad: int
 
     def parts(self, rows: Int64[np.ndarray, " m"], count: int) -> list[Int64[np.ndarray, " _"]]:
-        """Divide rows into about equally many of about the same length, so that less is padded."""
+        """Return the rows in `count` parts of about equal size and similar lengths, so that there is little padding."""
         lengths = [len(self.ids[row]) for row in rows]
         return np.array_split(rows[np.argsort(lengths, kind="stable")], min(count, len(rows)))
 
     def batch(self, rows: Int64[np.ndarray, " m"], device: torch.device) -> dict[str, Tensor]:
-        """Return the inputs of a model, padded to the longest; no attention mask where nothing is padded."""
+        """Return the inputs of a model, padded to the longest row; no attention mask without padding."""
         lengths = np.array([len(self.ids[row]) for row in rows])
         real = np.arange(lengths.max()) < lengths[:, None]
         made = {"input_ids": _padded([self.ids[row] for row in rows], real, self.pad)}
@@ -56,16 +56,16 @@ class Encoded:
 
 
 def encode(tokenizer: "TextTokenizer | PreTrainedTokenizerBase", examples: GlueExamples, length: int) -> Encoded:
-    """Turn sentences into tokens.
+    """Tokenise sentences or pairs of sentences.
 
     Parameters
     ----------
     tokenizer : TextTokenizer or a tokenizer of transformers
-        The first gives RoBERTa's form, ``<s> A </s>`` or ``<s> A </s></s> B </s>``; the second its own, with token
-        types where it has them.
+        The first gives RoBERTa's form, ``<s> A </s>`` or ``<s> A </s></s> B </s>``. The second gives its own form, with
+        token types if it has any.
     examples : GlueExamples
     length : int
-        Tokens at most; the longer sentence is cut first ("longest_first" in transformers).
+        Most tokens; the longer sentence is cut first ("longest_first" in transformers).
     """
     labels = torch.from_numpy(examples.labels)
     labels = labels.float() if labels.is_floating_point() else labels
@@ -85,7 +85,7 @@ def encode(tokenizer: "TextTokenizer | PreTrainedTokenizerBase", examples: GlueE
 
 
 def _literal(tokenizer: TextTokenizer) -> "Tokenizer":
-    """Return a copy to which text that looks like a special token is text, as in pretraining."""
+    """Return a copy that encodes text that looks like a special token as text, as in pretraining."""
     from tokenizers import Tokenizer
 
     backend = Tokenizer.from_str(tokenizer.to_json())
@@ -94,10 +94,10 @@ def _literal(tokenizer: TextTokenizer) -> "Tokenizer":
 
 
 def _cut(parts: Sequence[list[int]], room: int) -> list[list[int]]:
-    """Cut the longer of two parts until both fit, then both alike: "longest_first" of the tokenizers library."""
+    """Cut the longer of two parts until both fit, then both equally: "longest_first" of the tokenizers library."""
     if len(parts) == 1:
         return [parts[0][:room]]
-    shorter = int(len(parts[1]) < len(parts[0]))  # which one; the first of equals
+    shorter = int(len(parts[1]) < len(parts[0]))  # its index; 0 if they are equally long
     size = min(len(parts[shorter]), room // 2)
     cut = [parts[0], parts[1]]
     if len(cut[0]) + len(cut[1]) > room:

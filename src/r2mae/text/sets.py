@@ -1,4 +1,4 @@
-"""The corpora that are known by name. No library."""
+"""The named corpora. Needs no other library."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from r2mae.catalogue import PublicFile, PublicSet
 _SMALL = "a small copy of public data, without an address to fetch it from"
 
 HUB: dict[str, str] = {"fineweb": "hf:HuggingFaceFW/fineweb:sample-10BT"}
-"""Sets that are streamed from the Hugging Face Hub, and how :func:`r2mae.text.documents.corpus_of` calls them."""
+"""Sets that are streamed from the Hugging Face Hub, and their names for :func:`r2mae.text.documents.corpus_of`."""
 
 HEADINGS: dict[str, str] = {"wikitext2": r" = [^=\s].*[^=\s] = "}
-"""Sets whose documents are not set apart by blank lines, and the line with which each of them begins."""
+"""Sets whose documents are not separated by blank lines, and the pattern of the first line of each document."""
 
 
 def _small(name: str, title: str, file: str, size: int, sha256: str) -> PublicSet:

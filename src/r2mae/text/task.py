@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from r2mae.text.tokenizer import TextTokenizer
 
 Corruption = Literal["80-10-10", "mask"]
-# Shares of the mask token, of random tokens, and of tokens left as they are.
+# Shares of the mask token, of random tokens, and of unchanged tokens.
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
 
 
 class TokenModel(nn.Module, ABC):
-    """A masked language model, as :class:`TokenTask` trains it."""
+    """A masked language model that :class:`TokenTask` trains."""
 
-    tokenizer: "TextTokenizer | None" = None  # of a run folder's model
+    tokenizer: "TextTokenizer | None" = None  # set for the model of a run folder
 
     @abstractmethod
     def forward(
@@ -48,17 +48,18 @@ class TokenModel(nn.Module, ABC):
         input_ids : integer tensor, shape (batch, length)
             Corrupted tokens, without padding.
         columns : integer tensor, shape (batch, most)
-            Which tokens of each row are hidden; rows are equally long, and filled with any other tokens.
+            The hidden tokens of each row; shorter rows are filled with any other tokens.
         targets : integer tensor, shape (units,)
             The clean tokens at `units`.
         units : integer tensor, shape (units,), optional
-            Which of the flattened `columns` count; all by default.
+            Which of the flattened `columns` are used; all by default.
 
         Returns
         -------
         losses : Float tensor, shape (units,)
-            In nats.
+            Cross entropies in nats.
         states : Float tensor, shape (units, width)
+            The last hidden states.
         """
 
     @abstractmethod
@@ -69,21 +70,21 @@ class TokenModel(nn.Module, ABC):
         columns: Int[Tensor, "batch most"] | None = None,
         attention_mask: Bool[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states, of all tokens or of those in `columns` alone.
+        """Return the last hidden states at all tokens, or only at those in `columns`.
 
         Parameters
         ----------
         input_ids : integer tensor, shape (batch, length)
             Tokens.
         columns : integer tensor, shape (batch, most), optional
-            Tokens of each row whose states are asked for.
+            The tokens of each row whose states are returned.
         attention_mask : Bool tensor, shape (batch, length), optional
-            False at padding, which comes at the end of rows; without it nothing is taken for padding.
+            False at padding, which is at the end of rows; without it there is no padding.
 
         Raises
         ------
         ValueError
-            If the rows are longer than the model takes.
+            If the rows are longer than the model's maximum.
         """
 
     @abstractmethod
@@ -92,12 +93,12 @@ class TokenModel(nn.Module, ABC):
 
 
 class HiddenTokens(Corrupted):
-    """A mini-batch with tokens hidden; `inputs` are the corrupted tokens, `targets` the clean ones at hidden places.
+    """A mini-batch with hidden tokens.
 
     Parameters
     ----------
     inputs : int64 tensor, shape (batch, length)
-        What the model sees.
+        The corrupted tokens, as the model receives them.
     hidden : Bool tensor, shape (batch, length)
         True where a token is hidden.
     special : Bool tensor, shape (batch, length)
@@ -105,12 +106,12 @@ class HiddenTokens(Corrupted):
     columns : int64 tensor, shape (batch, most)
         The hidden tokens of each row, in increasing order, then other tokens: rows are equally long.
     targets : int64 tensor, shape (units,)
-        Clean tokens.
+        The clean tokens at hidden places.
     units : int64 tensor, shape (units,), optional
-        Which of the flattened `columns` are hidden; None where `real` says so.
+        Which of the flattened `columns` are hidden; None with `real`.
     real : Float tensor, shape (units,), optional
-        0 for units that merely fill a row, and 1 for hidden tokens. On a CPU the filling is left out; on a device its
-        place cannot be known without waiting, and it is computed in vain.
+        1 for hidden tokens, 0 for units that only fill a row. On a CPU the filling units are omitted. On a device
+        finding them would require synchronising, so they are computed and discarded.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class HiddenTokens(Corrupted):
 
     @property
     def entries(self) -> int:
-        """How many tokens could have been hidden; counted when asked for, since that waits for a device."""
+        """How many tokens could have been hidden. It is computed on access, since that synchronises the device."""
         return int((~self.special).sum())
 
     def loss_rows(self) -> Int64[Tensor, " units"]:
@@ -148,7 +149,7 @@ class HiddenTokens(Corrupted):
 
 
 class TokenOutput(Output):
-    """Losses and last hidden states of the units; their logits are made when they are asked for.
+    """Losses and last hidden states of the units; logits are computed on access.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ class TokenOutput(Output):
     representation : Float tensor, shape (units, width)
         Last hidden states.
     model : TokenModel
-        Whose head makes the logits.
+        The model whose head computes the logits.
     """
 
     def __init__(
@@ -183,15 +184,15 @@ class TokenTask:
     Parameters
     ----------
     vocab_size : int
-        Tokens of the vocabulary.
+        Number of tokens of the vocabulary.
     special_ids : tuple of int
-        Tokens that are never hidden, nor put in another's place.
+        Tokens that are never hidden, and never replace another token.
     mask_id, pad_id : int
         Numbers of the mask and padding tokens.
     width : int
-        Of the hidden states.
+        Width of the hidden states.
     corruption : {"80-10-10", "mask"}
-        What takes a hidden token's place: the mask token, a random one or itself, as in BERT; or always the mask token.
+        The replacement of a hidden token: the mask token, a random one or itself, as in BERT; or always the mask token.
     exact : bool
         Hide the rounded count of each row's ordinary tokens, instead of each token independently.
     """
@@ -216,16 +217,16 @@ class TokenTask:
             pad_id=int(architecture["pad_id"]),
             width=int(architecture["hidden_size"]),
             corruption=architecture["corruption"],
-            exact=bool(architecture.get("exact", True)),  # older run folders do not say so
+            exact=bool(architecture.get("exact", True)),  # older run folders do not record it
         )
 
     @property
     def with_fixed_counts(self) -> "TokenTask":
-        """The task that hides exactly the rounded count in every row."""
+        """The same task, hiding exactly the rounded count in every row."""
         return replace(self, exact=True)
 
     def special(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
-        """Return where special tokens and padding lie."""
+        """Return a mask of special tokens and padding."""
         return special_tokens(ids, (*self.special_ids, self.pad_id))
 
     def corrupt(self, batch: Int[Tensor, "batch length"], ratio: RatioLike, key: Key) -> HiddenTokens:
@@ -236,14 +237,14 @@ class TokenTask:
         batch : integer tensor, shape (batch, length)
             Tokens.
         ratio : float or ndarray of shape (batch,)
-            Fraction of the ordinary tokens that is hidden.
+            Fraction of each row's ordinary tokens to hide.
         key : Key
             ``key.row`` is the row of the first sequence in the global batch.
         """
         clean = batch.long()
         special = self.special(clean)
         hidden = token_mask(special, ratio, key, exact=self.exact)
-        vocabulary = _ordinary(self.vocab_size, self.special_ids, clean.device)
+        vocabulary = _ordinary_tokens(self.vocab_size, self.special_ids, clean.device)
         inputs = corrupt_tokens(
             clean,
             hidden,
@@ -253,7 +254,7 @@ class TokenTask:
             shares=SHARES[self.corruption],
         )
         columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
-        columns = columns[:, : self._most(hidden, ratio)]
+        columns = columns[:, : self._column_count(hidden, ratio)]
         real, targets = hidden.gather(1, columns).flatten(), clean.gather(1, columns).flatten()
         units = None
         if hidden.device.type == "cpu":
@@ -270,50 +271,50 @@ class TokenTask:
         )
 
     def forward(self, model: TokenModel, corrupted: HiddenTokens) -> TokenOutput:
-        """Return the losses at hidden tokens, and the states behind them."""
+        """Return the losses at hidden tokens, and the last hidden states there."""
         losses, states = model(corrupted.inputs, corrupted.columns, corrupted.targets, corrupted.units)
         return TokenOutput(losses, states, model)
 
     def losses(self, output: TokenOutput, corrupted: HiddenTokens) -> Float[Tensor, " units"]:
-        """Return the cross entropy of each hidden token; units that merely fill a row have 0."""
+        """Return the cross entropy of each hidden token, in nats; 0 for units that only fill a row."""
         return output.losses if corrupted.real is None else output.losses * corrupted.real
 
     @torch.no_grad()
     def embed(self, model: TokenModel, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
-        """Return the mean of the last hidden states over the ordinary tokens of each row (0 where there are none).
+        """Return the mean of the last hidden states over the ordinary tokens of each row (0 for a row without any).
 
-        Rows may end with padding, which nothing attends to.
+        Rows may end with padding, which no token attends to.
         """
-        seen = batch != self.pad_id
-        states = model.encode(batch, attention_mask=None if bool(seen.all()) else seen)
+        unpadded = batch != self.pad_id
+        states = model.encode(batch, attention_mask=None if bool(unpadded.all()) else unpadded)
         ordinary = (~self.special(batch))[..., None]
         total: Tensor = (states * ordinary).sum(1) / ordinary.sum(1).clamp(min=1)
         return total
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a network that makes one weight per hidden token and ratio, from the token's last hidden state."""
+        """Return a network from a hidden token's last hidden state to one weight per ratio."""
         return UnitWeights(self.width, curriculum)
 
     def learned_weights(
         self, network: nn.Module, corrupted: HiddenTokens, output: TokenOutput
     ) -> Float[Tensor, "units ratios"]:
-        """Return the weights of the hidden tokens of this mini-batch; they are normalised over these alone."""
+        """Return the weights of this mini-batch's hidden tokens, normalised over them."""
         if corrupted.real is None:
             weights: Tensor = network(output.representation)
             return weights
-        places = corrupted.real.nonzero()[:, 0]  # a wait for the device, which curricula alone have to bear
+        places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
         found: Tensor = network(output.representation.index_select(0, places))
         return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)
 
-    def _most(self, hidden: Tensor, ratio: RatioLike) -> int:
-        """Return the most hidden tokens of a row, or on a device a bound that is known without asking it."""
+    def _column_count(self, hidden: Tensor, ratio: RatioLike) -> int:
+        """Return the largest number of hidden tokens in a row, on a device an upper bound that needs no waiting."""
         if hidden.device.type == "cpu" or not self.exact:
             return max(1, int(hidden.sum(1).max()))
         return hidden_count(hidden.shape[1], float(np.max(ratio)))
 
 
 def special_tokens(ids: Int[Tensor, "*shape"], special_ids: tuple[int, ...]) -> Bool[Tensor, "*shape"]:
-    """Return where one of a few special tokens lies."""
+    """Return a mask of the places with one of these tokens."""
     found = torch.zeros_like(ids, dtype=torch.bool)
     for one in sorted(set(special_ids)):
         found |= ids == one
@@ -321,7 +322,7 @@ def special_tokens(ids: Int[Tensor, "*shape"], special_ids: tuple[int, ...]) -> 
 
 
 @lru_cache(maxsize=8)
-def _ordinary(vocab_size: int, special_ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return the tokens that may take another's place."""
+def _ordinary_tokens(vocab_size: int, special_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return the tokens that may replace another."""
     kept = np.setdiff1d(np.arange(vocab_size), special_ids)
     return torch.from_numpy(kept).to(device)

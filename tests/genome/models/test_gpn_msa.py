@@ -70,7 +70,7 @@ def test_the_columns_of_all_species_are_used_and_their_order_matters() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     model, batch = network(), windows(length=25)
-    with pytest.raises(ValueError, match="windows of 25 positions, and the model takes 24"):
+    with pytest.raises(ValueError, match="windows have 25 positions, and the model takes at most 24"):
         model.encode(batch["target"].long(), batch["aligned"])
     batch = windows(others=2)
     with pytest.raises(ValueError, match="2 aligned species, and the model takes 3"):

@@ -174,7 +174,7 @@ def test_tokenizers_whose_padding_comes_late_and_long_sequences() -> None:
     model = small(vocab_size=700, pad_id=650, length=600).eval()
     ids = torch.randint(5, 600, (2, 600), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(model.head(model.encode(ids)), twin(model)(ids).logits, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="sequences of 601 tokens, and the model has 600 positions"):
+    with pytest.raises(ValueError, match="sequences have 601 tokens, and the model has 600 positions"):
         model.encode(torch.zeros(1, 601, dtype=torch.long))
     with pytest.raises(ValueError, match="multiple of the 3 heads"):
         small(heads=3)

@@ -1,12 +1,12 @@
-"""The models of genomes by name, a module each. No torch.
+"""The models of genomes by name, one module each. No torch.
 
-Such a module has
+A model's module has
 
 - ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a :class:`r2mae.genome.task.AlignmentTask` and a freshly initialised
-  :class:`r2mae.genome.task.WindowModel`. The mapping is what the run folder keeps: `model`, the settings, `window` (the
-  longest), `reference` and `species` (names; the species beside the reference that the model is shown, in the order of
-  its embedding), `corruption`, `exact` and `repeat_weight`.
+  :class:`r2mae.genome.task.WindowModel`. The mapping is saved in the run folder: `model`, the settings, `window` (the
+  longest), `reference` and `species` (names; the model's species other than the reference, in the order of its
+  embedding), `corruption`, `exact` and `repeat_weight`.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpnMsaSettings:
-    """Settings of the default model, which are fields of every configuration: they are here, as `gpn_msa` loads torch.
+    """Settings of the default model, fields of every configuration. They are here because `gpn_msa` imports torch.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class GpnMsaSettings:
     layers : int
         Transformer layers (paper: 12).
     heads : int
-        Of attention (paper: 12).
+        Attention heads (paper: 12).
     inner : int, optional
         Inner width of a layer; by default four times the width.
     dropout : float
-        In hidden states and attention.
+        Dropout of hidden states and attention.
     """
 
     mask_tokens: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class GpnMsaSettings:
         check_sizes(self, ("width", "layers", "heads", "inner"))
         if self.width % (2 * self.heads):
             raise UserError(
-                f"width {self.width} does not divide among {self.heads} heads of an even width, which rotary positions "
-                "need: give another width or number of heads"
+                f"width {self.width} is not a multiple of 2 x {self.heads} heads (rotary positions need heads of an "
+                "even width): give another width or number of heads"
             )
         check_dropout(self.dropout)

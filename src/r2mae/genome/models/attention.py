@@ -1,4 +1,4 @@
-"""Parts of a transformer's layers: rotary positions, and attention that is fast on a CPU, too."""
+"""Parts of a transformer's layers: rotary positions, and attention that is also fast on CPUs."""
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from r2mae.training.dropout import mix_dropped, uses_cpu_kernels
 
 
 def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
-    """Return the angles of rotary positions: position p turns pair i of a head by p / 10000^(2i / width)."""
+    """Return the angles of rotary positions: position p rotates pair i of a head by p / 10000^(2i / width)."""
     speeds = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.outer(torch.arange(length, dtype=torch.float64), speeds).float()
 
@@ -17,10 +17,10 @@ def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
 def rotate(
     states: Float[Tensor, "batch heads length width"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
 ) -> Float[Tensor, "batch heads length width"]:
-    """Turn pairs of neighbouring numbers by the angles of their positions (RoFormer)."""
+    """Rotate pairs of neighbouring components by the angles of their positions (RoFormer)."""
     first, second = states[..., 0::2], states[..., 1::2]
     turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
-    return turned.to(states.dtype)  # angles have 32 bits, whatever the states have
+    return turned.to(states.dtype)  # angles are float32
 
 
 def attend(

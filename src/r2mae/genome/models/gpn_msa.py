@@ -1,8 +1,8 @@
-"""GPN-MSA: a transformer over a window of a genome that sees the aligned species at each position.
+"""GPN-MSA: a transformer over a window of a genome that receives the aligned species at each position.
 
-The target's base and the bases of the aligned species are embedded together, one vector a position; a RoFormer (rotary
-positions, layer norms after the residuals) follows. Where only some positions are asked for, the last layer's queries
-and inner layers, and the head, are computed there alone.
+The target's base and the bases of the aligned species are embedded as one vector per position, the input of a RoFormer
+(rotary positions, layer norms after the residuals). If only some positions are needed, the last layer's queries and
+inner layers, and the head, are computed only there.
 """
 
 from collections.abc import Mapping
@@ -23,23 +23,23 @@ from r2mae.training.models import saved_layers
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
 
 _TOKENS = len(LETTERS)
-_EPS = 1e-12  # of layer norms, as in RoFormer
-_DEVIATION = 0.02  # of initial weights
+_EPS = 1e-12  # epsilon of layer norms, as in RoFormer
+_DEVIATION = 0.02  # standard deviation of initial weights
 
 
 class AlignmentTransformer(WindowModel):
-    """The network of GPN-MSA; without other species that of a single sequence (DNA appendix of the paper).
+    """The network of GPN-MSA, or without other species of a single sequence (DNA appendix of the paper).
 
     Parameters
     ----------
     others : int
-        Aligned species beside the target; 0 for a single sequence.
+        Number of aligned species other than the target; 0 for a single sequence.
     length : int
-        The longest window.
+        Length of the longest window.
     width, layers, heads, inner : int
-        Sizes.
+        Sizes, as in :class:`r2mae.genome.models.GpnMsaSettings`.
     dropout : float
-        Of hidden states and attention probabilities.
+        Dropout of hidden states and attention probabilities.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class AlignmentTransformer(WindowModel):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states, of all positions or of those in `columns`; see :class:`WindowModel`."""
+        """Return the last hidden states at all positions, or at those in `columns`; see :class:`WindowModel`."""
         length = target.shape[1]
         if length > self.length:
-            raise ValueError(f"windows of {length} positions, and the model takes {self.length} at most")
+            raise ValueError(f"windows have {length} positions, and the model takes at most {self.length}")
         states = drop(self.embedding(target, aligned), self.dropout if self.training else 0.0)
         turn = (self.cos[:length], self.sin[:length])
         last = len(self.layers) - 1
@@ -125,16 +125,17 @@ class AlignmentTransformer(WindowModel):
 
 
 class ColumnEmbedding(nn.Module):
-    """One vector for each position: a sum over the rows of the target's token and of each species' token.
+    """One vector per position: the sum of an embedding of the target's token and of each species' token, normalised.
 
-    It equals one-hot vectors of target (with the mask token) and species, side by side, times a matrix, and a norm.
-    The original has no such matrix: there the one-hot numbers, filled up with zeros, are the first hidden states.
+    This equals the concatenated one-hot vectors of target (with the mask token) and species, times a matrix, followed
+    by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, padded with zeros.
 
     Parameters
     ----------
     others : int
-        Species beside the target.
+        Number of species other than the target.
     width : int
+        Width of the vectors.
     """
 
     def __init__(self, others: int, width: int) -> None:
@@ -160,7 +161,7 @@ class ColumnEmbedding(nn.Module):
             A C G T - unknown as 0 to 5.
         """
         if aligned.shape[2] != self.others:
-            raise ValueError(f"{aligned.shape[2]} aligned species, and the model takes {self.others}")
+            raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
         states = embedding(target, self.target)
         if self.aligned is not None:
             states = states + sum_of_rows(aligned, self.aligned)
@@ -173,8 +174,8 @@ def sum_of_rows(
 ) -> Float[Tensor, "batch length width"]:
     """Return the sum of one row of the table for each species: species s with token t has row 6 s + t.
 
-    On a CPU rows are gathered, and the one-hot vectors made in the backward pass alone: their product is then faster
-    than scattering, and only bytes are kept in between. Elsewhere it is a plain product.
+    On a CPU the forward pass gathers rows, and only the backward pass makes one-hot vectors: their product is faster
+    than scattering, and only uint8 tokens are saved for it. On other devices it is a plain matrix product.
     """
     if tokens.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return one_hot(tokens.long(), _TOKENS).flatten(2).to(table.dtype) @ table
@@ -199,7 +200,7 @@ def _rows(tokens: Tensor) -> Tensor:
 
 
 class Layer(nn.Module):
-    """A layer of RoFormer: attention with rotary positions, then two linear layers, each with a norm after it."""
+    """A layer of RoFormer: attention with rotary positions and a feed-forward block, each followed by a layer norm."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -216,7 +217,7 @@ class Layer(nn.Module):
         turn: tuple[Float[Tensor, "length half"], Float[Tensor, "length half"]],
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Apply the layer; with `columns`, at these positions alone, which attend to all."""
+        """Apply the layer; with `columns` only at these positions, which attend to all positions."""
         rate = self.dropout if self.training else 0.0
         key, value = rotate(self._split(self.key(states)), *turn), self._split(self.value(states))
         if columns is not None:
@@ -229,7 +230,7 @@ class Layer(nn.Module):
         return found
 
     def _split(self, joint: Tensor) -> Tensor:
-        """Divide the width among heads: (batch, heads, length, share)."""
+        """Split the width into heads: (batch, heads, length, share)."""
         return joint.view(*joint.shape[:2], self.heads, -1).transpose(1, 2)
 
 
@@ -240,5 +241,5 @@ def _initialise(module: nn.Module) -> None:
 
 
 def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
-    """Make the task and a fresh model; see :mod:`r2mae.genome.models`."""
+    """Return the task and a freshly initialised model; see :mod:`r2mae.genome.models`."""
     return AlignmentTask.from_architecture(architecture), AlignmentTransformer.from_architecture(architecture)

@@ -1,10 +1,10 @@
-"""The models of text by name, a module each. No torch.
+"""The models of text by name, one module each. No torch.
 
-Such a module has
+A model's module has
 
 - ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a :class:`r2mae.text.task.TokenTask` and a freshly initialised
-  :class:`r2mae.text.task.TokenModel`. The mapping is what the run folder keeps: `model`, the settings, `vocab_size`,
+  :class:`r2mae.text.task.TokenModel`. The mapping is saved in the run folder: `model`, the settings, `vocab_size`,
   `length` (of the longest sequence), the numbers of the special tokens (`bos_id`, `eos_id`, `pad_id`, `mask_id`,
   `special_ids`), `corruption`, `exact`, and the tokenizer (`tokenizer`, `roles`).
 """
@@ -22,20 +22,20 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaSettings:
-    """Settings of the default model, which are fields of every configuration: here, since `roberta` loads torch.
+    """Settings of the default model, fields of every configuration. They are here because `roberta` imports torch.
 
     Parameters
     ----------
     hidden_size : int
         Width of the encoder (RoBERTa-medium: 512).
     layers : int
-        Of the encoder (RoBERTa-medium: 8).
+        Layers of the encoder (RoBERTa-medium: 8).
     heads : int
-        Of attention (RoBERTa-medium: 8).
+        Attention heads (RoBERTa-medium: 8).
     intermediate_size : int
         Inner width of a layer (RoBERTa-medium: 2048).
     dropout : float
-        In hidden states and attention.
+        Dropout of hidden states and attention.
     """
 
     mask_tokens: ClassVar[bool] = True
@@ -51,5 +51,7 @@ class RobertaSettings:
             inherited()
         check_sizes(self, ("hidden_size", "layers", "heads", "intermediate_size"))
         if self.hidden_size % self.heads:
-            raise UserError(f"hidden_size {self.hidden_size} does not divide among {self.heads} heads")
+            raise UserError(
+                f"hidden_size {self.hidden_size} is not a multiple of heads {self.heads}: give another size or number"
+            )
         check_dropout(self.dropout)

@@ -1,8 +1,8 @@
-"""RoBERTa as a masked language model that computes only what the loss sees.
+"""RoBERTa as a masked language model that computes only what the loss needs.
 
-The parameters are those of transformers' ``RobertaForMaskedLM``, under its names; the forward pass is written out here,
-since the stock one spends half its time on what is thrown away: logits and the last layer at tokens that are not
-hidden, a mask for padding that is not there, and a slow dropout. Losses and gradients equal the stock ones.
+The parameters and their names are those of transformers' ``RobertaForMaskedLM``. The forward pass is our own, since the
+stock one spends half its time on unused results: logits and the last layer at tokens that are not hidden, a padding
+mask without padding, and a slow dropout. Losses and gradients equal the stock ones.
 """
 
 import copy
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 
-_POSITIONS = 512  # of stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
-# What a tied tensor is called a second time in `RobertaForMaskedLM`, and its first name.
+_POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
+# The second name of each tied tensor in `RobertaForMaskedLM`, and its first name.
 _TIED = {
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
@@ -44,12 +44,12 @@ class MaskedLanguageModel(TokenModel):
     vocab_size, hidden_size, layers, heads, intermediate_size : int
         Sizes. The embedding of the tokens is tied to the vocabulary head.
     length : int
-        Longest sequence; there are at least 512 positions, as in stock RoBERTa.
+        Length of the longest sequence. There are at least 512 positions, as in stock RoBERTa.
     pad_id, bos_id, eos_id : int
-        Numbers of the special tokens. RoBERTa counts its positions from ``pad_id + 1``, so that a tokenizer whose
-        padding comes last makes a large table of positions.
+        Numbers of the special tokens. RoBERTa counts positions from ``pad_id + 1``, so a tokenizer whose padding token
+        has a high number gives a large table of positions.
     dropout : float
-        Of hidden states and attention probabilities.
+        Dropout of hidden states and attention probabilities.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class MaskedLanguageModel(TokenModel):
         return cls(**sizes, layers=saved_layers(architecture), dropout=float(architecture["dropout"]))
 
     def side_files(self, architecture: Mapping[str, Any]) -> dict[str, str]:
-        """Return configuration and tokenizer in the form in which Hugging Face's libraries open them beside weights."""
+        """Return the files of configuration and tokenizer that Hugging Face's libraries load with the weights."""
         config = copy.deepcopy(self.config)
         config.architectures = ["RobertaForMaskedLM"]
         made = {"config.json": str(config.to_json_string())}
@@ -107,7 +107,7 @@ class MaskedLanguageModel(TokenModel):
             return made
         longest = config.max_position_embeddings - architecture["pad_id"] - 1
         files = tokenizer_of(architecture).files(max_length=longest)
-        rules = architecture["tokenizer"]  # to the letter, whatever version of its library wrote it
+        rules = architecture["tokenizer"]  # unchanged, independent of the version of the tokenizers library
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
 
     def units(self) -> list[nn.Module]:
@@ -147,7 +147,7 @@ class MaskedLanguageModel(TokenModel):
         columns: Int[Tensor, "batch most"] | None = None,
         attention_mask: Bool[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states; see :class:`TokenModel`. The last layer is computed at `columns` alone."""
+        """Return the last hidden states; see :class:`TokenModel`. The last layer is computed only at `columns`."""
         module = self.roberta.embeddings
         words = embedding(input_ids, module.word_embeddings.weight, padding_idx=module.padding_idx)
         return self._layers(self._embed(words), attention_mask, columns)
@@ -165,7 +165,7 @@ class MaskedLanguageModel(TokenModel):
         return logits
 
     def transform(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units width"]:
-        """Return what the head makes of hidden states before it compares them with the vocabulary."""
+        """Return the head's features of hidden states, before the product with the vocabulary."""
         features: Tensor = self.lm_head.layer_norm(gelu(self.lm_head.dense(states)))
         return features
 
@@ -174,13 +174,13 @@ class MaskedLanguageModel(TokenModel):
         module, length = self.roberta.embeddings, words.shape[1]
         first, positions = module.padding_idx + 1, module.position_embeddings.weight
         if length > len(positions) - first:
-            raise ValueError(f"sequences of {length} tokens, and the model has {len(positions) - first} positions")
+            raise ValueError(f"sequences have {length} tokens, and the model has {len(positions) - first} positions")
         place = positions[first : first + length] + module.token_type_embeddings.weight[0]
         rate = self.config.hidden_dropout_prob if self.training else 0.0
         return drop(module.LayerNorm(words + place), rate)
 
     def _layer(self, layer: nn.Module, states: Tensor, mask: Tensor | None, columns: Tensor | None) -> Tensor:
-        """Apply one layer; with `columns`, at these tokens alone (which attend to all)."""
+        """Apply one layer; with `columns` only at these tokens, which attend to all tokens."""
         attention: Any = layer.attention
         own, out = attention.self, attention.output
         rate = self.config.attention_probs_dropout_prob if self.training else 0.0
@@ -195,7 +195,7 @@ class MaskedLanguageModel(TokenModel):
 
 
 def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, MaskedLanguageModel]:
-    """Make the task and a fresh model; see :mod:`r2mae.text.models`."""
+    """Return the task and a freshly initialised model; see :mod:`r2mae.text.models`."""
     model = MaskedLanguageModel.from_architecture(architecture)
     model.tokenizer = tokenizer_of(architecture)
     return TokenTask.from_architecture(architecture), model

@@ -131,7 +131,7 @@ def test_images_are_brought_to_the_size_of_the_model(run: Run) -> None:
 REFUSED = {
     "images --data colour.npz": "has images of 8 x 8 x 3, and the model takes 8 x 8 x 1: convert them to the size and",
     "images --data none.npz": "none.npz: no such file",
-    "images --data a.npz": "is what images was trained on: leave --data out",
+    "images --data a.npz": "images was trained on a.npz: omit --data",
     "images --resize 8": "--resize is for other data: name them, --data OTHER",
     "images --data b.npz --layer counts": "which has no --layer: leave it out",
     "cells --data alien.h5ad": "alien.h5ad",

@@ -1,4 +1,4 @@
-"""The numbers that a run uses stand in its help, in what is printed, and in its folder."""
+"""The defaults that a run uses are in its help, in the printed configuration, and in its folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_a_comparison_of_an_earlier_version_goes_on(run: Run, tmp_path: Path) ->
     assert weights.stat().st_mtime_ns == before
 
 
-def test_numbers_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_path: Path) -> None:
+def test_defaults_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(run("pretrain digits --scheme r2mae --print-config"))
     (tmp_path / "own.yaml").write_text(run("pretrain digits --scheme r2mae --low 0.4 --print-config"))
     assert yaml.safe_load(run("pretrain --config run.yaml --scheme mdlm --print-config"))["low"] is None
