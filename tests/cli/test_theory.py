@@ -168,7 +168,7 @@ MISTAKES = {
     "risk --ratios 0.5,1": "--ratios must be at least 0 and below 1, not 1",
     "risk --cov none.npy": "none.npy: no such file",
     "risk --cov .": ".: is a folder; --cov takes",
-    "risk --cov one.npy": "one.npy: covariance must be of at least 2 features",
+    "risk --cov one.npy": "one.npy: covariance must have at least 2 features",
     "risk --out text.npy": "--out text.npy: text.npy is a file: give another folder",
     "simulate --out text.npy/in/it": "--out text.npy/in/it: text.npy is a file",
     "advise digits --out text.npy": "--out text.npy: text.npy is a file",
