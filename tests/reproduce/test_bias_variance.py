@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from r2mae.reproduce import bias_variance, estimators
-from r2mae.reproduce.artefact import Tally, Variant, joined
+from r2mae.reproduce.artefact import TableRow, Tally, joined
 from r2mae.reproduce.bias_variance import MODELS, TALL, WIDE, BiasSize
 from r2mae.reproduce.estimators import EstimatorsSize
 from r2mae.reproduce.runner import run_artefact
@@ -18,7 +18,7 @@ TINY = BiasSize(wide=(40, 160), tall=(240, 12), ratios=(0.3, 0.8), draws=4)
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Variant]:
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[TableRow]:
     folder = tmp_path_factory.mktemp("bias")
     counted = []
     size = TINY
@@ -27,25 +27,25 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Variant]:
     )
     assert {"bias-variance.csv", "bias-variance.png"} <= {file.name for file in run.files}
     assert counted[-1][0] == counted[-1][1] == 2 * len(MODELS) * 2 * 4
-    found: list[Variant] = pd.read_csv(folder / "bias-variance.csv").to_dict("records")
+    found: list[TableRow] = pd.read_csv(folder / "bias-variance.csv").to_dict("records")
     return found
 
 
-def test_every_covariance_has_both_sides(rows: list[Variant]) -> None:
+def test_every_covariance_has_both_sides(rows: list[TableRow]) -> None:
     assert {(row["side"], row["model"]) for row in rows} == {(side, name) for side in (WIDE, TALL) for name in MODELS}
     assert all(row["n"] * row["ratio"] > row["d"] for row in rows if row["side"] == TALL)
     assert all(row["n"] < row["d"] for row in rows if row["side"] == WIDE)
 
 
 @pytest.mark.parametrize("part", ["bias", "variance"])
-def test_drawn_designs_follow_the_formula(rows: list[Variant], part: str) -> None:
+def test_drawn_designs_follow_the_formula(rows: list[TableRow], part: str) -> None:
     for row in rows:
         off = abs(row[part] - row[f"{part}_formula"])
         # Tall data have few features, where the formula, which is of many, is off by some per cent.
         assert off < 4 * row[f"{part}_error"] + 0.35 * row[f"{part}_formula"] + 1e-9, row
 
 
-def test_tall_data_of_independent_features_have_no_bias_and_others_do(rows: list[Variant]) -> None:
+def test_tall_data_of_independent_features_have_no_bias_and_others_do(rows: list[TableRow]) -> None:
     tall = [row for row in rows if row["side"] == TALL]
     for row in tall:
         if row["model"] == "identity":

@@ -21,7 +21,7 @@ from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.reproduce import fig1f, table3
-from r2mae.reproduce.artefact import Part, Size, Tables, Variant, get_artefact
+from r2mae.reproduce.artefact import Part, Size, TableRow, Tables, get_artefact
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.earlier import EarlierRuns
 from r2mae.reproduce.runner import run_artefact
@@ -53,13 +53,13 @@ class Squares:
     def parts(self, size: Count) -> list[Part]:
         return [Part(f"{number}", 2, lambda *_, number=number: self.compute(number)) for number in range(size.count)]
 
-    def compute(self, number: int) -> list[Variant]:
+    def compute(self, number: int) -> list[TableRow]:
         if number == self.broken:
             raise KeyboardInterrupt
         self.computed.append(number)
         return [{"number": np.int64(number), "square": np.float64(number) ** 2 / 3, "none": np.nan}]
 
-    def table(self, results: Mapping[str, list[Variant]]) -> Tables:
+    def table(self, results: Mapping[str, list[TableRow]]) -> Tables:
         rows = [{**row, "square": self.factor * row["square"]} for part in results.values() for row in part]
         return {"squares": rows, "told": {"count": len(rows)}}
 

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from r2mae.reproduce.artefact import Variant
+from r2mae.reproduce.artefact import TableRow
 from r2mae.reproduce.scheme_table import dots
 
 
-def row(label: str, score: str, mean: float, half: float) -> Variant:
+def row(label: str, score: str, mean: float, half: float) -> TableRow:
     return {"label": label, "score": score, "mean": mean, "low": mean - half, "high": mean + half}
 
 

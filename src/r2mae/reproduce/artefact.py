@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from r2mae.sweep.runs import SweepRun
 
 Progress: TypeAlias = Callable[[int, int], None]
-Variant: TypeAlias = dict[str, Any]
+TableRow: TypeAlias = dict[str, Any]
 Tables: TypeAlias = Mapping[str, Any]
 """Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
 
@@ -241,7 +241,7 @@ class Part:
     compute: Callable[[int, Tally], Any]
 
 
-def joined(results: Mapping[str, list[Variant]]) -> list[Variant]:
+def joined(results: Mapping[str, list[TableRow]]) -> list[TableRow]:
     """Return the rows of all parts, in their order."""
     return [row for rows in results.values() for row in rows]
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, compared, joined
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared, joined
 from r2mae.reproduce.drawing import BLACK, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae.reproduce.fig1e import MODELS as SPECTRA
 from r2mae.reproduce.signals import eigen_signals
@@ -76,7 +76,7 @@ def parts(size: BiasSize) -> list[Part]:
     ]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return bias and variance over the null risk, of masked rows and of as many whole ones."""
     return {"bias-variance": joined(results)}
 
@@ -95,14 +95,14 @@ def draw(tables: Tables, size: BiasSize) -> Figures:
     return {"bias-variance": figure}
 
 
-def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[Variant]:
+def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[TableRow]:
     cov = MODELS[name](d)
     beta = eigen_signals(cov, [0])[:, 0]
     with compared():
         formula = risk(cov, beta, n, size.ratios, NOISE)
         whole = [risk(cov, beta, n, 0.0, NOISE, keep=p) for p in size.ratios]
     null = float(formula.null)
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for place, p in enumerate(size.ratios):
         found = []
         for number in range(size.draws):
@@ -111,7 +111,7 @@ def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, ta
             tally.step()
         mean = np.mean(found, axis=0) / null
         error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found)) / null
-        row: Variant = {"side": side, "model": name, "n": n, "d": d, "ratio": p, "draws": size.draws}
+        row: TableRow = {"side": side, "model": name, "n": n, "d": d, "ratio": p, "draws": size.draws}
         row |= {"bias": mean[0], "bias_error": error[0], "variance": mean[1], "variance_error": error[1]}
         row["bias_formula"] = float(formula.bias[place]) / null
         row["variance_formula"] = float(formula.variance[place]) / null
@@ -131,7 +131,7 @@ def _design(
     return x * kept, kept
 
 
-def _curves(axes: "Axes", rows: list[Variant]) -> None:
+def _curves(axes: "Axes", rows: list[TableRow]) -> None:
     x = np.array([row["ratio"] for row in rows])
     total = np.zeros(len(x))
     for part, colour in (("bias", BLUE), ("variance", VERMILION)):

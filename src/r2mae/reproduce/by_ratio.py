@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae.reproduce.artefact import Variant
+from r2mae.reproduce.artefact import TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ def measured(results: "pd.DataFrame", scores: Sequence[str]) -> list[str]:
 
 def means(
     results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]], scores: Sequence[str]
-) -> list[Variant]:
+) -> list[TableRow]:
     """Return for each combination of some columns the means of scores over seeds, and their deviations (`…_sd`).
 
     Parameters
@@ -39,10 +39,10 @@ def means(
         The columns, with the type of their values.
     scores : sequence of str
     """
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for _, group in results.groupby(list(keys)):
         first = group.iloc[0]
-        row: Variant = {**{name: kind(first[name]) for name, kind in keys.items()}, "seeds": len(group)}
+        row: TableRow = {**{name: kind(first[name]) for name, kind in keys.items()}, "seeds": len(group)}
         for name in scores:
             row[name] = float(group[name].mean())
             row[f"{name}_sd"] = float(group[name].std(ddof=1)) if len(group) > 1 else float("nan")
@@ -66,7 +66,7 @@ def best_ratios(
     return chosen
 
 
-def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Variant:
+def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> TableRow:
     """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
 
     Parameters
@@ -88,7 +88,7 @@ def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> Variant:
         chosen likewise, is better than both ends.
     """
     values, ratios, _ = by_seed(runs, score)
-    row: Variant = {"seeds": len(values)}
+    row: TableRow = {"seeds": len(values)}
     if not len(values):
         return row
     row["best_ratio"] = float(best_ratios(values.mean(0, keepdims=True), ratios, higher=higher)[0])
@@ -112,7 +112,7 @@ def _best(
     return np.asarray(values.max(1) if higher else values.min(1))
 
 
-def curve(axes: "Axes", rows: Sequence[Variant], score: str, colour: str, label: str | None, style: str = "-") -> None:
+def curve(axes: "Axes", rows: Sequence[TableRow], score: str, colour: str, label: str | None, style: str = "-") -> None:
     """Draw means of a score with deviations against the ratio; nothing where no row has it."""
     own = [row for row in rows if score in row]
     if not own:

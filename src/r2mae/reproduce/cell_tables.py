@@ -9,7 +9,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.report.comparison import BASELINE
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.gains import BLIND, gains_by_set, pooled_rows
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
@@ -102,7 +102,7 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     settings : mapping
         Fields of the configuration that decide what is ranked.
     """
-    tables: dict[str, list[Variant]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
+    tables: dict[str, list[TableRow]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
         metrics = DOMAIN.metrics_of(config_of(str(name), settings))
@@ -118,7 +118,7 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     return tables
 
 
-def _pooled(results: "pd.DataFrame") -> list[Variant]:
+def _pooled(results: "pd.DataFrame") -> list[TableRow]:
     """Return what each scheme gains on average over sets, in the average score and in reconstruction."""
     trained = results[results["scheme"] != BASELINE]
     return [
@@ -139,7 +139,7 @@ def draw_sets(tables: Tables, probes: str, reconstruction: str) -> Figures:
     }
 
 
-def _by_set(rows: Sequence[Variant], names: Sequence[str], titles: Mapping[str, str], columns: int) -> Any:
+def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str, str], columns: int) -> Any:
     named = [{**row, "score": f"{row['set']} {row['score']}"} for row in rows if row["score"] in titles]
     shown = {f"{name} {score}": f"{name}: {title}" for name in names for score, title in titles.items()}
     return dots(named, shown, EXPRESSION, columns=columns)
@@ -151,5 +151,5 @@ def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
     return CellsConfig(**values)
 
 
-def _rank_of(row: Variant, ranks: Mapping[str, float]) -> Variant:
+def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
     return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from r2mae.cells.domain import DOMAIN
 from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce import table4
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
 from r2mae.reproduce.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, pooled_rows
@@ -92,8 +92,8 @@ def table(results: "pd.DataFrame") -> Tables:
     """
     scores = [score for score in SCORES if score in results]
     by_row = results.assign(label=results[_ROW])
-    rows: list[Variant] = []
-    pooled: list[Variant] = []
+    rows: list[TableRow] = []
+    pooled: list[TableRow] = []
     for score in scores:
         by_width = {
             str(name): gains_by_seed(group, score, FIXED, REFERENCE)
@@ -137,12 +137,12 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
 
 def _means(
     group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]"
-) -> list[Variant]:
+) -> list[TableRow]:
     """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
-    found: list[Variant] = []
+    found: list[TableRow] = []
     for label, values in by_label(group, score).items():
         mean = mean_interval(values)
-        row: Variant = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
+        row: TableRow = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
         for against in (BEST_FIXED, BLIND):
             gain = gains.get((label, against))
             if gain is not None:
@@ -171,7 +171,7 @@ def _apart(by_width: "Mapping[str, Mapping[tuple[str, str], Mapping[str, pd.Seri
 
 
 def _panel(
-    axes: "Axes", named: Sequence[tuple[str, list[Variant]]], labels: Sequence[str], widths: Sequence[str]
+    axes: "Axes", named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
 ) -> None:
     """Draw a block of rows for each group of gains, a colour for each width."""
     places: list[str] = []
@@ -189,7 +189,7 @@ def _panel(
     axes.set_ylim(len(places) - 0.5, -0.5)
 
 
-def _gain(axes: "Axes", row: Variant, place: float, colour: str) -> None:
+def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
     ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError
-from r2mae.reproduce.artefact import Variant
+from r2mae.reproduce.artefact import TableRow
 from r2mae.reproduce.drawing import COLOURS, panels, ratio_axis
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _fractions(file: Path, name: str, words: Sequence[str]) -> list[float]:
     return found
 
 
-def by_task(published: Sequence[Variant]) -> dict[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]:
+def by_task(published: Sequence[TableRow]) -> dict[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]:
     """Return ratios in ascending order and the mean error rate at each, by task."""
     found = {}
     for task in dict.fromkeys(row["task"] for row in published):
@@ -106,8 +106,8 @@ def by_task(published: Sequence[Variant]) -> dict[str, tuple[Float[np.ndarray, "
 
 
 def likeness(
-    published: Sequence[Variant], curves: Mapping[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]
-) -> list[Variant]:
+    published: Sequence[TableRow], curves: Mapping[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]
+) -> list[TableRow]:
     """Return how alike published error rates and our curves are, over the published ratios that a curve covers.
 
     Parameters
@@ -125,12 +125,12 @@ def likeness(
     """
     from scipy.stats import pearsonr, spearmanr
 
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for task, (ratios, errors) in by_task(published).items():
         for name, (at, risks) in curves.items():
             inside = (ratios >= at[0]) & (ratios <= at[-1])
             ours, theirs = np.interp(ratios[inside], at, risks), errors[inside]
-            row: Variant = {"task": task, "curve": name, "ratios": int(inside.sum())}
+            row: TableRow = {"task": task, "curve": name, "ratios": int(inside.sum())}
             if len(ours) > 2 and np.ptp(ours) > 0 and np.ptp(theirs) > 0:
                 row |= {"pearson": float(pearsonr(ours, theirs)[0]), "spearman": float(spearmanr(ours, theirs)[0])}
             else:
@@ -140,7 +140,7 @@ def likeness(
 
 
 def models_by_task(
-    rows: Sequence[Variant], best: Sequence[Variant], *, columns: int, width: float = 3.6, height: float = 3.2
+    rows: Sequence[TableRow], best: Sequence[TableRow], *, columns: int, width: float = 3.6, height: float = 3.2
 ) -> tuple["Figure", list["Axes"]]:
     """Draw accuracies by ratio in a panel for each task, a curve for each model; a ring marks the best ratio of each.
 
@@ -175,7 +175,7 @@ def models_by_task(
     return figure, axes[: len(tasks)]
 
 
-def _draw_models(axes: "Axes", rows: Sequence[Variant], tops: Mapping[str, float], models: Sequence[str]) -> None:
+def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
     for number, model in enumerate(models):
         own = [row for row in rows if row["model"] == model]
         if not own:
@@ -191,7 +191,7 @@ def _draw_models(axes: "Axes", rows: Sequence[Variant], tops: Mapping[str, float
             axes.plot(tops[model], top, "o", color=colour, markersize=9, fillstyle="none")
 
 
-def draw_over(axes: "Axes", published: Sequence[Variant]) -> None:
+def draw_over(axes: "Axes", published: Sequence[TableRow]) -> None:
     """Draw published error rates over a panel of risks, with an axis of their own on the right."""
     if not published:
         return

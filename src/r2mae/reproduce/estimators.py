@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from r2mae.masking.ratios import Uniform
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, joined
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
 from r2mae.reproduce.bias_variance import MODELS
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.reproduce.signals import eigen_signals
@@ -62,7 +62,7 @@ def parts(size: EstimatorsSize) -> list[Part]:
     return [Part(_file(name), steps, partial(_measure, name, *how, size)) for name, how in _settings(size).items()]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the risks of three ways to the same estimate, for every covariance and ratio."""
     return {"estimators": joined(results)}
 
@@ -88,14 +88,14 @@ def _file(name: str) -> str:
 
 def _measure(
     name: str, make: Callable[[int], Covariance], n: int, d: int, size: EstimatorsSize, jobs: int, tally: Tally
-) -> list[Variant]:
+) -> list[TableRow]:
     cov = make(d)
     beta = eigen_signals(cov, [0])[:, 0]
     ranges = [Uniform(p, p) for p in size.ratios]
     same = partial(simulate, cov, beta, n, noise=NOISE, repetitions=size.repetitions, jobs=jobs)
     inverse = same(ratios=[*size.ratios, *ranges], progress=tally.every())
     ridge = same(ratios=size.ratios, ridge=RIDGE, progress=tally.every())
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for place, p in enumerate(size.ratios):
         apart = inverse.risks[:, len(size.ratios) + place] - inverse.risks[:, place]
         change = 100 * np.abs(ridge.risks[:, place] / inverse.risks[:, place] - 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from r2mae.report.style import BLUE
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, joined, paper_ratios
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined, paper_ratios
 from r2mae.reproduce.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis
 from r2mae.reproduce.drawing import simulated as draw_simulated
 from r2mae.theory import identity, isotropic_risk, uniform_direction
@@ -51,7 +51,7 @@ def parts(size: IsotropicSize) -> list[Part]:
     return [Part(f"n-{n}-d-{d}", size.repetitions, partial(measure, n, d, size.repetitions)) for n, d in size.settings]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the rows of all panels."""
     return {"fig1a": joined(results)}
 
@@ -64,7 +64,7 @@ def draw(tables: Tables, size: IsotropicSize) -> Figures:
     return {"fig1a": figure}
 
 
-def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[Variant]:
+def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[TableRow]:
     """Simulate one panel; risks are over r² = 1."""
     ratios = paper_ratios()
     theorem = isotropic_risk(ratios, d / n, NOISE)
@@ -97,7 +97,7 @@ def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[V
     ]
 
 
-def _panel(axes: "Axes", n: int, d: int, rows: list[Variant]) -> None:
+def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
     gamma = d / n
     ratio, mean, deviation = (np.array([row[key] for row in rows]) for key in ("ratio", "risk", "deviation"))
     fine = np.linspace(0.002, 0.975, 974)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from r2mae.reproduce.artefact import Part, Tables, Tally, Variant, joined
+from r2mae.reproduce.artefact import Part, TableRow, Tables, Tally, joined
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.spiked import SpikedSize, add_corollary, draw_angles, measure
 
@@ -19,7 +19,7 @@ _COSINES = (0.0, 0.5, 1.0)  # the paper's text does not give its values; these c
 def parts(size: SpikedSize) -> list[Part]:
     """Return one part, all angles of one strength."""
 
-    def compute(jobs: int, tally: Tally) -> list[Variant]:
+    def compute(jobs: int, tally: Tally) -> list[TableRow]:
         rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs, tally)
         add_corollary(size, rows)
         return rows
@@ -27,7 +27,7 @@ def parts(size: SpikedSize) -> list[Part]:
     return [Part("angles", size.repetitions + size.fresh, compute)]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the rows of all angles."""
     return {"fig1b": joined(results)}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from r2mae.reproduce.artefact import Part, Tables, Variant, joined
+from r2mae.reproduce.artefact import Part, TableRow, Tables, joined
 from r2mae.reproduce.drawing import Figures, panels
 from r2mae.reproduce.spiked import SpikedSize, draw_ratio, magnitude_ratios, parts_of
 
@@ -18,7 +18,7 @@ def parts(size: SpikedSize) -> list[Part]:
     return parts_of(size, "uniform")
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the ratios of magnitudes."""
     return {"fig1d": magnitude_ratios(joined(results))}
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.report.style import BLUE
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, compared, paper_ratios
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared, paper_ratios
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae.reproduce.signals import eigen_signals
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
@@ -63,7 +63,7 @@ def parts(size: SpectraSize) -> list[Part]:
     return [Part(name.lower(), size.repetitions, partial(_model, name, size)) for name in MODELS]
 
 
-def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, list[Variant]]:
+def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, list[TableRow]]:
     """Compute a model's curves, its threshold at this size and at others, and its spectrum."""
     make = MODELS[name]
     cov = make(size.d)
@@ -77,10 +77,10 @@ def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, l
     return {"curves": curves, "here": [here], "others": others, "spectrum": _histogram(name, cov.eigenvalues)}
 
 
-def table(results: Mapping[str, dict[str, list[Variant]]]) -> Tables:
+def table(results: Mapping[str, dict[str, list[TableRow]]]) -> Tables:
     """Return the curves, the thresholds (first those that are drawn), and the spectra."""
 
-    def every(kind: str) -> list[Variant]:
+    def every(kind: str) -> list[TableRow]:
         return [row for result in results.values() for row in result[kind]]
 
     thresholds = every("here") + every("others")
@@ -104,7 +104,7 @@ def draw(tables: Tables, size: SpectraSize) -> Figures:
     return {"fig1e": figure}
 
 
-def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tally) -> list[Variant]:
+def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tally) -> list[TableRow]:
     """Simulate one model; risks are over βᵀΣβ.
 
     The formula uses the model's eigenvalues. The eigenvectors are Haar in all three models (in the latent one because
@@ -193,7 +193,7 @@ def _crossing(eigenvalues: Float[np.ndarray, " d"], lowest: Float[np.ndarray, " 
     return float(eigenvalues[last] + share * (eigenvalues[last + 1] - eigenvalues[last]))
 
 
-def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[Variant]:
+def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow]:
     edges = np.linspace(0.5, 11, 43)
     counts, _ = np.histogram(eigenvalues, edges)
     density = counts / counts.sum() / np.diff(edges)
@@ -203,7 +203,7 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[Variant]
     ]
 
 
-def _curves(panel: "Axes", rows: list[Variant], name: str) -> None:
+def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         own = [row for row in rows if row["quantile"] == quantile]
         ratio, mean, deviation, formula = (
@@ -218,7 +218,7 @@ def _curves(panel: "Axes", rows: list[Variant], name: str) -> None:
     panel.set_title(name)
 
 
-def _spectrum(panel: "Axes", rows: list[Variant], limit: Variant, histogram: list[Variant]) -> None:
+def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
     low, width, density = (
         np.array([row["low"] for row in histogram]),
         histogram[0]["high"] - histogram[0]["low"],

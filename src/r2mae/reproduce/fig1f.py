@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from r2mae.errors import UserError
-from r2mae.reproduce.artefact import Part, Size, Tables, Variant, joined
+from r2mae.reproduce.artefact import Part, Size, TableRow, Tables, joined
 from r2mae.reproduce.curves import LINES, Accuracies, expected, read_curves
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 
@@ -69,7 +69,7 @@ def parts(size: AccuraciesSize) -> list[Part]:
     return [Part("curves", 0, lambda jobs, tally: _scaled(size))]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the curves on one scale."""
     return {"fig1f": joined(results)}
 
@@ -79,7 +79,7 @@ def draw(tables: Tables, size: AccuraciesSize) -> Figures:
     return {"fig1f": _draw(tables["fig1f"])}
 
 
-def _scaled(size: AccuraciesSize) -> list[Variant]:
+def _scaled(size: AccuraciesSize) -> list[TableRow]:
     """Bring all tasks to a common scale."""
     import pandas as pd
 
@@ -89,7 +89,7 @@ def _scaled(size: AccuraciesSize) -> list[Variant]:
     return [{str(name): value for name, value in row.items()} for row in curves.to_dict("records")]
 
 
-def _draw(rows: list[Variant]) -> Figure:
+def _draw(rows: list[TableRow]) -> Figure:
     figure, (plain, common) = panels(2, width=3.9, height=3.4)
     for number, task in enumerate(dict.fromkeys(row["task"] for row in rows)):
         look: dict[str, Any] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from r2mae.report.style import SKY
-from r2mae.reproduce.artefact import Part, Tables, Variant
+from r2mae.reproduce.artefact import Part, TableRow, Tables
 from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, COLOURS, Figures, panels, predicted
 from r2mae.reproduce.plateau import (
@@ -37,7 +37,7 @@ def parts(size: PlateauSize) -> list[Part]:
     return [*samples(size), *published(size), Part(_NOISE, 0, lambda jobs, tally: noisy(size))]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the samples, their plateaus, and the formula with more noise; how alike published curves are, if any."""
     rows, others = apart({name: part for name, part in results.items() if name != _NOISE})
     tables = {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
@@ -74,10 +74,10 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
     return {"fig1g": figure}
 
 
-def _first(rows: list[Variant], reading: str) -> list[Variant]:
+def _first(rows: list[TableRow], reading: str) -> list[TableRow]:
     """Return the rows of the first sample."""
     return [row for row in rows if (row["reading"], row["sample"]) == (reading, 0)]
 
 
-def _curve(rows: list[Variant]) -> tuple[np.ndarray, np.ndarray]:
+def _curve(rows: list[TableRow]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([row["ratio"] for row in rows]), np.array([row["formula"] for row in rows])

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, by_seed, curve, means, measured, shape
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
@@ -112,7 +112,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
 
     Fig. 2D is of the sufficient models. The paper's effective rank is the entropy itself, and not its exponential.
     """
-    rows: list[Variant] = tables["fig2a"]
+    rows: list[TableRow] = tables["fig2a"]
     said = {prefix: words for prefix, words in _SAID.items() if any(prefix + _PROBE in row for row in rows)}
     hidden = sorted({row["hidden"] for row in rows})
     figures: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
     return figures
 
 
-def _widths(axes: "Axes", rows: Sequence[Variant], score: str) -> None:
+def _widths(axes: "Axes", rows: Sequence[TableRow], score: str) -> None:
     """Draw a curve for each width of the second layer."""
     for colour, latent in zip(COLOURS, sorted({row["latent"] for row in rows}), strict=False):
         curve(axes, [row for row in rows if row["latent"] == latent], score, colour, f"{latent}")
@@ -170,7 +170,7 @@ def _gains_of_two(
     return wider_partner(lowest, first.scores - second.scores, first.pseudo - second.pseudo), lowest
 
 
-def _apart(results: "pd.DataFrame", score: str) -> list[Variant]:
+def _apart(results: "pd.DataFrame", score: str) -> list[TableRow]:
     """Return for each second layer by how much more masking gains with the wider first layer, paired over seeds.
 
     The gain is that of the best larger ratio over the smallest. That one width gains and the other does not is no
@@ -178,7 +178,7 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Variant]:
     """
     import pandas as pd
 
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for _, group in results.groupby("latent"):
         tables = {}
         for _, own in group.groupby("hidden"):
@@ -192,7 +192,7 @@ def _apart(results: "pd.DataFrame", score: str) -> list[Variant]:
             continue
         wide, narrow = (tables[one].loc[shared].to_numpy() for one in (max(tables), min(tables)))
         found = paired_difference(*_gains_of_two(wide, narrow))
-        row: Variant = {
+        row: TableRow = {
             "score": score,
             "latent": int(group["latent"].iloc[0]),
             "wide": max(tables),

@@ -11,7 +11,7 @@ import numpy as np
 from r2mae.catalogue import data_root
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.by_ratio import AS_TRAINED, BARS, best_ratios, by_seed, curve, means, measured
 from r2mae.reproduce.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae.reproduce.subsets import first_faces
@@ -110,7 +110,7 @@ def table(results: "pd.DataFrame") -> Tables:
 
 def draw(tables: Tables, size: FacesSize) -> Figures:
     """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
-    rows: list[Variant] = tables["fig2b"]
+    rows: list[TableRow] = tables["fig2b"]
     figure, (axes,) = panels(1, width=5.0, height=3.8)
     for colour, channels in zip(COLOURS, _widths(rows), strict=False):
         _curve(axes, rows, channels, _ERROR, colour, f"{channels} channels")
@@ -128,7 +128,7 @@ def draw(tables: Tables, size: FacesSize) -> Figures:
     return figures
 
 
-def _attributes(rows: Sequence[Variant]) -> "Figure":
+def _attributes(rows: Sequence[TableRow]) -> "Figure":
     """Draw the paper's score of the attribute probe, and below it the AUROC, which moves where that is still zero."""
     scores, widths = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)], _widths(rows)
     figure, grid_of_axes = panels(len(widths), len(scores), width=3.4, height=3.0)
@@ -145,7 +145,7 @@ def _attributes(rows: Sequence[Variant]) -> "Figure":
     return figure
 
 
-def _best(group: "pd.DataFrame", score: str) -> Variant | None:
+def _best(group: "pd.DataFrame", score: str) -> TableRow | None:
     """Return the best ratio of each seed for a score and width, if there is one, and where the mean rises most."""
     values, ratios, _ = by_seed(group, score)
     if not len(values) or not np.ptp(values, axis=1).all():
@@ -153,7 +153,7 @@ def _best(group: "pd.DataFrame", score: str) -> Variant | None:
     lower = score.endswith(_ERROR)
     chosen = best_ratios(values, ratios, higher=not lower)
     channels = int(group["channels"].iloc[0])
-    row: Variant = {
+    row: TableRow = {
         "score": score,
         "channels": channels,
         "best_ratio": float(np.mean(chosen)),
@@ -167,11 +167,11 @@ def _best(group: "pd.DataFrame", score: str) -> Variant | None:
     return row
 
 
-def _widths(rows: Sequence[Variant]) -> list[int]:
+def _widths(rows: Sequence[TableRow]) -> list[int]:
     return sorted({row["channels"] for row in rows})
 
 
 def _curve(
-    axes: "Axes", rows: Sequence[Variant], channels: int, score: str, colour: str, label: str | None, style: str = "-"
+    axes: "Axes", rows: Sequence[TableRow], channels: int, score: str, colour: str, label: str | None, style: str = "-"
 ) -> None:
     curve(axes, [row for row in rows if row["channels"] == channels], score, colour, label, style)

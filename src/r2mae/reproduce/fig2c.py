@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.reproduce.artefact import Part, Size, Tables, Variant, joined
+from r2mae.reproduce.artefact import Part, Size, TableRow, Tables, joined
 from r2mae.reproduce.curves import Accuracies, expected, models_by_task, read_curves
 from r2mae.reproduce.drawing import Figures
 
@@ -57,7 +57,7 @@ def parts(size: ModelsSize) -> list[Part]:
     return [Part("curves", 0, lambda jobs, tally: _means(size.rows))]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the mean accuracy of each model, task and ratio, and the best ratio of each model on each task.
 
     Ratios whose accuracy is within 0.002 of the best one's are told, too: published tables have three digits.
@@ -90,7 +90,7 @@ def draw(tables: Tables, size: ModelsSize) -> Figures:
     return {"fig2c": figure}
 
 
-def _means(rows: Accuracies) -> list[Variant]:
+def _means(rows: Accuracies) -> list[TableRow]:
     """Return the mean over rows (seeds) of one model, task and ratio, ratios in ascending order."""
     found: dict[tuple[object, ...], list[float]] = {}
     order = list(dict.fromkeys((model, task) for model, task, *_ in rows))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from r2mae.reproduce.artefact import Part, Tables, Variant, joined
+from r2mae.reproduce.artefact import Part, TableRow, Tables, joined
 from r2mae.reproduce.drawing import Figures, panels
 from r2mae.reproduce.spiked import SpikedSize, draw_ratio, draw_risks, magnitude_ratios, parts_of
 
@@ -18,7 +18,7 @@ def parts(size: SpikedSize) -> list[Part]:
     return parts_of(size, "ones")
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the risks, and the ratios of magnitudes."""
     rows = joined(results)
     return {"fig3": rows, "fig3-magnitude": magnitude_ratios(rows)}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.reproduce.artefact import Part, Tables, Variant
+from r2mae.reproduce.artefact import Part, TableRow, Tables
 from r2mae.reproduce.curves import draw_over, likeness
 from r2mae.reproduce.drawing import BLACK, Figures, panels, predicted, simulated
 from r2mae.reproduce.plateau import (
@@ -33,7 +33,7 @@ def parts(size: PlateauSize) -> list[Part]:
     return [*samples(size), *published(size)]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the two samples that differ most, the plateaus of all, and how alike published curves are, if any."""
     rows, others = apart(results)
     plateaus = describe(rows)
@@ -66,7 +66,7 @@ def draw(tables: Tables, size: PlateauSize) -> Figures:
     return {"fig4": figure}
 
 
-def _extremes(plateaus: list[Variant], reading: str) -> tuple[int, int]:
+def _extremes(plateaus: list[TableRow], reading: str) -> tuple[int, int]:
     """Return the two samples whose near-optimal ranges have the lowest and the highest centre."""
     own = [row for row in plateaus if row["reading"] == reading and row["sample"] != "formula"]
     own.sort(key=lambda row: (row["near_best_from"] + row["near_best_until"], row["best_risk"]))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae.reproduce.artefact import Variant
+from r2mae.reproduce.artefact import TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,21 +86,21 @@ def gains_by_seed(
     return gains
 
 
-def pooled_rows(gains: Gains) -> list[Variant]:
+def pooled_rows(gains: Gains) -> list[TableRow]:
     """Return for each row and what it is compared with the average gain over sets, or that on the only set there is.
 
     Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
     of other sets, and `between_sets` is NaN. Verdicts are not corrected for their number. Sets with fewer than two
     seeds have no error, and are left out.
     """
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for (label, against), by_set in gains.items():
         usable = [gain for gain in by_set if len(gain) > 1]
         if not usable:
             continue
         errors = [float(gain.std(ddof=1) / np.sqrt(len(gain))) for gain in usable]
         pooled = pooled_effect([float(gain.mean()) for gain in usable], errors)
-        row: Variant = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
+        row: TableRow = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
         if pooled.sets == 1:
             found = paired_difference(usable[0], np.zeros(len(usable[0])))
             row |= {"low": found.low, "high": found.high, "between_sets": pooled.between, "is": found.verdict}

@@ -17,7 +17,7 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae.report.comparison import BASELINE
-from r2mae.reproduce.artefact import Tables, Variant
+from r2mae.reproduce.artefact import TableRow, Tables
 from r2mae.reproduce.scheme_table import dots, tables_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.sweep.runs import Variant as SweepRow
@@ -151,6 +151,6 @@ def genome_tables(results: "pd.DataFrame", name: str, scores: Sequence[str], ref
     return tables_of(results, name, scores, reference, baseline=_ALIGNMENT, lower=("masked_loss",))
 
 
-def genome_dots(rows: Sequence[Variant], titles: Mapping[str, str]) -> Figure:
+def genome_dots(rows: Sequence[TableRow], titles: Mapping[str, str]) -> Figure:
     """Draw :func:`~r2mae.reproduce.scheme_table.dots` with the alignment as the baseline."""
     return dots(rows, titles, _ALIGNMENT, without=("composition",))

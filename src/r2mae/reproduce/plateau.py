@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tally, Variant, compared, paper_ratios
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tally, compared, paper_ratios
 from r2mae.reproduce.curves import Accuracies, read_curves
 from r2mae.reproduce.drawing import null_line, ratio_axis
 from r2mae.theory import plateau, risk
@@ -86,15 +86,15 @@ def published(size: PlateauSize) -> list[Part]:
     return [Part(f"{PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
 
 
-def apart(results: Mapping[str, list[Variant]]) -> tuple[list[Variant], list[Variant]]:
+def apart(results: Mapping[str, list[TableRow]]) -> tuple[list[TableRow], list[TableRow]]:
     """Return the rows of the samples, and the published ones."""
-    groups: tuple[list[Variant], list[Variant]] = ([], [])
+    groups: tuple[list[TableRow], list[TableRow]] = ([], [])
     for name, rows in results.items():
         groups[name.startswith(PUBLISHED)].extend(rows)
     return groups
 
 
-def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[Variant]:
+def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[TableRow]:
     """Simulate one sample; risks are over βᵀΣβ."""
     ratios = paper_ratios()
     cov, beta = plateau(size.d, size.q, seed, of=reading)
@@ -127,7 +127,7 @@ def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: T
     ]
 
 
-def describe(rows: list[Variant]) -> list[Variant]:
+def describe(rows: list[TableRow]) -> list[TableRow]:
     """Return, for every sample and for the formula, the ends of the curve's plateaus, and its lowest point.
 
     The descent is the difference between the first and the lowest point. The first plateau reaches as far as the curve
@@ -166,7 +166,7 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
     }
 
 
-def noisy(size: PlateauSize) -> list[Variant]:
+def noisy(size: PlateauSize) -> list[TableRow]:
     """Return the formula's curves for several noise variances, given as fractions of the null risk.
 
     The risk is affine in the noise variance, so one evaluation is enough for all of them.

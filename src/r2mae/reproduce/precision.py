@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from r2mae.evaluation.statistics import paired_difference
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
@@ -109,14 +109,14 @@ class PrecisionStudy:
         return {self.name: figure}
 
 
-def _row(results: "pd.DataFrame", score: str) -> Variant | None:
+def _row(results: "pd.DataFrame", score: str) -> TableRow | None:
     both = results.pivot_table(index="seed", columns="format", values=score).reindex(columns=list(FORMATS)).dropna()
     if not len(both):
         return None
     exact, quick = both[EXACT].to_numpy(float), both[QUICK].to_numpy(float)
     found = paired_difference(quick, exact)
     noise = float(exact.std(ddof=1)) if len(exact) > 1 else float("nan")
-    row: Variant = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
+    row: TableRow = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
     row |= {"mean_bf16": float(quick.mean()), "difference": found.mean, "low": found.low, "high": found.high}
     return {**row, "is": _verdict(found.low, found.high, noise)}
 
@@ -130,7 +130,7 @@ def _verdict(low: float, high: float, noise: float) -> str:
     return "undecided"
 
 
-def _difference(axes: "Axes", place: int, row: Variant) -> None:
+def _difference(axes: "Axes", place: int, row: TableRow) -> None:
     middle, low, high = (row[key] / row["sd_32"] for key in ("difference", "low", "high"))
     ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
     axes.errorbar(middle, place, xerr=ends, fmt="o", color=COLOURS[0], markersize=4, capsize=2)

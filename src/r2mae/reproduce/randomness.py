@@ -18,7 +18,7 @@ from jaxtyping import Float
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import mean_interval, paired_difference
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, ratio_axis
 from r2mae.reproduce.gains import BEST_FIXED, best_of, by_label, pooled_rows
 from r2mae.reproduce.rules import ADVISED, draw_rules, in_percent, rules_table
@@ -156,7 +156,7 @@ class RandomnessStudy:
             *JUMPS,
         ]
         scores = [score for score in scores if score in results and results[score].notna().any()]
-        rows: list[Variant] = []
+        rows: list[TableRow] = []
         for data, group in results.groupby("set", sort=False):
             for score in scores:
                 rows += [{"set": data, **row} for row in _differences(group, score, higher=score == self.probe)]
@@ -204,13 +204,13 @@ def jumps_of_run(cell: SweepRun) -> Mapping[str, float]:
     return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
 
 
-def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[Variant]:
+def _differences(results: "pd.DataFrame", score: str, *, higher: bool) -> list[TableRow]:
     """Return for each row of a set its mean and its differences from the references, paired over seeds."""
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     by_row = by_label(results, score)
     for label, mine in by_row.items():
         found = mean_interval(mine)
-        row: Variant = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
+        row: TableRow = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
         row |= {"low": found.low, "high": found.high}
         for against, other in references(by_row, label, higher=higher).items():
             both = mine.index.intersection(other.index)
@@ -246,7 +246,7 @@ def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bo
     return found
 
 
-def _pooled(results: "pd.DataFrame", objective: str) -> list[Variant]:
+def _pooled(results: "pd.DataFrame", objective: str) -> list[TableRow]:
     """Return by how many percent each row lowers the objective, on average over sets (a random-effects model).
 
     The questions are `r2mae` and `r2mae-per-sample` against `best_fixed`, and for cells, where per-sample ratios also
@@ -264,7 +264,7 @@ def _pooled(results: "pd.DataFrame", objective: str) -> list[Variant]:
     return [_in_percent(row) for row in pooled_rows(gains)]
 
 
-def _in_percent(row: Variant) -> Variant:
+def _in_percent(row: TableRow) -> TableRow:
     found = {key: row[key] for key in ("label", "against", "sets")}
     found |= {
         "gain_percent": -in_percent(-row["gain"]),
@@ -274,7 +274,7 @@ def _in_percent(row: Variant) -> Variant:
     return {**found, "between_sets_percent": 100 * row["between_sets"], "is": row["is"]}
 
 
-def _gains(axes: "Axes", rows: Sequence[Variant], title: str) -> None:
+def _gains(axes: "Axes", rows: Sequence[TableRow], title: str) -> None:
     for place, row in enumerate(rows):
         ends = [[row["gain_percent"] - row["low"]], [row["high"] - row["gain_percent"]]]
         colour = COLOURS[1] if row["label"].endswith(MASK_AWARE) else COLOURS[0]
@@ -290,7 +290,7 @@ def _gains(axes: "Axes", rows: Sequence[Variant], title: str) -> None:
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[Variant], objective: str) -> None:
+def _by_fraction(axes: "Axes", rows: Sequence[TableRow], objective: str) -> None:
     """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
     mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware

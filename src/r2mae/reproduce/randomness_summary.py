@@ -12,7 +12,7 @@ from jaxtyping import Float
 from r2mae.errors import UserError
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.reproduce import randomness_cells, randomness_genome, randomness_images, randomness_text
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, quotient_axis
 from r2mae.reproduce.gains import BEST_FIXED, by_label, pooled_rows
 from r2mae.reproduce.randomness import (
@@ -102,7 +102,7 @@ def table(results: "pd.DataFrame") -> Tables:
 
     Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
     """
-    by_set: list[Variant] = []
+    by_set: list[TableRow] = []
     gains: dict[str, dict[tuple[str, str], list[Float[np.ndarray, " _"]]]] = {ERROR: {}, PROBE: {}}
     logs = results.assign(**{ERROR: np.log(results[ERROR].where(results[ERROR] > 0))})
     for (domain, name), group in logs.groupby(["domain", "set"], sort=False):
@@ -110,7 +110,7 @@ def table(results: "pd.DataFrame") -> Tables:
             for (label, against), gain in _gains(group, score).items():
                 gains[score].setdefault((label, against), []).append(gain)
                 mean = mean_interval(gain)
-                row: Variant = {"domain": domain, "set": name, "score": score, "label": label, "against": against}
+                row: TableRow = {"domain": domain, "set": name, "score": score, "label": label, "against": against}
                 row |= {"seeds": len(gain), "gain": mean.mean, "low": mean.low, "high": mean.high}
                 by_set.append(_in_unit(row))
     pooled = [_in_unit({"score": score, **row}) for score in (ERROR, PROBE) for row in pooled_rows(gains[score])]
@@ -133,7 +133,7 @@ def _gains(group: "pd.DataFrame", score: str) -> dict[tuple[str, str], Float[np.
     return found
 
 
-def _in_unit(row: Variant) -> Variant:
+def _in_unit(row: TableRow) -> TableRow:
     """Return gains in percent of the error, from differences of logarithms; those of the probe as they are."""
     if row["score"] == PROBE:
         return {**row, "unit": "difference"}
@@ -166,11 +166,11 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
     return figures
 
 
-def _has(rows: Sequence[Variant], pair: tuple[str, str]) -> bool:
+def _has(rows: Sequence[TableRow], pair: tuple[str, str]) -> bool:
     return any((row["label"], row["against"]) == pair for row in rows)
 
 
-def _forest(rows: Sequence[Variant], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
     """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in dict.fromkeys(row["set"] for row in rows) if name != AVERAGE]
@@ -206,7 +206,7 @@ def _forest(rows: Sequence[Variant], shown: dict[str, tuple[str, str]], what: st
     return figure
 
 
-def _marks(axes: "Axes", rows: Sequence[Variant], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
     """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
     label: Any = title
     for row in rows:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from r2mae.masking.ratios import Uniform
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, joined
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
 from r2mae.reproduce.drawing import Figures
 from r2mae.theory import Rotated, direction_risk
 
@@ -70,7 +70,7 @@ def parts(size: RangesSize) -> list[Part]:
     ]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the counts over all settings, the means over directions, and the costs of widths."""
     rows = joined({name: part for name, part in results.items() if name != _WIDTHS})
     whole = [row for row in rows if row["target"] == "mean"]
@@ -82,7 +82,7 @@ def draw(tables: Tables, size: RangesSize) -> Figures:
     return {"ranges": _draw(tables["ranges"])}
 
 
-def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tally) -> list[Variant]:
+def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tally) -> list[TableRow]:
     rows = []
     for setting in islice(settings(size), first, last):
         rows += compare(setting)
@@ -120,7 +120,7 @@ def _spectrum(kind: str, d: int, rng: np.random.Generator) -> Float[np.ndarray, 
     return np.asarray(1 + 9 * rng.beta(2, 6, d))
 
 
-def compare(setting: Setting) -> list[Variant]:
+def compare(setting: Setting) -> list[TableRow]:
     """Return a row for each learnable direction, a row for their mean, and a row for their worst excess."""
     cov = Rotated(setting.eigenvalues)
     d = cov.d
@@ -175,7 +175,7 @@ def compare(setting: Setting) -> list[Variant]:
     return [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
 
 
-def summary(rows: list[Variant]) -> dict[str, Any]:
+def summary(rows: list[TableRow]) -> dict[str, Any]:
     """Count how often a range is better than each alternative, over all settings and where the middle ratio learns."""
     counts: dict[str, Any] = {}
     for target in ("direction", "mean", "worst excess"):
@@ -200,7 +200,7 @@ def summary(rows: list[Variant]) -> dict[str, Any]:
     return counts
 
 
-def _share(rows: list[Variant], other: str) -> float:
+def _share(rows: list[TableRow], other: str) -> float:
     return round(float(np.mean([row["range"] < row[other] - 1e-6 for row in rows] or [0.0])), 4)
 
 
@@ -208,7 +208,7 @@ def _median(values: list[float]) -> float:
     return round(float(np.median(values)), 4) if values else float("nan")
 
 
-def width_costs() -> list[Variant]:
+def width_costs() -> list[TableRow]:
     """Return the cost of a range against its middle ratio, for common widths (Beta and latent-like spectra)."""
     rows = []
     for name, values in (
@@ -241,7 +241,7 @@ def width_costs() -> list[Variant]:
     return rows
 
 
-def _draw(rows: list[Variant]) -> Figure:
+def _draw(rows: list[TableRow]) -> Figure:
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     shown = [row for row in rows if row["middle"] < 1.0]

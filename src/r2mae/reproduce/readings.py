@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, joined
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.published import Model, Table, published
 from r2mae.reproduce.tables import SEEDS, covariance
@@ -136,7 +136,7 @@ def parts(size: ReadingsSize) -> list[Part]:
     return [*signs, Part(_LEVELS, 0, lambda jobs, tally: list(level_rows(size)))]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the sign under every rule, and the level of every covariance and eigenvector."""
     rules = joined({name: rows for name, rows in results.items() if name != _LEVELS})
     return {"rules": rules, "levels": results[_LEVELS]}
@@ -147,13 +147,13 @@ def draw(tables: Tables, size: ReadingsSize) -> Figures:
     return {"rules": _draw(tables["rules"])}
 
 
-def _sign(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int, tally: Tally) -> list[Variant]:
+def _sign(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int, tally: Tally) -> list[TableRow]:
     printed = table.entries[model].get(seed)
     paper = "" if printed is None else round(printed.r2mae - printed.middle, 3)
     return [{**cell, "paper": paper} for cell in measure(table, model, seed, size, jobs)]
 
 
-def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int = 1) -> list[Variant]:
+def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int = 1) -> list[TableRow]:
     """Measure R²MAE minus the middle ratio for one design under every reading, paired mask by mask."""
     cov = covariance(model, size.d, seed)
     beta = cov.eigenvectors(np.array([cov.at_quantile(table.quantile)]))[:, 0]
@@ -199,7 +199,7 @@ def _formula(cov: Covariance, beta: Float[np.ndarray, " d"], n: int, ratio: floa
     return float(risk(cov, beta, n, ratio, NOISE, keep=keep).normalised)
 
 
-def level_rows(size: ReadingsSize) -> Iterator[Variant]:
+def level_rows(size: ReadingsSize) -> Iterator[TableRow]:
     """Yield the middle ratio's risk by the formula, with its range over seeds, for each covariance and eigenvector."""
     for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
@@ -230,7 +230,7 @@ def _beta(d: int, seed: int) -> Float[np.ndarray, " d"]:
     return np.random.default_rng([seed, 0]).beta(2.0, 6.0, d)
 
 
-def _draw(cells: list[Variant]) -> Figure:
+def _draw(cells: list[TableRow]) -> Figure:
     figure = Figure(figsize=(7.6, 5.2), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     names = [reading.name for reading in READINGS]

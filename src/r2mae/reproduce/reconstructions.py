@@ -9,7 +9,7 @@ from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.reproduce.artefact import Size, Variant
+from r2mae.reproduce.artefact import Size, TableRow
 from r2mae.reproduce.drawing import Figures
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 
@@ -57,7 +57,7 @@ def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[SweepRun]:
     return runs_of(grid(base, [model, SweepParameter.over("ratio", size.ratios)]), [0], out)
 
 
-def rows_by_ratio(results: "pd.DataFrame") -> list[Variant]:
+def rows_by_ratio(results: "pd.DataFrame") -> list[TableRow]:
     """Return the errors of each model: of hidden pixels, at each ratio that was measured, and of whole images."""
     shown = [str(name) for name in results if str(name).startswith(_SCORES)]
     return [

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import best_fixed, mean_interval
-from r2mae.reproduce.artefact import Variant, compared
+from r2mae.reproduce.artefact import TableRow, compared
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, panels, quotient_axis
 from r2mae.reproduce.gains import best_of, by_label
 from r2mae.theory.advise import advise
@@ -51,7 +51,7 @@ def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, floa
     }
 
 
-def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[Variant]:
+def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
     """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
 
     Regret is positive where the rule is worse: in percent of the error for the objective, a difference of the probe.
@@ -69,7 +69,7 @@ def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Map
         Labels of the rows that are rules themselves, by the name of the rule.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for score, kind, column in (
         (objective, "percent", ADVISED["features"]),
         (probe, "difference", ADVISED["directions"]),
@@ -172,13 +172,13 @@ def _swept(
     return pd.Series(values, index=seeds), ratios
 
 
-def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[Variant]:
-    rows: list[Variant] = []
+def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[TableRow]:
+    rows: list[TableRow] = []
     for rule in dict.fromkeys(rule for found in by_set.values() for rule in found):
         found = {name: one[rule] for name, one in by_set.items() if rule in one and len(one[rule].lost)}
         for name, regret in found.items():
             mean = mean_interval(regret.lost.to_numpy(float))
-            row: Variant = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
+            row: TableRow = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
             rows.append({**row, "high": mean.high, "chosen": regret.chosen, "best_fixed": regret.best})
         several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
         if len(several) > 1:
@@ -194,14 +194,14 @@ def in_percent(difference: float) -> float:
     return float(100 * np.expm1(difference))
 
 
-def _in_unit(row: Variant, kind: str) -> Variant:
+def _in_unit(row: TableRow, kind: str) -> TableRow:
     """Return regrets as percent, from differences of logarithms; or as they are."""
     if kind == "difference":
         return row
     return {**row, **{key: in_percent(row[key]) for key in ("regret", "low", "high")}}
 
 
-def draw_rules(rows: Sequence[Variant], titles: Mapping[str, str]) -> "Figure":
+def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
     """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each score.
 
     Parameters
@@ -228,7 +228,7 @@ def draw_rules(rows: Sequence[Variant], titles: Mapping[str, str]) -> "Figure":
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[Variant], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
+def _panel(axes: "Axes", rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
     """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
     above = 0.22 if any(row["set"] == SETS for row in rows) else 0.0  # room for the average
     for row in rows:

@@ -25,9 +25,9 @@ from r2mae.reproduce.artefact import (
     OfTables,
     Progress,
     Size,
+    TableRow,
     TakesCurves,
     Tally,
-    Variant,
 )
 from r2mae.reproduce.earlier import EarlierRuns, check_columns, check_kept, read_earlier
 from r2mae.reproduce.run_tables import digest_of
@@ -357,7 +357,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")
 
 
-def _write(out: Path, name: str, content: list[Variant] | Mapping[str, Any], digits: int) -> Path:
+def _write(out: Path, name: str, content: list[TableRow] | Mapping[str, Any], digits: int) -> Path:
     """Write rows as ``<name>.csv``, with columns in the order of their first appearance, or a dict as ``.json``."""
     if isinstance(content, Mapping):
         path = out / f"{name}.json"

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from r2mae.evaluation.statistics import AVERAGE_RANK, mean_interval, paired_difference, rank_table
 from r2mae.report.style import BLUE, GREEN, VERMILION
-from r2mae.reproduce.artefact import Tables, Variant
+from r2mae.reproduce.artefact import TableRow, Tables
 from r2mae.reproduce.drawing import GREY, panels
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def tables_of(
     """
     scores = [score for score in scores if score in results]
     by_label = {label: group.set_index("seed") for label, group in results.groupby("label", sort=False)}
-    rows: list[Variant] = []
+    rows: list[TableRow] = []
     for label, group in by_label.items():
         for score in scores:
             mine = group[score].dropna()  # no variant of a class may lie in a held-out part
             if mine.empty:
                 continue
             found = mean_interval(mine)
-            row: Variant = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
+            row: TableRow = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
             row |= {"low": found.low, "high": found.high}
             higher = not score.startswith(tuple(lower))
             for other, prefix in ((reference, "vs_reference"), (baseline, f"vs_{baseline}")):
@@ -67,7 +67,7 @@ def tables_of(
 
 def _difference(
     mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool
-) -> Variant:
+) -> TableRow:
     both = (
         []
         if other is None
@@ -94,7 +94,7 @@ def average_ranks(results: "pd.DataFrame", scores: Sequence[str]) -> dict[str, f
 
 
 def dots(
-    rows: Sequence[Variant], titles: Mapping[str, str], baseline: str, *, without: Sequence[str] = (), columns: int = 4
+    rows: Sequence[TableRow], titles: Mapping[str, str], baseline: str, *, without: Sequence[str] = (), columns: int = 4
 ) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and a baseline as a dashed line.
 
@@ -117,7 +117,7 @@ def dots(
 
 
 def _panel(
-    axes: "Axes", rows: Sequence[Variant], labels: Sequence[str], title: str, baseline: str, named: bool
+    axes: "Axes", rows: Sequence[TableRow], labels: Sequence[str], title: str, baseline: str, named: bool
 ) -> None:
     found = {row["label"]: row for row in rows}
     for place, label in enumerate(labels):

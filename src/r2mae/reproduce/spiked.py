@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tally, Variant, compared, paper_ratios
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tally, compared, paper_ratios
 from r2mae.reproduce.drawing import (
     BLACK,
     COLOURS,
@@ -67,7 +67,7 @@ def parts_of(size: SpikedSize, kind: Kind, cosines: tuple[float, ...] = (0.0, 1.
 
 def measure(
     size: SpikedSize, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int, tally: Tally
-) -> list[Variant]:
+) -> list[TableRow]:
     """Simulate every strength and angle, with one design (the paper) and with fresh ones.
 
     Risks and magnitudes are for ‖β‖ = r = 1; the magnitude is E‖x b̂‖² on unmasked rows.
@@ -93,7 +93,7 @@ def measure(
     return rows
 
 
-def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> Variant:
+def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> TableRow:
     return {
         "risk": fixed.risk[i, j],
         "deviation": fixed.deviation[i, j],
@@ -105,7 +105,7 @@ def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> Variant:
     }
 
 
-def add_corollary(size: SpikedSize, rows: list[Variant]) -> None:
+def add_corollary(size: SpikedSize, rows: list[TableRow]) -> None:
     """Add the value of Corollary 1 to every row (v uniform)."""
     v = uniform_direction(size.d)
     for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
@@ -117,17 +117,17 @@ def add_corollary(size: SpikedSize, rows: list[Variant]) -> None:
             row["corollary1"] = float(value)
 
 
-def select(rows: list[Variant], **wanted: object) -> list[Variant]:
+def select(rows: list[TableRow], **wanted: object) -> list[TableRow]:
     """Return the rows that have these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def column(rows: list[Variant], key: str) -> Any:
+def column(rows: list[TableRow], key: str) -> Any:
     """Return one entry of every row as an array, with NaN where it is missing."""
     return np.array([row.get(key, np.nan) for row in rows], dtype=np.float64)
 
 
-def magnitude_ratios(rows: list[Variant]) -> list[Variant]:
+def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
     """Return E‖Xb̂₀‖²/E‖Xb̂₁‖²: cos(β₀, v) = 0 over cos(β₁, v) = 1, as in the captions."""
     ratios = []
     for delta in dict.fromkeys(row["delta"] for row in rows):
@@ -149,7 +149,7 @@ def magnitude_ratios(rows: list[Variant]) -> list[Variant]:
     return ratios
 
 
-def draw_angles(size: SpikedSize, rows: list[Variant]) -> "Figure":
+def draw_angles(size: SpikedSize, rows: list[TableRow]) -> "Figure":
     """Draw Fig. 1B: a panel for each angle."""
     cosines = list(dict.fromkeys(row["cosine"] for row in rows))
     figure, axes = panels(len(cosines), width=3.3, height=3.6)
@@ -185,7 +185,7 @@ def name_marks(panel: "Axes") -> None:
     panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
 
 
-def draw_risks(panel: "Axes", rows: list[Variant], cosine: float) -> None:
+def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
     """Draw mean risks for every δ (points, one design) with the formula (lines)."""
     for colour, delta in zip(COLOURS, dict.fromkeys(row["delta"] for row in rows), strict=False):
         own = select(rows, delta=delta, cosine=cosine)
@@ -205,7 +205,7 @@ def draw_risks(panel: "Axes", rows: list[Variant], cosine: float) -> None:
     panel.legend(fontsize=8)
 
 
-def draw_ratio(panel: "Axes", ratios: list[Variant]) -> None:
+def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
     """Draw the magnitude ratio for every δ (points, one design) with the formula (lines)."""
     for colour, delta in zip((BLUE, VERMILION, GREEN), dict.fromkeys(row["delta"] for row in ratios), strict=False):
         own = select(ratios, delta=delta)

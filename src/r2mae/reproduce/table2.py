@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.scheme_table import average_ranks, dots, tables_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
@@ -125,7 +125,7 @@ def cells(size: TextSize, out: Path) -> list[SweepRun]:
 
 def table(results: "pd.DataFrame") -> Tables:
     """Return for each model means, intervals and differences of every score, ranks over GLUE, and all runs."""
-    tables: dict[str, list[Variant]] = {"table2": [], "table2-runs": []}
+    tables: dict[str, list[TableRow]] = {"table2": [], "table2-runs": []}
     for model, group in results.groupby("model", sort=False):
         found = tables_of(group, "table2", list(TITLES), REFERENCE, baseline=UNTRAINED, lower=_LOWER)
         for name, rows in found.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from r2mae.reproduce.artefact import Part, Tables, Variant
+from r2mae.reproduce.artefact import Part, TableRow, Tables
 from r2mae.reproduce.drawing import Figures
 from r2mae.reproduce.published import published
 from r2mae.reproduce.tables import TableSize, draw_gains, parts_of
@@ -22,7 +22,7 @@ def parts(size: TableSize) -> list[Part]:
     return parts_of(published("table5"), size)
 
 
-def table(results: Mapping[str, Variant]) -> Tables:
+def table(results: Mapping[str, TableRow]) -> Tables:
     """Return the rows of all models and seeds."""
     return {"table5": list(results.values())}
 

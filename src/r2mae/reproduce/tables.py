@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tally, Variant
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tally
 from r2mae.reproduce.published import Model, Printed, Table
 from r2mae.theory import Covariance, beta_spectrum, latent, risk, simulate
 
@@ -145,7 +145,7 @@ def parts_of(published: Table, size: TableSize) -> list[Part]:
     ]
 
 
-def _row(published: Table, model: Model, seed: int, size: TableSize, jobs: int, tally: Tally) -> Variant:
+def _row(published: Table, model: Model, seed: int, size: TableSize, jobs: int, tally: Tally) -> TableRow:
     cell = measure(published, model, seed, size, jobs=jobs)
     return {"model": model, "seed": seed, **asdict(cell), **_beside(published.entries[model].get(seed))}
 
@@ -158,7 +158,7 @@ def _beside(printed: Printed | None) -> dict[str, float]:
     }
 
 
-def draw_gains(table: Table, rows: list[Variant]) -> Figure:
+def draw_gains(table: Table, rows: list[TableRow]) -> Figure:
     """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from r2mae.errors import unknown
 from r2mae.evaluation.statistics import mean_interval, paired_difference
 from r2mae.reproduce import table2
-from r2mae.reproduce.artefact import Size, Tables, Variant
+from r2mae.reproduce.artefact import Size, TableRow, Tables
 from r2mae.reproduce.by_ratio import best_ratios, by_seed, shape
 from r2mae.reproduce.curves import LINES, models_by_task
 from r2mae.reproduce.drawing import COLOURS, GREY, Figures, panels, ratio_axis
@@ -119,9 +119,9 @@ def table(results: "pd.DataFrame") -> Tables:
     results = results.assign(ratio=results["ratio"].astype(float))
     sizes = {name: _model(name) for name in dict.fromkeys(results["model"])}
     tasks = [score for score in TASKS if score in results and results[score].notna().any()]
-    curves: list[Variant] = []
-    best: list[Variant] = []
-    scaled: list[Variant] = []
+    curves: list[TableRow] = []
+    best: list[TableRow] = []
+    scaled: list[TableRow] = []
     for model in sizes:
         for score in tasks:
             runs = results[results["model"] == model].dropna(subset=[score])
@@ -161,7 +161,7 @@ def _model(name: str) -> Mapping[str, Any]:
     return {**DOMAIN.presets[name], "preset": name}
 
 
-def _best_of_seeds(runs: "pd.DataFrame", score: str) -> Variant:
+def _best_of_seeds(runs: "pd.DataFrame", score: str) -> TableRow:
     """Return from where to where the best ratios of single seeds reach."""
     values, ratios, _ = by_seed(runs, score)
     if not len(values):
@@ -182,7 +182,7 @@ def _rises(runs: "pd.DataFrame", score: str) -> bool:
     return paired_difference(first, last).verdict == "better"
 
 
-def _scaled(model: str, curves: Sequence[Variant]) -> list[Variant]:
+def _scaled(model: str, curves: Sequence[TableRow]) -> list[TableRow]:
     """Return the curves of a model on one scale."""
     import pandas as pd
 
@@ -192,7 +192,7 @@ def _scaled(model: str, curves: Sequence[Variant]) -> list[Variant]:
     return [{"model": model, **{str(name): value for name, value in row.items()}} for row in found]
 
 
-def _by_task(rows: Sequence[Variant], best: Sequence[Variant]) -> "Figure":
+def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
         panel.title.set_fontsize(9)
@@ -204,7 +204,7 @@ def _by_task(rows: Sequence[Variant], best: Sequence[Variant]) -> "Figure":
     return figure
 
 
-def _on_one_scale(scaled: Sequence[Variant], rows: Sequence[Variant]) -> "Figure":
+def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> "Figure":
     """Draw a panel for each model; its title names how many tasks there are, and how many have no common scale."""
     models = list(dict.fromkeys(row["model"] for row in scaled))
     tasks = list(dict.fromkeys(row["task"] for row in scaled))

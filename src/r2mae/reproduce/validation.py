@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.masking import Uniform
-from r2mae.reproduce.artefact import NOISE, Part, Size, Tables, Tally, Variant, compared
+from r2mae.reproduce.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared
 from r2mae.reproduce.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae.reproduce.signals import eigen_signals, random_signals
 from r2mae.theory import (
@@ -122,7 +122,7 @@ def parts(size: ValidationSize) -> list[Part]:
     return [*cells, *errors]
 
 
-def table(results: Mapping[str, list[Variant]]) -> Tables:
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the grid, the errors as d grows, and the slopes of their fits."""
     cells = [row for name, rows in results.items() if name.startswith("grid") for row in rows]
     errors = [row for name, rows in results.items() if name.startswith("growth") for row in rows]
@@ -135,7 +135,7 @@ def draw(tables: Tables, size: ValidationSize) -> Figures:
     return {"validation": _draw(*(tables[f"validation{kind}"] for kind in ("", "-growth", "-slopes")))}
 
 
-def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = MODELS) -> list[Variant]:
+def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = MODELS) -> list[TableRow]:
     """Compare formula and simulation in every cell."""
     rows = []
     for name in models:
@@ -178,7 +178,7 @@ def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = 
     return rows
 
 
-def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] = GROWTH) -> list[Variant]:
+def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] = GROWTH) -> list[TableRow]:
     """Measure the formula's relative error, for the mean over random signals, as d grows."""
     rows = []
     for name in cases:
@@ -217,7 +217,7 @@ def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] =
     return rows
 
 
-def fit(name: str, rows: list[Variant]) -> Variant:
+def fit(name: str, rows: list[TableRow]) -> TableRow:
     """Fit log |relative error| = a + slope·log d by weighted least squares.
 
     Sizes whose error is below two standard errors are left out. If fewer than two sizes remain, no slope is returned.
@@ -263,7 +263,7 @@ def _repetitions(size: ValidationSize, d: int) -> int:
     return max(2, size.work // d)
 
 
-def _draw(cells: list[Variant], errors: list[Variant], slopes: list[Variant]) -> "Figure":
+def _draw(cells: list[TableRow], errors: list[TableRow], slopes: list[TableRow]) -> "Figure":
     figure, (left, right) = panels(2, width=4.6, height=4.2)
     names = list(MODELS)
     for side, (marker, colour) in enumerate((("o", COLOURS[0]), ("D", COLOURS[1]))):
@@ -316,7 +316,7 @@ def _draw(cells: list[Variant], errors: list[Variant], slopes: list[Variant]) ->
     return figure
 
 
-def _place(names: list[str], row: Variant, chosen: list[Variant]) -> float:
+def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
     """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
     same = [other for other in chosen if other["model"] == row["model"]]
     return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)
