@@ -15,9 +15,9 @@ from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
     FORMAT,
     WITH_FILES,
+    finite_float,
     hint_for,
     holds_weights,
-    number,
     read_description,
     read_fingerprint,
     read_json,
@@ -164,8 +164,8 @@ def test_fingerprints(tmp_path: Path) -> None:
 
 
 def test_numbers() -> None:
-    assert number(3) == 3.0
-    assert [number(value) for value in ("3", True, float("inf"), float("nan"), 10**400, None, [])] == [None] * 7
+    assert finite_float(3) == 3.0
+    assert [finite_float(value) for value in ("3", True, float("inf"), float("nan"), 10**400, None, [])] == [None] * 7
 
 
 @pytest.mark.parametrize("digit", ["²", "٣", "9" * 30, "x"])

@@ -19,6 +19,7 @@ from r2mae.files import read_confined
 
 _MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
 _MAX_JSON = 1 << 28  # a model of cells lists its genes, and its training history has a line per step
+_MAX_BITS = 100  # of a whole number in YAML; Python does not write those of thousands of digits
 _MAX_STEPS = 10**15  # of any counter in a file
 _MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # written together
 FORMAT, WITH_FILES = 1, 2  # formats of model.json: without and with side files
@@ -38,6 +39,17 @@ class _PlainLoader(yaml.SafeLoader):
         if len(made) < len(node.value):
             raise yaml.YAMLError("a key occurs twice")
         return made
+
+    def construct_yaml_int(self, node: Any) -> int:
+        made = super().construct_yaml_int(node)
+        if ":" in node.value:  # 1:30 are ninety seconds of an old calendar
+            raise yaml.YAMLError(f"{node.value[:40]!r} is no whole number: put it in quotes if it is text")
+        if made.bit_length() > _MAX_BITS:
+            raise yaml.YAMLError("a whole number is too large")
+        return made
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
 
 
 def read_yaml(path: Path, *, linked: bool = False) -> dict[str, Any]:

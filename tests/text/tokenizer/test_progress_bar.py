@@ -59,7 +59,7 @@ def test_nothing_is_shown_where_nothing_is_done() -> None:
 
 
 def test_standard_error_by_default(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.training.progress.PAUSE", -1.0)
+    monkeypatch.setattr("r2mae.training.progress.SECONDS_BETWEEN_LINES", -1.0)
     with tokenising_bar("wiki") as update:
         update(Tokenised(1, 2, 0.5, 1.0, 1.0))
     assert capfd.readouterr().err == "wiki: 50%, 0:00:01 left\n"

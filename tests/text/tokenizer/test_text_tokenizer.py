@@ -178,6 +178,20 @@ def test_a_tokenizer_without_a_mask_token(tmp_path: Path) -> None:
     refused(tmp_path / "tokenizer.json", str(tmp_path), "has no mask token (<mask> or [MASK])", "RoBERTa")
 
 
+@pytest.mark.parametrize("number", [4 * 10**9, 2**32 - 1, 2**40, 2**70, -1])
+def test_a_number_beyond_any_vocabulary(number: int, tmp_path: Path) -> None:
+    words = {"<s>": 0, "</s>": 1, "<pad>": 2, "<unk>": 3, "<mask>": 4, "zebra": 5}
+    Tokenizer(models.WordLevel(words, unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))
+    text = (tmp_path / "tokenizer.json").read_text()
+    assert '"zebra": 5' in text
+    (tmp_path / "tokenizer.json").write_text(text.replace('"zebra": 5', f'"zebra": {number}'))
+    refused(tmp_path, "numbers a token 4," if 2**31 < number < 2**32 else "is no tokenizer.json")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "encoder.json").write_text(f'{{"a": 0, "b": 1, "ab": {number}}}')
+    (tmp_path / "a" / "vocab.bpe").write_text("#version: 0.2\na b\n")
+    refused(tmp_path / "a", "numbers a token 4," if 2**31 < number < 2**32 else "does not belong to")
+
+
 def test_tokenizers_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(tmp_path / "tokenizer.json", "does not exist", "Hugging Face name")
     refused(tmp_path, "holds no tokenizer's files")
@@ -203,6 +217,9 @@ def test_damaged_files(shared_data: Path, tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path).vocab_size == 8
     (tmp_path / "dict.txt").write_text("0 5\n7 5\n")
     refused(tmp_path, "dict.txt, line 2", "token 7")
+    for word in ("²", "9" * 5000):
+        (tmp_path / "dict.txt").write_text(f"{word} 5\n0 5\n1 5\n")
+        refused(tmp_path, "dict.txt", "lacks the token 'ab'")
     (tmp_path / "dict.txt").write_text("0 5\n1 5\n")
     refused(tmp_path, "dict.txt", "lacks the token 'ab'")
     (tmp_path / "encoder.json").write_text("[]")

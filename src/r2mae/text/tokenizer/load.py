@@ -19,6 +19,7 @@ from r2mae.text.tokenizer.text_tokenizer import SPECIALS, TextTokenizer, special
 from r2mae.text.tokenizer.vocabulary import roberta_here
 
 _PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_DIGITS = 9  # of a token in dict.txt; a longer word is none of GPT-2's numbers
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
@@ -113,9 +114,10 @@ def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
     made = {token: number for number, token in enumerate(SPECIALS[:4])}
     for line, entry in enumerate(read_words(order).splitlines(), 1):
         word = entry.split(" ")[0]
-        if word.isdigit() and int(word) not in names:
+        number = int(word) if word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None
+        if number is not None and number not in names:
             raise UserError(f"tokenizer {order}, line {line}: token {word} is not in the vocabulary beside it")
-        made[names[int(word)] if word.isdigit() else word] = len(made)
+        made[word if number is None else names[number]] = len(made)
     if lacking := next((token for token in numbers if token not in made), None):
         raise UserError(f"tokenizer {order}: lacks the token {lacking!r} ({numbers[lacking]})")
     return made | {"<mask>": len(made)}

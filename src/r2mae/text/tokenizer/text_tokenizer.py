@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a tokenizer that is trained here, in the order of their numbers; the first four are RoBERTa's."""
+_MOST = 1 << 24  # of the numbers of tokens; the largest vocabularies have a million
 # What tokenizers call their special tokens, where no configuration beside them says so.
 _NAMES = {
     "bos": ("<s>", "[CLS]", "<cls>", "<bos>"),
@@ -67,10 +68,14 @@ class TextTokenizer:
         Raises
         ------
         UserError
-            If there is no token to hide others with, to pad, or to open and close documents.
+            If there is no token to hide others with, to pad, or to open and close documents; or if numbers of tokens
+            are beyond any vocabulary.
         """
         from tokenizers import Tokenizer
 
+        largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
+        if largest > _MOST:  # the library walks through all numbers up to it
+            raise UserError(f"tokenizer {source}: numbers a token {largest:,}, and {_MOST:,} is the most: mend it")
         backend = Tokenizer.from_str(backend.to_str())
         backend.no_truncation()
         backend.no_padding()
