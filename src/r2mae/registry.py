@@ -1,4 +1,4 @@
-"""Where each domain is defined, and the schemes of other packages. No domain is imported here."""
+"""Where each domain is defined, and the schemes and commands of other packages. No domain is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,9 @@ GROUP = "r2mae.domains"
 
 SCHEMES = "r2mae.schemes"
 """Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``, which registers it."""
+
+COMMANDS = "r2mae.commands"
+"""Entry points by which other packages add commands: ``reproduce = "my_package.command:run"``, a function of words."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ def schemes_elsewhere() -> Mapping[str, tuple[str, str]]:
     return _elsewhere(tuple(sys.path))[SCHEMES]
 
 
+def commands_elsewhere() -> Mapping[str, tuple[str, str]]:
+    """Return location and distribution of each command that other packages register, by name."""
+    return _elsewhere(tuple(sys.path))[COMMANDS]
+
+
 @lru_cache(maxsize=4)
 def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
     """Return location and distribution of all that other packages on the path register, by group and name."""
@@ -88,5 +96,5 @@ def _elsewhere(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
             point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
             for point in sorted(every.select(group=group), key=lambda point: point.name)
         }
-        for group in (GROUP, SCHEMES)
+        for group in (GROUP, SCHEMES, COMMANDS)
     }

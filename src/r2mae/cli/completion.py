@@ -158,7 +158,6 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
     """Return the words that options and arguments take, by name, for those whose type does not show it."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
-    from r2mae.reproduce.targets import ARTEFACTS
 
     schemes, domains = " ".join(scheme_names()), all_domains()
     evaluations = [one.name for domain in domains for one in domain.command_line.evaluations]
@@ -169,7 +168,6 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
         "preset": " ".join(presets),
         "model": " ".join(MODELS if models is None else models),
         "data": _join(public_sets(), _FILES),
-        "names": " ".join(ARTEFACTS),
         "what": " ".join([*(domain.name for domain in domains), *evaluations]),
         "device": "auto cpu cuda",
         "shell": " ".join(_SHELLS),

@@ -2,7 +2,7 @@
 
 The asymptotic formula rests on Gaussian equivalence: only the first two moments of the masked rows matter. The paper
 proves this for isotropic and spiked covariances. For general covariances, and for ranges of ratios, it is a conjecture
-that simulations confirm (``results/theory``).
+that simulations confirm (``paper/results/theory``).
 """
 
 from collections.abc import Callable, Sequence
