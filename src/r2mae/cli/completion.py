@@ -13,6 +13,7 @@ from r2mae.cli.parsing import Parser, parser_of
 from r2mae.domains.lookup import all_domains, get_domain, public_sets
 from r2mae.errors import UserError, unknown
 from r2mae.masking.schemes import scheme_names
+from r2mae.registry import commands_elsewhere
 
 _SHELLS = ("bash", "zsh")
 _OF_DATA = ("pretrain", "compare")  # commands whose options depend on the domain, and so on the data
@@ -84,12 +85,15 @@ def _entries() -> dict[str, _Entry]:
     """Return the completions of every command, and of pairs such as ``pretrain images`` and ``theory risk``."""
     from r2mae.advice.data import NAMED
     from r2mae.cli.data_alignment import ACTIONS as ALIGNMENT_ACTIONS
-    from r2mae.cli.main import all_commands, command_of
+    from r2mae.cli.main import SEPARATE, all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
 
     sets = " ".join(public_sets())
     entries = {"": _Entry({"--help": "", "--version": ""}, positionals=[" ".join(all_commands())])}
     for command in all_commands():
+        if command in SEPARATE or command in commands_elsewhere():  # other packages may parse words in their own way
+            entries[command] = _Entry({"--help": ""})
+            continue
         run_it = command_of(command)
         if command in _OF_DATA:
             entries |= _of_data(command, run_it)

@@ -33,7 +33,7 @@ COMMANDS = {
 }
 
 # Commands of distributions of this project that may not be installed.
-_SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install ./paper")}
+SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install ./paper")}
 
 _GO_ON = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 
@@ -114,7 +114,7 @@ def all_commands() -> dict[str, str]:
     """Return every command with its description: those of this package, of the domains, and of other packages."""
     from r2mae.domains.lookup import domain_commands
 
-    separate = {name: text for name, (text, _, _) in _SEPARATE.items()}
+    separate = {name: text for name, (text, _, _) in SEPARATE.items()}
     others = {name: f"a command of {package}" for name, (_, package) in commands_elsewhere().items()}
     found = COMMANDS | separate | domain_commands() | others
     return found | separate | COMMANDS
@@ -133,8 +133,8 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
         return run
     if name in commands_elsewhere():
         return _of_other_package(name)
-    if name in _SEPARATE:
-        _, package, install = _SEPARATE[name]
+    if name in SEPARATE:
+        _, package, install = SEPARATE[name]
         hint = f"{install} in a checkout of r2mae"
         raise UserError(f"`r2mae {name}` comes with {package}, which is not installed: {hint}")
     from r2mae.domains.lookup import domain_command
