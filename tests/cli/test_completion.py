@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.cli.main import COMMANDS, main
+from r2mae.cli.main import COMMANDS, SEPARATE, main
 from r2mae.cli.theory import SUBCOMMANDS
 from r2mae.cli.theory_model import MODELS
 from r2mae.domains.lookup import public_sets
@@ -15,7 +15,7 @@ from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 
 LINES: dict[str, set[str]] = {
-    "": {*COMMANDS, "finetune", "logits", "score-variants"},
+    "": {*COMMANDS, *SEPARATE, "finetune", "logits", "score-variants"},
     "pre": {"pretrain"},
     "-": {"--help", "--version"},
     "pretrain dig": {"digits"},
