@@ -32,7 +32,7 @@ dist: .venv/.dev
 	rm -rf build dist src/r2mae.egg-info
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
-# One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it.
+# One environment; `.run` is enough to use the package, `.dev` adds the tools to work on it, and the paper's studies.
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
@@ -41,9 +41,10 @@ dist: .venv/.dev
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e .
 	touch $@
 
-.venv/.dev: .venv/.run
+.venv/.dev: .venv/.run paper/pyproject.toml
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e ./paper
 	touch $@
 
 clean:
-	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site src/*.egg-info paper/build paper/src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

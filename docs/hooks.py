@@ -29,9 +29,9 @@ FIGURES = (
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add figures of the results from the folder `results/`."""
+    """Add figures of the results from the folder `paper/results/`."""
     for figure in FIGURES:
-        files.append(File.generated(config, f"results/{figure}", abs_src_path=str(ROOT / "results" / figure)))
+        files.append(File.generated(config, f"results/{figure}", abs_src_path=str(ROOT / "paper" / "results" / figure)))
     return files
 
 

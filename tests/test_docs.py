@@ -109,7 +109,7 @@ def test_exports_parse(page: str, line: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_numbers_of_mnist_are_those_of_the_results() -> None:
-    results = (ROOT / "results" / "mnist" / "batch-statistics" / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / "paper" / "results" / "mnist" / "batch-statistics" / "README.md").read_text(encoding="utf-8")
     theirs = {row.split(" | ")[0]: row.split(" | ") for row in results.splitlines() if row.count("|") == 6}
     rows = [row.split(" | ") for row in PAGES["choosing.md"].splitlines() if "±" in row and row.startswith("| ")]
     assert len(rows) > 5
@@ -196,7 +196,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_mkdocs
 @pytest.mark.parametrize("broken", ["[gone](gone.md)", "[gone](images.md#gone)", "[gone][r2mae.training.gone]"])
 def test_a_warning_fails_the_build(broken: str, tmp_path: Path) -> None:
-    for name in ("mkdocs.yml", "src", "results"):
+    for name in ("mkdocs.yml", "src", "paper"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(DOCS, tmp_path / "docs")
     with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:

@@ -26,7 +26,7 @@ def test_a_slip_or_a_beginning_is_understood(name: str, meant: str) -> None:
     assert nearest(name, NAMES) == f"did you mean {meant!r}?"
 
 
-@pytest.mark.parametrize("name", ["celeba", "imagenet", "cifar10", "faces", "pbmc", "fashion-mnist", "a", "", "mice"])
+@pytest.mark.parametrize("name", ["celeba", "cifar10", "faces", "pbmc", "fashion-mnist", "a", "", "mice"])
 def test_other_names_are_no_slips(name: str) -> None:
     assert nearest(name, NAMES) == f"choose from: {', '.join(NAMES)}"
 

@@ -52,7 +52,7 @@ def test_it_is_short() -> None:
 
 
 def _table(path: str) -> list[dict[str, str]]:
-    with (README.parent / "results" / path).open(encoding="utf-8", newline="") as lines:
+    with (README.parent / "paper" / "results" / path).open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
 
 

@@ -1,4 +1,4 @@
-"""The modules of the domains, and the schemes of other packages. No domain is imported here."""
+"""The modules of the domains, and the schemes and commands of other packages. No domain is imported here."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,9 @@ GROUP = "r2mae.domains"
 
 SCHEMES = "r2mae.schemes"
 """Entry points by which other packages register schemes: ``r2mae-wide = "my_package.schemes"``."""
+
+COMMANDS = "r2mae.commands"
+"""Entry points by which other packages add commands: ``reproduce = "my_package.command:run"``, a function of words."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ def external_schemes() -> Mapping[str, tuple[str, str]]:
     return _external_entries(tuple(sys.path))[SCHEMES]
 
 
+def external_commands() -> Mapping[str, tuple[str, str]]:
+    """Return location and distribution of each command that other packages register, by name."""
+    return _external_entries(tuple(sys.path))[COMMANDS]
+
+
 @lru_cache(maxsize=4)
 def _external_entries(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, str]]]:
     """Return location and distribution of all entry points of other packages on the path, by group and name."""
@@ -88,5 +96,5 @@ def _external_entries(path: tuple[str, ...]) -> dict[str, dict[str, tuple[str, s
             point.name: (point.value.split("[")[0].strip(), point.dist.name if point.dist else "another package")
             for point in sorted(every.select(group=group), key=lambda point: point.name)
         }
-        for group in (GROUP, SCHEMES)
+        for group in (GROUP, SCHEMES, COMMANDS)
     }

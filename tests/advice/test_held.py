@@ -8,7 +8,7 @@ import pytest
 
 from r2mae.advice.held import DEEP, LINEAR, SWEPT, caveat, span
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "paper" / "results"
 
 
 def rows(path: str) -> list[dict[str, str]]:

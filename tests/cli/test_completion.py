@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.cli.main import COMMANDS, main
+from r2mae.cli.main import COMMANDS, SEPARATE, main
 from r2mae.cli.theory import SUBCOMMANDS
 from r2mae.cli.theory_model import MODELS
 from r2mae.domains.lookup import public_sets
@@ -13,10 +13,9 @@ from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.reproduce.targets import ARTEFACTS
 
 LINES: dict[str, set[str]] = {
-    "": {*COMMANDS, "finetune", "logits", "score-variants"},
+    "": {*COMMANDS, *SEPARATE, "finetune", "logits", "score-variants"},
     "pre": {"pretrain"},
     "-": {"--help", "--version"},
     "pretrain dig": {"digits"},
@@ -54,9 +53,6 @@ LINES: dict[str, set[str]] = {
     "export run --enc": {"--encoder"},
     "export run -o he": {"here.npz"},
     "pretrain digits --init he": {"here.npz"},
-    "reproduce fi": {name for name in ARTEFACTS if name.startswith("fi")},
-    "reproduce fig1a table": {name for name in ARTEFACTS if name.startswith("table")},
-    "reproduce --scale small fig3": {"fig3"},
     "theory ": set(SUBCOMMANDS),
     "theory risk --model ": set(MODELS),
     "theory risk --cos": {"--cosine"},

@@ -13,13 +13,11 @@ from rich.console import Console
 
 from r2mae.evaluation import crossed_difference
 from r2mae.evaluation.items import ItemScores
-from r2mae.files import write_json
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report
 from r2mae.report.publish import write_table
 from r2mae.report.results_json import to_json
-from r2mae.report.sections import published, section_of_published
 from r2mae.report.table import print_comparison
 
 Make = Callable[..., Comparison]
@@ -122,29 +120,6 @@ def test_the_tables_say_it(with_items: Make, tmp_path: Path) -> None:
     assert ["r2mae", 2] in said["items"][0]["runs"] and len(said["items"][0]["runs"]) == 6
     line = next(one for one in said["differences"] if one["label"] == "r2mae")
     assert (line["over"], line["items"]) == ("seeds and items", ITEMS)
-
-
-def test_a_published_comparison_keeps_its_intervals(with_items: Make, tmp_path: Path) -> None:
-    """Without the runs, nothing else tells the items."""
-    comparison = with_items(without="mdlm")
-    before = analyse(comparison)
-    write_json(tmp_path / "results.json", to_json(comparison, before))
-    write_table(comparison, tmp_path / "results.csv")
-    read = published(tmp_path)
-    assert read is not None and not read.items
-    after = analyse(read)
-    pd.testing.assert_frame_equal(after.differences, before.differences)
-    assert (after.headline, after.notes) == (before.headline, before.notes)
-    said = json.loads((tmp_path / "results.json").read_text())
-    for line in said["differences"]:
-        del line["over"], line["why"], line["items"]
-    write_json(tmp_path / "results.json", said)  # as older versions wrote it: of seeds alone
-    older = published(tmp_path)
-    assert older is not None
-    assert set(analyse(older).differences["over"]) == {"seeds"}
-    (tmp_path / "results.json").unlink()
-    write_table(replace(comparison, items={}), tmp_path / "results.csv")
-    assert section_of_published(tmp_path).tables[0].columns[2:] == ("score",)
 
 
 def test_one_seed_has_no_interval_and_nothing_is_said(with_items: Make) -> None:

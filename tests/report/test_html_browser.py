@@ -14,8 +14,6 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 from r2mae.report.analysis import Analysis, analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.html import render_report
-from r2mae.report.page import render_page
-from r2mae.report.sections import Section, Table, section_of_files
 
 pytestmark = pytest.mark.slow
 
@@ -240,29 +238,6 @@ def test_page_reads_without_scripts(visit: Visit, path: Path, default: Compariso
     assert page.locator("#scores-table tbody tr").count() == len(default.labels)
     assert page.locator("#scores-table button, .legend button").count() == 0  # nothing that would not answer
     assert page.locator("#figure-loss_curves .line").count() == 2 * len(default.labels)
-
-
-@pytest.mark.parametrize("width", [320, 390, 1280])
-def test_a_page_of_results_can_be_read_on_a_telephone(visit: Visit, tmp_path: Path, width: int) -> None:
-    Image.new("RGB", (900, 200)).save(tmp_path / "wide.png")
-    table = Table(
-        "verdicts", ("place", "verdict", "the paper says", "paper", "why"),
-        (("Fig. 1", "reproduced", "It falls. " * 20, "", "At last it does. " * 20),), classes=("better",),
-    )  # fmt: skip
-    folded = replace(table, caption="folded", open=False)
-    section = Section("one", "Tables", "a", ("Said.",), (), section_of_files(tmp_path, "t", "Tables").pictures)
-    page_of_all = tmp_path / "report.html"
-    page_of_all.write_text(
-        render_page("all", [section], Section("Claims", "Claims", "", (), (table, folded))), encoding="utf-8"
-    )
-    page = visit(page_of_all, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    frame = page.locator(".verdicts").first
-    assert frame.evaluate("e => e.scrollWidth <= e.clientWidth")  # no sentence lies beyond the edge
-    assert page.locator(".verdicts").first.get_by_role("cell", name="reproduced").is_visible()
-    assert page.locator("summary").first.evaluate("e => getComputedStyle(e).display") == "list-item"  # its triangle
-    picture = page.locator("img.plot").bounding_box()
-    assert picture is not None and picture["width"] >= 650  # six panels of a hundred pixels; the frame scrolls
 
 
 def test_print_has_everything_unfolded(visit: Visit, path: Path) -> None:

@@ -13,7 +13,7 @@ _SPARSE = 10.0  # kurtosis of a feature that differs from its usual value in abo
 
 @dataclass(frozen=True)
 class Shape:
-    """Properties of the data that break Gaussian equivalence (measured in ``results/theory/realdata``).
+    """Properties of the data that break Gaussian equivalence (measured in ``paper/results/theory/realdata``).
 
     Attributes
     ----------

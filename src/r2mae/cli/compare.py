@@ -1,6 +1,7 @@
 """``r2mae compare DATA``: run schemes × seeds, then write a table, figures and a report."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from r2mae.cli.parsing import (
     print_config,
     read_subject,
 )
-from r2mae.cli.power import add_power, check_power, parse_matters, print_power
+from r2mae.cli.plans import add_plans, check_plans, print_estimate, print_power
 from r2mae.cli.show import print_json
 from r2mae.domains.abilities import HasBaselines
 from r2mae.domains.lookup import all_domains
@@ -30,6 +31,7 @@ from r2mae.training.scheme_defaults import ratios_of
 
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
+    from r2mae.sweep.runs import Variant
 
 _COMPARE_OPTIONS = ("schemes", "seeds", "ratios", "baselines")
 _VARIANT_FIELDS = ("scheme", "seed")
@@ -59,15 +61,10 @@ def run(words: Sequence[str]) -> int:
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     runs = runs_of(variants, seeds, out)
     check_run(subject.domain, config, [run.folder for run in runs])
-    check_power(values, baselines=bool(named and baselines))
+    check_plans(values, baselines=bool(named and baselines))
     plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
-    if values["plan_power"]:
-        without_baselines = {name: value for name, value in plan.items() if name != "baselines"}
-        return _plan_power(subject.domain, config, without_baselines | {"jobs": values["jobs"]}, values)
-    if values["dry_run"]:
-        if cluster is not None:
-            raise UserError("--dry-run times variants on this machine: leave --cluster out, and run it on a worker")
-        return _dry_run(subject.domain, config, plan | {"jobs": values["jobs"]}, as_json=values["json"])
+    if values["plan_power"] or values["dry_run"]:
+        return _plan(subject.domain, config, variants, seeds, out, values)
 
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         load_ahead()
@@ -121,44 +118,36 @@ def _parser(subject: Subject) -> Parser:
     add_cluster(parser)
     parser.add_argument("--out", type=str, help="Folder of the comparison; by default runs/compare-DATA.")
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    parser.add_argument(
-        "--dry_run",
-        action="store_true",
-        help="Train every variant for a few seconds, and print an estimate of steps, time, memory and disk. Nothing is "
-        "written.",
-    )
-    add_power(parser)
+    add_plans(parser)
     parser.set_defaults(**_options_from_file(subject.given, config_file(subject.words) or "--config"))
     return parser
 
 
-def _dry_run(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], *, as_json: bool) -> int:
-    """Print the estimated cost of the comparison."""
-    from r2mae.cli.dry_run import print_estimate
-    from r2mae.compare.estimate import estimate
-    from r2mae.training.progress import counting_bar
-
-    with counting_bar("timing variants", transient=True) as progress:
-        found = estimate(config, domain, progress=progress, **plan)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        print_estimate(found)
-    return 0
-
-
-def _plan_power(domain: "Domain", config: RunConfig, plan: Mapping[str, Any], values: Mapping[str, Any]) -> int:
-    """Print the differences that the comparison can decide."""
-    matters = parse_matters(words_of(values["matters"] or []))
-    pilot = None if values["pilot"] is None else Path(values["pilot"])
+def _plan(
+    domain: "Domain",
+    config: RunConfig,
+    variants: "Sequence[Variant]",
+    seeds: Sequence[int],
+    out: Path,
+    values: Mapping[str, Any],
+) -> int:
+    """Print what the comparison will take, or what it can decide."""
     with loading():
+        from r2mae.compare.estimate import estimate
         from r2mae.compare.power import plan_power
 
-    found = plan_power(config, domain, pilot=pilot, matters=matters, **plan)
+    if values["plan_power"]:
+        rows = plan_power(config, domain, variants, seeds, out)
+        if values["json"]:
+            print_json({"seeds": len(seeds), "rows": rows})
+        else:
+            print_power(rows, len(seeds))
+        return 0
+    found = estimate(config, domain, variants, seeds, out, jobs=values["jobs"])
     if values["json"]:
-        print_json(found.to_dict())
+        print_json({"estimate": True, **asdict(found)})
     else:
-        print_power(found)
+        print_estimate(found)
     return 0
 
 

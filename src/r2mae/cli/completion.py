@@ -13,6 +13,7 @@ from r2mae.cli.parsing import Parser, parser_of
 from r2mae.domains.lookup import all_domains, get_domain, public_sets
 from r2mae.errors import UserError, unknown
 from r2mae.masking.schemes import scheme_names
+from r2mae.registry import external_commands
 
 _SHELLS = ("bash", "zsh")
 _OF_DATA = ("pretrain", "compare")  # commands whose options depend on the domain, and so on the data
@@ -84,12 +85,15 @@ def _entries() -> dict[str, _Entry]:
     """Return the completions of every command, and of pairs such as ``pretrain images`` and ``theory risk``."""
     from r2mae.advice.data import NAMED
     from r2mae.cli.data_alignment import ACTIONS as ALIGNMENT_ACTIONS
-    from r2mae.cli.main import all_commands, command_of
+    from r2mae.cli.main import SEPARATE, all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
 
     sets = " ".join(public_sets())
     entries = {"": _Entry({"--help": "", "--version": ""}, positionals=[" ".join(all_commands())])}
     for command in all_commands():
+        if command in SEPARATE or command in external_commands():  # other packages may parse words in their own way
+            entries[command] = _Entry({"--help": ""})
+            continue
         run_it = command_of(command)
         if command in _OF_DATA:
             entries |= _of_data(command, run_it)
@@ -158,7 +162,6 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
     """Return the words that options and arguments take, by name, for those whose type does not show it."""
     from r2mae.cli.data import ACTIONS
     from r2mae.cli.theory_model import MODELS
-    from r2mae.reproduce.targets import ARTEFACTS
 
     schemes, domains = " ".join(scheme_names()), all_domains()
     evaluations = [one.name for domain in domains for one in domain.command_line.evaluations]
@@ -169,7 +172,6 @@ def _named(presets: Iterable[str], models: Iterable[str] | None) -> Mapping[str,
         "preset": " ".join(presets),
         "model": " ".join(MODELS if models is None else models),
         "data": _join(public_sets(), _FILES),
-        "names": " ".join(ARTEFACTS),
         "what": " ".join([*(domain.name for domain in domains), *evaluations]),
         "device": "auto cpu cuda",
         "shell": " ".join(_SHELLS),

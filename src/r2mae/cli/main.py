@@ -13,6 +13,7 @@ from typing import Any
 from r2mae import __version__
 from r2mae.cli.lists import expand_home
 from r2mae.errors import UserError, unknown
+from r2mae.registry import external_commands
 from r2mae.screen import Screen
 from r2mae.training.ranks import FOLLOWING, LEADER, check_variables
 
@@ -28,9 +29,11 @@ COMMANDS = {
     "report": "make the report of a comparison again",
     "runs": "list run folders with their state",
     "data": "list, fetch and find public data sets",
-    "reproduce": "a figure or table of the paper",
     "completion": "print completion for a shell",
 }
+
+# Commands of distributions of this project that may not be installed.
+SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install ./paper")}
 
 _RESUMES_FROM = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 
@@ -108,10 +111,13 @@ def _dispatch(words: list[str]) -> int:
 
 
 def all_commands() -> dict[str, str]:
-    """Return every command with its description: those of this package, then those of the domains."""
+    """Return every command with its description: those of this package, of the domains, and of other packages."""
     from r2mae.domains.lookup import domain_commands
 
-    return COMMANDS | {name: text for name, text in domain_commands().items() if name not in COMMANDS}
+    separate = {name: text for name, (text, _, _) in SEPARATE.items()}
+    others = {name: f"a command of {package}" for name, (_, package) in external_commands().items()}
+    found = COMMANDS | separate | domain_commands() | others
+    return found | separate | COMMANDS
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:
@@ -120,11 +126,17 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     Raises
     ------
     UserError
-        If there is no such command.
+        If there is no such command, or it is of another package that is missing or broken.
     """
     if name in COMMANDS:
         run: Callable[[Sequence[str]], int] = import_module(f"r2mae.cli.{name}").run
         return run
+    if name in external_commands():
+        return _of_other_package(name)
+    if name in SEPARATE:
+        _, package, install = SEPARATE[name]
+        hint = f"{install} in a checkout of r2mae"
+        raise UserError(f"`r2mae {name}` comes with {package}, which is not installed: {hint}")
     from r2mae.domains.lookup import domain_command
 
     found = domain_command(name)
@@ -133,3 +145,15 @@ def command_of(name: str) -> Callable[[Sequence[str]], int]:
     from r2mae.cli.declared import run_command
 
     return partial(run_command, *found)
+
+
+def _of_other_package(name: str) -> Callable[[Sequence[str]], int]:
+    location, package = external_commands()[name]
+    module, _, function = location.partition(":")
+    try:
+        run: Callable[[Sequence[str]], int] = getattr(import_module(module), function or "run")
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        hint = f"repair or uninstall {package}"
+        raise UserError(f"the command {name!r} of {package} cannot be loaded ({reason}): {hint}") from None
+    return run

@@ -91,17 +91,6 @@ def spread(differences: Any) -> float:
     return float(values.std(ddof=1))
 
 
-def upper_limit(sd: float, n: int, *, confidence: float = 0.8) -> float:
-    """Return the one-sided upper limit of the true standard deviation, given that of `n` normal values.
-
-    The sum of squares over σ² has a chi-square distribution with n − 1 degrees of freedom. The limit is four times the
-    estimate for two values, twice for three, and one and a half times for five.
-    """
-    if n < 2:
-        return nan
-    return sd * sqrt((n - 1) / float(stats.chi2.ppf(1 - confidence, n - 1)))
-
-
 @cache
 def _noncentrality(n: float, power: float, confidence: float) -> float:
     critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))

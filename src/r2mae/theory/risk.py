@@ -2,7 +2,7 @@
 
 The asymptotic formula assumes Gaussian equivalence: only the first two moments of the masked rows matter. The paper
 proves this for isotropic and spiked covariances. For general covariances and for ranges of ratios it is a conjecture,
-which simulations support (``results/theory``).
+which simulations support (``paper/results/theory``).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,0 +1,196 @@
+"""Do the schemes of Tables 4 and 6 to 8 compare at the paper's width as at the small one? Cells, both widths."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from matplotlib.lines import Line2D
+
+from r2mae.cells.domain import DOMAIN
+from r2mae.evaluation.statistics import mean_interval, paired_difference
+from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
+from r2mae.sweep.runs import Variant as SweepRow
+from r2mae_paper import table4
+from r2mae_paper.artefact import Size, TableRow, Tables
+from r2mae_paper.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
+from r2mae_paper.drawing import COLOURS, GREY, Figures, panels
+from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, pooled_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TITLE = "Cells at the paper's width (2000 and 1000) and at the small one: do schemes compare alike?"
+DATA = "csle, covid-tcells, pig-airway, onek1k, perez-tcells, combat"
+COST = {"smoke": "seconds", "small": "360 runs, about 9 h on a core", "full": "not measured"}
+PAPER = "All models of cells in the paper have 2000 hidden and 1000 latent units."
+
+ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
+SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
+_ROW, _WIDTH = "row", "width"
+
+
+@dataclass(frozen=True)
+class WidthsSize(Size):
+    """How much is trained.
+
+    Attributes
+    ----------
+    sets : tuple of str
+        Sets of cells. Those of Table 4 at its small scale are measured as there, the others as in Table 6.
+    widths : tuple of str
+        Presets of the model of cells.
+    rows : tuple of str
+        Names of :data:`r2mae_paper.cell_tables.SCHEMES`.
+    seeds : int
+        Runs of each row, the same at each width.
+    settings : mapping
+        Fields of the configuration.
+    """
+
+    sets: tuple[str, ...] = ("csle", "covid-tcells", "pig-airway", "onek1k", "perez-tcells", "combat")
+    widths: tuple[str, ...] = ("small", "paper")
+    rows: tuple[str, ...] = ROWS
+    seeds: int = 5
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"batch_size": 128, "steps": 5000})
+
+    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "widths", "rows")
+    small: ClassVar[Mapping[str, Any]] = {
+        "settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"},
+    }
+    smoke: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("csle",), "widths": ("small",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
+        "settings": {"batch_size": 64, "steps": 2},
+    }
+
+
+SIZE = WidthsSize
+
+
+def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
+    """Return a run for each set, width, row and seed, each set in a folder of its own."""
+    schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
+    groups: dict[str, list[SweepRow]] = {}
+    for name in size.sets:
+        judged = table4.CONDITION if name in table4.SIZE.small["sets"] else {}
+        widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
+        base = config_of(name, {**size.settings, **judged})
+        groups[name] = [
+            replace(row, values={"set": name, **row.values, "scheme": row.config.scheme})
+            for row in grid(base, [widths, schemes])
+        ]
+    return runs_of_groups(groups, range(size.seeds), out)
+
+
+def table(results: "pd.DataFrame") -> Tables:
+    """Return means by set and width, gains by set and pooled, how much they differ between widths, and all runs.
+
+    Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
+    """
+    scores = [score for score in SCORES if score in results]
+    by_row = results.assign(label=results[_ROW])
+    rows: list[TableRow] = []
+    pooled: list[TableRow] = []
+    for score in scores:
+        by_width = {
+            str(name): gains_by_seed(group, score, FIXED, REFERENCE)
+            for name, group in by_row.groupby(_WIDTH, sort=False)
+        }
+        for width, gains in by_width.items():
+            arrays = {pair: [gain.to_numpy(float) for gain in by_set.values()] for pair, by_set in gains.items()}
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(arrays)]
+        pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
+        for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
+            gained = {pair: by_set.get(str(data)) for pair, by_set in by_width[str(preset)].items()}
+            rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score, gained)]
+    kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
+    return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
+
+
+def draw(tables: Tables, size: WidthsSize) -> Figures:
+    """Draw what each row gains over the best fixed ratio at each width: on average, and below it on each set."""
+    rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
+    scores = list(dict.fromkeys(row["score"] for row in rows))
+    labels = [label for label in size.rows if any(row["label"] == label for row in rows)]
+    sets = list(dict.fromkeys(row["set"] for row in rows))
+    figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
+    for axes, score in zip(grid_of_axes, scores, strict=True):
+        average = [row for row in pooled if row["score"] == score and row["against"] == BEST_FIXED and row["sets"] > 1]
+        named = [("average", average)] if average else []
+        named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
+        _panel(axes, named, labels, size.widths)
+        axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
+    units = [DOMAIN.presets[width] for width in size.widths]
+    handles = [
+        Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
+        for colour, one in zip(COLOURS, units, strict=False)
+    ]
+    figure.legend(
+        handles=handles, title="hidden and latent units", loc="outside lower center", ncols=len(handles), fontsize=8,
+        title_fontsize=8,
+    )  # fmt: skip
+    return {"cells-width": figure}
+
+
+def _means(
+    group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]"
+) -> list[TableRow]:
+    """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
+    found: list[TableRow] = []
+    for label, values in by_label(group, score).items():
+        mean = mean_interval(values)
+        row: TableRow = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
+        for against in (BEST_FIXED, BLIND):
+            gain = gains.get((label, against))
+            if gain is not None:
+                gap = paired_difference(gain, np.zeros(len(gain)))
+                row |= {f"vs_{against}": gap.mean, f"vs_{against}_low": gap.low, f"vs_{against}_high": gap.high}
+                row[f"vs_{against}_is"] = gap.verdict
+        found.append(row)
+    return found
+
+
+def _apart(by_width: "Mapping[str, Mapping[tuple[str, str], Mapping[str, pd.Series[float]]]]") -> Gains:
+    """Return how much more each row gains at the last width than at the first, on each set, paired over seeds."""
+    widths = list(by_width.values())
+    if len(widths) < 2:
+        return {}
+    first, last = widths[0], widths[-1]
+    return {
+        pair: [
+            (last[pair][name] - first[pair][name]).dropna().to_numpy(float)  # of seeds that both widths have
+            for name in last[pair]
+            if name in first[pair]
+        ]
+        for pair in last
+        if pair in first
+    }
+
+
+def _panel(
+    axes: "Axes", named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
+) -> None:
+    """Draw a block of rows for each group of gains, a colour for each width."""
+    places: list[str] = []
+    for name, rows in named:
+        known = {(row["label"], row[_WIDTH]): row for row in rows}
+        for label, (number, width) in itertools.product(labels, enumerate(widths)):
+            if number == 0:
+                places.append(f"{name}: {label}")
+            if (label, width) in known:
+                offset = 0.25 * (number - (len(widths) - 1) / 2)
+                _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
+        axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
+    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(places)), places, fontsize=7)
+    axes.set_ylim(len(places) - 0.5, -0.5)
+
+
+def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
+    keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
+    gain, low, high = (float(row.get(key, np.nan)) for key in keys)
+    ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]
+    axes.errorbar(gain, place, xerr=ends, fmt="o", color=colour, markersize=3.5, capsize=2, elinewidth=1)

@@ -1,0 +1,259 @@
+"""Finds results of targets and of comparisons below some folders, and reads their tables."""
+
+import csv
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import r2mae
+from r2mae.errors import UserError
+from r2mae.files import confined_file, read_confined
+from r2mae.training.records import read_json
+from r2mae_paper.state import PLAN, state_of, version_of
+from r2mae_paper.targets import ARTEFACTS, folder_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LINE = 1 << 16  # characters of the first line of a table that are looked at
+_DEPTH = 4  # levels of folders below one that is given
+_COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
+_FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
+# Columns that need not be numbers.
+_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal", "side")
+_LEFT_OUT = ("runs", "figures", "examples")
+
+_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ARTEFACTS, "rules"))}
+
+
+class UnavailableError(Exception):
+    """The results do not have what a claim needs; the message says why."""
+
+
+class MissingRowsError(UnavailableError):
+    """The results lack rows that a claim compares; others may have them."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison says of itself, in ``compare.json`` or ``results.json``; without either its name is all.
+
+    Attributes
+    ----------
+    folder : Path
+    data : str
+        Name of its data; that of the folder if nothing tells.
+    steps : str
+        How long its runs are, in words; empty if nothing tells.
+    version : str
+        Of r2mae; empty if nothing tells.
+    config : mapping
+        What its runs share; empty if nothing tells.
+    """
+
+    folder: Path
+    data: str
+    steps: str = ""
+    version: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Results:
+    """Results below some folders.
+
+    A folder with the table of a target is that target's, whatever its name; one with the results.csv of a comparison is
+    a comparison. Tables are read when they are asked for.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+        Folders of targets or comparisons, or folders that hold them.
+    pass_over : bool
+        Pass over targets that two of the folders hold, which :attr:`twice` then names: none of their tables is used.
+
+    Raises
+    ------
+    UserError
+        If a folder does not exist, or, unless they are passed over, two of them hold the same target.
+    """
+
+    def __init__(self, folders: Sequence[Path], *, pass_over: bool = False) -> None:
+        self.targets: dict[str, Path] = {}
+        self.twice: dict[str, str] = {}
+        self._pass_over = pass_over
+        self.comparisons: list[Path] = []
+        self._unfinished: dict[str, Path] = {}
+        self._read: dict[Path, pd.DataFrame] = {}
+        seen: set[Path] = set()
+        for folder in folders:
+            if not folder.is_dir():
+                raise UserError(f"there is no folder {folder}: give folders that `r2mae reproduce --out` wrote to")
+            for path in _below(folder):
+                if path.resolve() not in seen:
+                    seen.add(path.resolve())
+                    self._add(path)
+
+    def _add(self, folder: Path) -> None:
+        for target in dict.fromkeys(map(folder_of, ARTEFACTS)):
+            if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
+                if target not in self.targets:
+                    self.targets[target] = folder
+                    continue
+                said = f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
+                if not self._pass_over:
+                    raise UserError(said)
+                told = self.twice.get(target)
+                self.twice[target] = said if told is None else f"{folder}, {told.replace(' both have ', ' have ')}"
+            elif folder.name == target and (folder / PLAN).is_file():
+                self._unfinished[target] = folder
+        if _is_comparison(folder / "results.csv"):
+            self.comparisons.append(folder)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.targets or self.comparisons or self._unfinished)
+
+    def folder(self, target: str) -> Path:
+        """Return the folder of a target's results.
+
+        Raises
+        ------
+        UnavailableError
+            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
+            call began and did not finish, so that nothing says of which scale the tables are.
+        """
+        if target in self.twice:
+            raise UnavailableError(self.twice[target])
+        if target not in self.targets:
+            if target in self._unfinished:
+                raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
+            raise UnavailableError(f"{target} has not run")
+        folder = self.targets[target]
+        version = version_of(folder)
+        if version not in ("", r2mae.__version__):
+            raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
+        state = state_of(folder)
+        if not state.written:
+            raise UnavailableError(
+                f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
+            )
+        if state.damaged:
+            raise UnavailableError(f"{target}: {state.damaged}, which tells its scale, is damaged")
+        if state.scale == "smoke":
+            raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
+        return folder
+
+    def as_the_paper(self, target: str) -> bool:
+        """Return whether a target's results are of the paper's settings, which is the scale `full`."""
+        return state_of(self.folder(target)).scale == "full"
+
+    def tables_of_comparisons(self, *columns: str) -> tuple[list[tuple[Comparison, "pd.DataFrame"]], list[str]]:
+        """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used."""
+        usable, reasons = [], []
+        for folder in self.comparisons:
+            one = comparison_in(folder)
+            if one.version not in ("", r2mae.__version__):
+                reasons.append(f"{folder.name} is of r2mae {one.version}, this is {r2mae.__version__}")
+                continue
+            try:
+                table = self.read(folder / "results.csv", "seed")
+            except UnavailableError as error:
+                reasons.append(str(error))
+                continue
+            if set(columns) <= set(table):
+                usable.append((one, table))
+        return usable, reasons
+
+    def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
+        """Return a table of a target.
+
+        Parameters
+        ----------
+        target : str
+        *columns : str
+            Those that are needed.
+        name : str
+            File name without suffix; by default the target's first table.
+
+        Raises
+        ------
+        UnavailableError
+            If there is none that can be used.
+        """
+        path = self.folder(target) / f"{name or _FIRST_TABLE.get(target, target)}.csv"
+        return self.read(path, *columns)
+
+    def read(self, path: Path, *columns: str) -> "pd.DataFrame":
+        """Return a CSV file that has these columns, with numbers but for names of rows.
+
+        Raises
+        ------
+        UnavailableError
+            If it cannot be read, or lacks a column.
+        """
+        import pandas as pd
+
+        if path not in self._read:
+            try:
+                self._read[path] = pd.read_csv(BytesIO(read_confined(path)), encoding="utf-8")
+            except FileNotFoundError:
+                raise UnavailableError(f"{path.parent.name} has no {path.name}") from None
+            except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
+                reason = " ".join(str(error).split())[:120]
+                raise UnavailableError(f"{path.parent.name}/{path.name} cannot be read ({reason})") from None
+        table = self._read[path]
+        if not len(table):
+            raise UnavailableError(f"{path.parent.name}/{path.name} has no rows")
+        for column in columns:
+            if column not in table:
+                raise UnavailableError(f"{path.parent.name}/{path.name} has no column {column}")
+            if column not in _WORDS and table[column].dtype.kind not in "fib":
+                raise UnavailableError(f"{path.parent.name}/{path.name} has words in the column {column}")
+        return table
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those in it, in the order of their names; those of runs inside of results are left out."""
+    results: list[Path] = []
+    for here, inside, files in os.walk(folder):
+        deep = len(Path(here).relative_to(folder).parts)
+        if _RESULTS & set(files):
+            results.append(Path(here))
+        within = any(Path(here).is_relative_to(one) for one in results)
+        inside[:] = sorted(one for one in inside if not (one.startswith(".") or (within and one in _LEFT_OUT)))
+        if deep == _DEPTH:
+            inside.clear()
+        yield Path(here)
+
+
+def comparison_in(folder: Path) -> Comparison:
+    """Return what the files of a comparison say of it; damaged ones say nothing."""
+    published = _json_in(folder / "results.json")
+    config = _json_in(folder / "compare.json") or published.get("config")
+    config = config if isinstance(config, dict) else {}
+    environment = published.get("environment")
+    versions = environment.get("versions") if isinstance(environment, dict) else None
+    version = versions.get("r2mae") if isinstance(versions, dict) else None
+    long = [f"{config[unit]:g} {unit}" for unit in ("steps", "epochs") if isinstance(config.get(unit), int | float)]
+    data = config.get("data")
+    name = Path(data).name if isinstance(data, str) and data else folder.name
+    return Comparison(folder, name, long[0] if long else "", version if isinstance(version, str) else "", config)
+
+
+def _json_in(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except UserError:
+        return {}
+
+
+def _is_comparison(path: Path) -> bool:
+    try:
+        with confined_file(path).open(encoding="utf-8", newline="") as opened:
+            return tuple(next(csv.reader([opened.readline(_LINE)]), ()))[: len(_COMPARISON)] == _COMPARISON
+    except (OSError, ValueError, csv.Error):
+        return False

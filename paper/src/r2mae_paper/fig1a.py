@@ -1,0 +1,131 @@
+"""Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from r2mae.report.style import BLUE
+from r2mae.theory import identity, isotropic_risk, uniform_direction
+from r2mae.theory.simulate import simulate
+from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined, paper_ratios
+from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis
+from r2mae_paper.drawing import simulated as draw_simulated
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE = "Fig. 1A: isotropic model, Theorem 1 against simulation"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "about 7 min on a core"}
+PAPER = "Simulation follows Theorem 1; with γ < 1 the risk has a transition at p = γ."  # noqa: RUF001
+
+_RIDGE = 1e-6  # the appendix's λ for this figure
+
+
+@dataclass(frozen=True)
+class IsotropicSize(Size):
+    """How much is computed.
+
+    Attributes
+    ----------
+    settings : tuple of (int, int)
+        n and d of each panel.
+    repetitions : int
+        Number of masks, all of one design.
+    """
+
+    settings: tuple[tuple[int, int], ...] = ((2000, 10000), (4000, 2000))
+    repetitions: int = 50
+
+    small: ClassVar = {"settings": ((200, 1000), (400, 200)), "repetitions": 20}
+
+
+SIZE = IsotropicSize
+
+
+def parts(size: IsotropicSize) -> list[Part]:
+    """Return a part for each panel."""
+    return [Part(f"n-{n}-d-{d}", size.repetitions, partial(measure, n, d, size.repetitions)) for n, d in size.settings]
+
+
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the rows of all panels."""
+    return {"fig1a": joined(results)}
+
+
+def draw(tables: Tables, size: IsotropicSize) -> Figures:
+    """Draw a panel for each n and d."""
+    figure, axes = panels(len(size.settings), width=4.2, height=3.4)
+    for panel, (n, d) in zip(axes, size.settings, strict=True):
+        _panel(panel, n, d, [row for row in tables["fig1a"] if (row["n"], row["d"]) == (n, d)])
+    return {"fig1a": figure}
+
+
+def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[TableRow]:
+    """Simulate one panel; risks are over r² = 1."""
+    ratios = paper_ratios()
+    theorem = isotropic_risk(ratios, d / n, NOISE)
+    simulation = simulate(
+        identity(d),
+        uniform_direction(d),
+        n,
+        ratios,
+        noise=NOISE,
+        repetitions=repetitions,
+        ridge=_RIDGE,
+        jobs=jobs,
+        progress=tally.every(),
+    )
+    return [
+        {
+            "gamma": d / n,
+            "n": n,
+            "d": d,
+            "ratio": p,
+            "risk": simulation.risk[i],
+            "deviation": simulation.deviation[i],
+            "error": simulation.error[i],
+            "median": float(np.median(simulation.risks[:, i])),
+            "theorem1": theorem.risk[i],
+            "theorem1_bias": theorem.bias[i],
+            "theorem1_variance": theorem.variance[i],
+        }
+        for i, p in enumerate(ratios)
+    ]
+
+
+def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
+    gamma = d / n
+    ratio, mean, deviation = (np.array([row[key] for row in rows]) for key in ("ratio", "risk", "deviation"))
+    fine = np.linspace(0.002, 0.975, 974)
+    fine = fine[np.abs(fine - gamma) > 1e-3]
+    curve = isotropic_risk(fine, gamma, NOISE).risk
+    for side in (fine < gamma, fine > gamma):
+        predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
+    deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
+    draw_simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
+    null_line(axes)
+    ratio_axis(axes)
+    axes.set_ylabel("test risk / r²")
+    axes.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
+    plain_log(axes)
+    if gamma < 1:
+        axes.set_ylim(0.4, 400)
+        axes.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
+        chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
+        axes.annotate(
+            "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
+            f"the mean over masks,\n{chance}, is chance",
+            (gamma, 330),
+            (4, 0),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color="#404040",
+        )
+    else:
+        axes.set_ylim(0.85, 8)
+    axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)

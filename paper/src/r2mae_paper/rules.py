@@ -1,0 +1,253 @@
+"""Rules for choosing the mask ratio, judged by their regret: what they lose to the best fixed ratio of a full sweep.
+
+A rule may measure the data of a user, by a short sweep or by their spectrum; nothing else in it depends on the sets on
+which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the score in question.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.evaluation.pooled import pooled_effect
+from r2mae.evaluation.statistics import best_fixed, mean_interval
+from r2mae.theory.advise import advise
+from r2mae.theory.sample import from_data
+from r2mae_paper.artefact import TableRow, compared
+from r2mae_paper.drawing import BLACK, COLOURS, GREY, panels, quotient_axis
+from r2mae_paper.gains import best_of, by_label
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ADVISED = {"directions": "advised_directions", "features": "advised_features"}
+"""Columns of runs: the ratio that the closed form advises for their data."""
+
+SWEEP = "one seed of each ratio, by masked error"
+CLOSED_FORM = "closed form on the spectrum"
+SETS = "all sets"
+_AVERAGE = "average, with its interval"
+GRID = np.round(np.linspace(0.02, 0.98, 49), 2)
+"""Ratios among which the closed form chooses."""
+
+
+def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, float]:
+    """Return the ratios at which masked ridgeless regression on these data has its lowest risk.
+
+    For the leading directions, as a guide to representations; and for predicting features from each other, as a guide
+    to reconstruction. Features that never vary are left out.
+    """
+    varying = np.asarray(values, dtype=np.float64)[:, np.ptp(values, axis=0) > 0]
+    with compared():
+        advice = advise(from_data(varying, scale=True), len(varying), ratios=GRID)
+    directions, features = advice.directions, advice.features
+    return {
+        ADVISED["directions"]: directions.ratio_of_lowest(directions.mean),
+        ADVISED["features"]: features.ratio_of_lowest(features.weighted),
+    }
+
+
+def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
+    """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
+
+    Regret is positive where the rule is worse: in percent of the error for the objective, a difference of the probe.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Runs of one kind of network: a line each, with `set`, `label`, `seed`, the two scores, and perhaps
+        :data:`ADVISED`. Rows of fixed ratios are labelled "fixed 0.50".
+    objective : str
+        The error over all missing fractions, by which the short sweep chooses.
+    probe : str
+        A score of which higher is better.
+    others : mapping
+        Labels of the rows that are rules themselves, by the name of the rule.
+    """
+    logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
+    rows: list[TableRow] = []
+    for score, kind, column in (
+        (objective, "percent", ADVISED["features"]),
+        (probe, "difference", ADVISED["directions"]),
+    ):
+        if score not in results or not results[score].notna().any():
+            continue
+        by_set: dict[str, dict[str, Regret]] = {}
+        for name, group in logs.groupby("set", sort=False):
+            advised = float(group[column].iloc[0]) if column in group else float("nan")
+            by_set[str(name)] = regrets(
+                by_label(group, score), by_label(group, objective), others, advised, higher=score == probe
+            )
+        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(by_set)]
+    return rows
+
+
+@dataclass(frozen=True)
+class Regret:
+    """What a rule loses on one set.
+
+    Attributes
+    ----------
+    lost : Series
+        By seed.
+    chosen : str
+        The ratios that it chose, if it chooses.
+    best : str
+        The best fixed ratios under the seeds, and whether one is the lowest or the highest of those that were tried.
+    """
+
+    lost: "pd.Series[float]"
+    chosen: str
+    best: str
+
+
+def regrets(
+    scores: "Mapping[str, pd.Series[float]]",
+    errors: "Mapping[str, pd.Series[float]]",
+    others: Mapping[str, str],
+    advised: float,
+    *,
+    higher: bool,
+) -> dict[str, Regret]:
+    """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
+
+    Parameters
+    ----------
+    scores, errors : mapping
+        A score, and the error over all missing fractions, by seed for each row.
+    others : mapping
+        Labels of the rows that are rules themselves, by the name of the rule.
+    advised : float
+        Ratio of the closed form; the nearest measured one stands for it. NaN if there is none.
+    higher : bool
+        Whether a higher score is better.
+    """
+    import pandas as pd
+
+    fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
+    present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
+    if len(present) < 2:
+        return {}
+    table = pd.concat(list(present.values()), axis=1).dropna()
+    if len(table) < 2:
+        return {}
+    at = [list(present)[place] for place in best_fixed(table.to_numpy(), higher_is_better=higher).chosen]
+    found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
+    measured = {ratio: errors[label] for ratio, label in fixed.items() if label in errors}
+    if measured:
+        swept, ratios = _swept(present, measured, table.index)
+        found[SWEEP] = swept, _listed(ratios)
+    if np.isfinite(advised):
+        nearest = min(present, key=lambda ratio: abs(ratio - advised))
+        edge = ", the end of its grid" if advised in GRID[[0, -1]] else ""
+        found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f}{edge})"
+    tried = list(present)
+    beyond = " (at the edge)" if {tried[0], tried[-1]} & set(at) else ""
+    sign = 1.0 if higher else -1.0
+
+    def lost(mine: "pd.Series[float]") -> "pd.Series[float]":
+        best = best_of(list(present.values()), mine.dropna(), higher=higher)
+        return mine[:0] if best is None else (sign * (best - mine)).dropna() + 0.0  # no zeros with a minus sign
+
+    return {rule: Regret(lost(mine), chosen, _listed(at) + beyond) for rule, (mine, chosen) in found.items()}
+
+
+def _listed(ratios: Sequence[float]) -> str:
+    return ", ".join(f"{ratio:g}" for ratio in sorted(set(ratios)))
+
+
+def _swept(
+    scores: "Mapping[float, pd.Series[float]]", errors: "Mapping[float, pd.Series[float]]", seeds: "pd.Index[int]"
+) -> "tuple[pd.Series[float], list[float]]":
+    """Return the score under each seed of the ratio whose masked error is lowest under the next seed."""
+    import pandas as pd
+
+    following = np.roll(np.asarray(seeds), -1)
+    ratios = [min(errors, key=lambda ratio: float(errors[ratio].get(other, np.inf))) for other in following]
+    values = [float(scores[ratio].get(seed, np.nan)) for seed, ratio in zip(seeds, ratios, strict=True)]
+    return pd.Series(values, index=seeds), ratios
+
+
+def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[TableRow]:
+    rows: list[TableRow] = []
+    for rule in dict.fromkeys(rule for found in by_set.values() for rule in found):
+        found = {name: one[rule] for name, one in by_set.items() if rule in one and len(one[rule].lost)}
+        for name, regret in found.items():
+            mean = mean_interval(regret.lost.to_numpy(float))
+            row: TableRow = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
+            rows.append({**row, "high": mean.high, "chosen": regret.chosen, "best_fixed": regret.best})
+        several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
+        if len(several) > 1:
+            errors = [float(lost.std(ddof=1) / np.sqrt(len(lost))) for lost in several]
+            pooled = pooled_effect([float(lost.mean()) for lost in several], errors)
+            row = {"rule": rule, "set": SETS, "sets": pooled.sets, "regret": pooled.mean, "low": pooled.low}
+            rows.append({**row, "high": pooled.high, "chosen": "", "best_fixed": ""})
+    return rows
+
+
+def in_percent(difference: float) -> float:
+    """Return by how many percent a positive number is larger, from the difference of its logarithms."""
+    return float(100 * np.expm1(difference))
+
+
+def _in_unit(row: TableRow, kind: str) -> TableRow:
+    """Return regrets as percent, from differences of logarithms; or as they are."""
+    if kind == "difference":
+        return row
+    return {**row, **{key: in_percent(row[key]) for key in ("regret", "low", "high")}}
+
+
+def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
+    """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each score.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of :func:`rules_table`.
+    titles : mapping
+        What the panels are called, by score.
+    """
+    shown = [score for score in titles if any(row["score"] == score for row in rows)]
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    sets = [name for name in dict.fromkeys(row["set"] for row in rows) if name != SETS]
+    figure, panels_of = panels(len(shown), width=4.4, height=1.2 + 0.32 * len(rules))
+    for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
+        mine = [row for row in rows if row["score"] == score]
+        relative = mine[0]["unit"] == "percent"
+        _panel(axes, mine, rules, sets, relative)
+        than = "over that of" if relative else "lost to"
+        axes.set_xlabel(f"{titles[score]}:\n{than} the best fixed ratio\n(left: better)")
+        axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
+    marks = {name: mark for axes in panels_of for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    names = [name for name in (*sets, _AVERAGE) if name in marks]
+    figure.legend([marks[name] for name in names], names, fontsize=7, loc="outside right upper")
+    return figure
+
+
+def _panel(axes: "Axes", rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
+    """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
+    above = 0.22 if any(row["set"] == SETS for row in rows) else 0.0  # room for the average
+    for row in rows:
+        place = rules.index(row["rule"])
+        low, middle, high = (1 + row[key] / 100 if relative else row[key] for key in ("low", "regret", "high"))
+        if row["set"] == SETS:
+            ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
+            axes.errorbar(
+                middle, place, xerr=ends, fmt="D", color=BLACK, markersize=5, capsize=2, label=_AVERAGE
+            )  # fmt: skip
+            told = f"{row['sets']} sets"
+            axes.annotate(told, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=6)
+        else:
+            number = sets.index(row["set"])
+            colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
+            axes.plot(middle, place - above, mark, color=colour, markersize=3.5, label=row["set"])
+    axes.axvline(float(relative), color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_ylim(len(rules) - 0.5, -0.5)
+    if relative:
+        quotient_axis(axes)
+    else:
+        axes.locator_params(axis="x", nbins=4)

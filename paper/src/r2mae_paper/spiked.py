@@ -1,0 +1,222 @@
+"""Figs. 1B, 1C, 1D and 3: the spiked model Σ = I + δvvᵀ, with β at an angle to v."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
+from r2mae.theory import risk, signal_at, spiked, spiked_risk, uniform_direction
+from r2mae.theory.simulate import Simulation, simulate
+from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tally, compared, paper_ratios
+from r2mae_paper.drawing import (
+    BLACK,
+    COLOURS,
+    GREY,
+    null_line,
+    panels,
+    plain_log,
+    predicted,
+    ratio_axis,
+    simulated,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Kind = Literal["uniform", "ones"]
+
+
+@dataclass(frozen=True)
+class SpikedSize(Size):
+    """How much is computed.
+
+    Attributes
+    ----------
+    n, d : int
+        Rows and features; the paper: 200 and 1000.
+    deltas : tuple of float
+        Strengths of the spike, for Figs. 1C, 1D and 3.
+    repetitions : int
+        Number of masks, all of one design.
+    fresh : int
+        Repetitions with a new design each, whose mean the formula predicts.
+    step : float
+        Distance between the ratios at which the formula is evaluated.
+    """
+
+    n: int = 200
+    d: int = 1000
+    deltas: tuple[float, ...] = (1.0, 10.0, 100.0)
+    repetitions: int = 50
+    fresh: int = 200
+    step: float = 0.01
+
+    small: ClassVar = {"n": 100, "d": 500, "fresh": 50, "step": 0.05}
+
+
+def parts_of(size: SpikedSize, kind: Kind, cosines: tuple[float, ...] = (0.0, 1.0)) -> list[Part]:
+    """Return a part for each strength of the spike, as :func:`measure` computes it."""
+    return [
+        Part(f"delta-{delta:g}", size.repetitions + size.fresh, partial(measure, size, kind, (delta,), cosines))
+        for delta in size.deltas
+    ]
+
+
+def measure(
+    size: SpikedSize, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int, tally: Tally
+) -> list[TableRow]:
+    """Simulate every strength and angle, with one design (the paper) and with fresh ones.
+
+    Risks and magnitudes are for ‖β‖ = r = 1; the magnitude is E‖x b̂‖² on unmasked rows.
+    """
+    v = uniform_direction(size.d) if kind == "uniform" else np.ones(size.d)
+    betas = np.stack([signal_at(v, cosine) for cosine in cosines], axis=1)
+    ratios, fine = paper_ratios(), paper_ratios(size.step)
+    fine = fine[fine * size.n >= 1]
+    rows = []
+    for delta in deltas:
+        cov = spiked(delta, v)
+        with compared():
+            formula = risk(cov, betas, size.n, fine, NOISE)
+        common: dict[str, Any] = {"noise": NOISE, "jobs": jobs, "progress": tally.every()}
+        fixed = simulate(cov, betas, size.n, ratios, repetitions=size.repetitions, **common)
+        fresh = simulate(cov, betas, size.n, ratios, repetitions=size.fresh, design="fresh", seed=1, **common)
+        for j, cosine in enumerate(cosines):
+            for index, p in enumerate(fine):
+                row = {"v": kind, "delta": delta, "cosine": cosine, "ratio": p, "null": fixed.null[j]}
+                row |= {"formula": formula.risk[index, j], "formula_magnitude": formula.magnitude[index, j]}
+                at = np.flatnonzero(ratios == p)
+                rows.append(row | (_measured(fixed, fresh, int(at[0]), j) if len(at) else {}))
+    return rows
+
+
+def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> TableRow:
+    return {
+        "risk": fixed.risk[i, j],
+        "deviation": fixed.deviation[i, j],
+        "error": fixed.error[i, j],
+        "fresh_risk": fresh.risk[i, j],
+        "fresh_error": fresh.error[i, j],
+        "magnitude": fixed.magnitude[i, j],
+        "fresh_magnitude": fresh.magnitude[i, j],
+    }
+
+
+def add_corollary(size: SpikedSize, rows: list[TableRow]) -> None:
+    """Add the value of Corollary 1 to every row (v uniform)."""
+    v = uniform_direction(size.d)
+    for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
+        own = select(rows, delta=delta, cosine=cosine)
+        ratios = np.array([row["ratio"] for row in own])
+        # ridge is λ_reg of the paper's appendix
+        values = spiked_risk(v, delta, signal_at(v, cosine), size.n, ratios, NOISE, ridge=1e-8).risk
+        for row, value in zip(own, values, strict=True):
+            row["corollary1"] = float(value)
+
+
+def select(rows: list[TableRow], **wanted: object) -> list[TableRow]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def column(rows: list[TableRow], key: str) -> Any:
+    """Return one entry of every row as an array, with NaN where it is missing."""
+    return np.array([row.get(key, np.nan) for row in rows], dtype=np.float64)
+
+
+def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
+    """Return E‖Xb̂₀‖²/E‖Xb̂₁‖²: cos(β₀, v) = 0 over cos(β₁, v) = 1, as in the captions."""
+    ratios = []
+    for delta in dict.fromkeys(row["delta"] for row in rows):
+        pairs = zip(select(rows, delta=delta, cosine=0.0), select(rows, delta=delta, cosine=1.0), strict=True)
+        for across, along in pairs:
+            ratios.append(
+                {
+                    "v": across["v"],
+                    "delta": delta,
+                    "ratio": across["ratio"],
+                    "truth": across["null"] / along["null"],
+                }
+                | {
+                    f"{kind}_ratio": across[kind] / along[kind]
+                    for kind in ("formula_magnitude", "magnitude", "fresh_magnitude")
+                    if kind in across
+                }
+            )
+    return ratios
+
+
+def draw_angles(size: SpikedSize, rows: list[TableRow]) -> "Figure":
+    """Draw Fig. 1B: a panel for each angle."""
+    cosines = list(dict.fromkeys(row["cosine"] for row in rows))
+    figure, axes = panels(len(cosines), width=3.3, height=3.6)
+    for panel, cosine in zip(axes, cosines, strict=True):
+        own = select(rows, cosine=cosine)
+        ratio = column(own, "ratio")
+        simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
+        panel.plot(
+            ratio,
+            column(own, "fresh_risk"),
+            "o",
+            color=GREEN,
+            markersize=6,
+            markerfacecolor="none",
+            label=f"simulation, mean of {size.fresh} designs",
+        )
+        predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
+        predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
+        null_line(panel, own[0]["null"])
+        ratio_axis(panel)
+        panel.set_title(f"cos(β, v) = {cosine:g}")
+        low = float(np.nanmin(column(own, "formula")))
+        panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
+    axes[0].set_ylabel("test risk / r²")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
+    return figure
+
+
+def name_marks(panel: "Axes") -> None:
+    """Say in the legend what dots and lines are, whatever their colour."""
+    panel.plot([], [], "o", color=GREY, markersize=3.5, label="simulation, one design")
+    panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
+
+
+def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
+    """Draw mean risks for every δ (points, one design) with the formula (lines)."""
+    for colour, delta in zip(COLOURS, dict.fromkeys(row["delta"] for row in rows), strict=False):
+        own = select(rows, delta=delta, cosine=cosine)
+        simulated(panel, column(own, "ratio"), column(own, "risk"), None, colour, f"δ = {delta:g}")
+        predicted(panel, column(own, "ratio"), column(own, "formula"), colour, None)
+        if cosine:
+            null_line(panel, own[0]["null"], None, colour)
+    if not cosine:
+        null_line(panel, 1.0)
+    else:
+        panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="null risk 1 + δ")
+    name_marks(panel)
+    plain_log(panel)
+    ratio_axis(panel)
+    panel.set_ylabel("mean test risk / r²")
+    panel.set_title(f"cos(β, v) = {cosine:g}")
+    panel.legend(fontsize=8)
+
+
+def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
+    """Draw the magnitude ratio for every δ (points, one design) with the formula (lines)."""
+    for colour, delta in zip((BLUE, VERMILION, GREEN), dict.fromkeys(row["delta"] for row in ratios), strict=False):
+        own = select(ratios, delta=delta)
+        simulated(panel, column(own, "ratio"), column(own, "magnitude_ratio"), None, colour, f"δ = {delta:g}")
+        predicted(panel, column(own, "ratio"), column(own, "formula_magnitude_ratio"), colour, None)
+        null_line(panel, own[0]["truth"], None, colour)
+    name_marks(panel)
+    panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="of the truth, 1/(1 + δ)")
+    plain_log(panel)
+    ratio_axis(panel)
+    panel.set_ylabel("E‖Xb̂₀‖² / E‖Xb̂₁‖²")
+    panel.set_title("magnitude: cos = 0 over cos = 1")
+    # Between the curves: there is no room beneath one another.
+    panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)

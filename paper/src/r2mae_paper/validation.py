@@ -1,0 +1,322 @@
+"""The general formula against simulation: a grid over covariance models, and its error as d grows."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.masking import Uniform
+from r2mae.theory import (
+    Covariance,
+    RatioLike,
+    beta_spectrum,
+    identity,
+    latent,
+    plateau,
+    risk,
+    spiked,
+    uniform_direction,
+    uniform_spectrum,
+)
+from r2mae.theory.simulate import simulate
+from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared
+from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
+from r2mae_paper.signals import eigen_signals, random_signals
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Validation: the general formula against simulation, and its error as d grows"
+DATA = "simulated"
+COST = {"small": "seconds", "full": "not measured"}
+PAPER = "Nothing: the paper gives no formula for general covariances or for ranges of ratios."
+
+Ratio = float | RatioLike
+
+_THIN = 50  # latent dimensions of the models with few of them; d/4 if that is smaller
+
+
+@dataclass(frozen=True)
+class ValidationSize(Size):
+    """How much is computed.
+
+    Attributes
+    ----------
+    d : int
+        Features in the grid.
+    wide, tall : int
+        Rows with fewer kept rows than features, and with more.
+    repetitions : int
+        Repetitions for each cell of the grid, each with its own design.
+    growth : tuple of int
+        Features in the study of the error.
+    work : int
+        d × repetitions in that study.
+    signals : int
+        Random signals over which that study averages.
+    """
+
+    d: int = 1000
+    wide: int = 200
+    tall: int = 3000
+    repetitions: int = 200
+    growth: tuple[int, ...] = (50, 100, 200, 400, 800)
+    work: int = 800_000
+    signals: int = 20
+
+    small: ClassVar = {
+        "d": 200,
+        "wide": 40,
+        "tall": 600,
+        "repetitions": 50,
+        "growth": (25, 50, 100),
+        "work": 20_000,
+    }
+
+
+MODELS: dict[str, Callable[[int, int], Covariance]] = {
+    "identity": lambda d, seed: identity(d),
+    "spiked, δ = 10": lambda d, seed: spiked(10.0, uniform_direction(d, seed)),
+    "uniform": uniform_spectrum,
+    "Beta": beta_spectrum,
+    "latent, q = d/2": latent,
+    "latent, q = 50": lambda d, seed: latent(d, seed, q=min(_THIN, d // 4)),
+    "plateau, WWᵀ = 100": lambda d, seed: plateau(d, min(_THIN, d // 4), seed, of="WW")[0],
+}
+WIDE: dict[str, Ratio] = {
+    "0.2": 0.2,
+    "0.5": 0.5,
+    "0.8": 0.8,
+    "U(0.4, 0.6)": Uniform(0.4, 0.6),
+    "U(0.1, 0.9)": Uniform(0.1, 0.9),
+}
+TALL: dict[str, Ratio] = {"0.5": 0.5, "0.7": 0.7, "0.9": 0.9, "U(0.4, 0.8)": Uniform(0.4, 0.8)}
+
+# Model, rows per feature, ratio.
+GROWTH: dict[str, tuple[str, float, Ratio]] = {
+    "identity, ñ = 0.4 d": ("identity", 0.8, 0.5),
+    "Beta, ñ = 0.4 d": ("Beta", 0.8, 0.5),
+    "Beta, U(0.2, 0.8), ñ = 0.4 d": ("Beta", 0.8, Uniform(0.2, 0.8)),
+    "Beta, ñ = 1.5 d": ("Beta", 3.0, 0.5),
+    "Beta, U(0.4, 0.8), ñ = 1.8 d": ("Beta", 3.0, Uniform(0.4, 0.8)),
+}
+
+
+SIZE = ValidationSize
+
+
+def parts(size: ValidationSize) -> list[Part]:
+    """Return a part for each model of the grid, and one for each case of the study of the error."""
+    shapes = ((size.wide, WIDE), (size.tall, TALL))
+    cell = size.repetitions * sum(_work(n, size.d, len(ratios)) for n, ratios in shapes)
+    cells = [Part(f"grid-{number}", cell, partial(grid, size, models=[name])) for number, name in enumerate(MODELS)]
+    errors = [
+        Part(f"growth-{number}", _growth_work(size, name), partial(growth, size, cases=[name]))
+        for number, name in enumerate(GROWTH)
+    ]
+    return [*cells, *errors]
+
+
+def table(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the grid, the errors as d grows, and the slopes of their fits."""
+    cells = [row for name, rows in results.items() if name.startswith("grid") for row in rows]
+    errors = [row for name, rows in results.items() if name.startswith("growth") for row in rows]
+    slopes = [fit(name, [row for row in errors if row["case"] == name]) for name in GROWTH]
+    return {"validation": cells, "validation-growth": errors, "validation-slopes": slopes}
+
+
+def draw(tables: Tables, size: ValidationSize) -> Figures:
+    """Draw the cells' differences in standard errors, and the error against d."""
+    return {"validation": _draw(*(tables[f"validation{kind}"] for kind in ("", "-growth", "-slopes")))}
+
+
+def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = MODELS) -> list[TableRow]:
+    """Compare formula and simulation in every cell."""
+    rows = []
+    for name in models:
+        cov = MODELS[name](size.d, 0)
+        signals = _signals(name, cov)
+        beta = np.stack(list(signals.values()), axis=1)
+        for n, ratios in ((size.wide, WIDE), (size.tall, TALL)):
+            values = list(ratios.values())
+            with compared():
+                formula = risk(cov, beta, n, values, NOISE).risk
+            measured = simulate(
+                cov,
+                beta,
+                n,
+                values,
+                noise=NOISE,
+                repetitions=size.repetitions,
+                design="fresh",
+                jobs=jobs,
+                progress=tally.every(_work(n, size.d, len(values))),
+            )
+            for (i, ratio), (j, signal) in product(enumerate(ratios), enumerate(signals)):
+                mean, error, expected = (float(a[i, j]) for a in (measured.risk, measured.error, formula))
+                rows.append(
+                    {
+                        "model": name,
+                        "n": n,
+                        "d": size.d,
+                        "ratio": ratio,
+                        "signal": signal,
+                        "null": float(measured.null[j]),
+                        "simulated": mean,
+                        "error": error,
+                        "formula": expected,
+                        "relative": mean / expected - 1,
+                        "standard_errors": (mean - expected) / error,
+                        "agrees": int(abs(mean - expected) <= max(3 * error, 0.01 * mean)),
+                    }
+                )
+    return rows
+
+
+def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] = GROWTH) -> list[TableRow]:
+    """Measure the formula's relative error, for the mean over random signals, as d grows."""
+    rows = []
+    for name in cases:
+        model, per_feature, ratio = GROWTH[name]
+        for d in size.growth:
+            cov = MODELS[model](d, 0)
+            beta = random_signals(d, size.signals)
+            n = round(per_feature * d)
+            with compared():
+                expected = float(risk(cov, beta, n, ratio, NOISE).risk.mean())
+            measured = simulate(
+                cov,
+                beta,
+                n,
+                [ratio],
+                noise=NOISE,
+                repetitions=_repetitions(size, d),
+                design="fresh",
+                jobs=jobs,
+                progress=tally.every(_work(n, d, 1)),
+            )
+            each = measured.risks[:, 0].mean(axis=1)
+            error = float(each.std(ddof=1) / math.sqrt(len(each)))
+            rows.append(
+                {
+                    "case": name,
+                    "d": d,
+                    "n": n,
+                    "repetitions": len(each),
+                    "simulated": float(each.mean()),
+                    "formula": expected,
+                    "relative": float(each.mean()) / expected - 1,
+                    "relative_error": error / expected,
+                }
+            )
+    return rows
+
+
+def fit(name: str, rows: list[TableRow]) -> TableRow:
+    """Fit log |relative error| = a + slope·log d by weighted least squares.
+
+    Sizes whose error is below two standard errors are left out. If fewer than two sizes remain, no slope is returned.
+    """
+    d, value, error = (np.array([row[key] for row in rows], float) for key in ("d", "relative", "relative_error"))
+    known = np.abs(value) > 2 * error
+    if known.sum() < 2:
+        return {"case": name, "sizes": int(known.sum())}
+    weight = np.abs(value[known]) / error[known]  # inverse of the standard error of log |value|
+    design = np.stack([np.ones(known.sum()), np.log(d[known])], axis=1)
+    covariance = np.linalg.inv((design * weight[:, None] ** 2).T @ design)
+    slope = covariance @ (design * weight[:, None] ** 2).T @ np.log(np.abs(value[known]))
+    return {
+        "case": name,
+        "sizes": int(known.sum()),
+        "slope": float(slope[1]),
+        "slope_error": float(np.sqrt(covariance[1, 1])),
+        "intercept": float(slope[0]),
+    }
+
+
+def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
+    signals = {"random": random_signals(cov.d, 1)[:, 0]}
+    if name != "identity":  # in the identity model all directions are equivalent
+        pair = eigen_signals(cov, [0, cov.at_quantile(0.1)])
+        signals |= {"top": pair[:, 0], "10 %": pair[:, 1]}
+    if name.startswith("plateau"):
+        signals["its own"] = plateau(cov.d, min(_THIN, cov.d // 4), 0, of="WW")[1]
+    return signals
+
+
+def _work(n: int, d: int, ratios: int) -> int:
+    """Return the approximate work of a repetition: drawing the rows, and a Gram matrix for each ratio."""
+    return max(1, (n * d * (d + ratios * min(n, d))) // 10**6)
+
+
+def _growth_work(size: ValidationSize, case: str) -> int:
+    _, per_feature, _ = GROWTH[case]
+    return sum(_repetitions(size, d) * _work(round(per_feature * d), d, 1) for d in size.growth)
+
+
+def _repetitions(size: ValidationSize, d: int) -> int:
+    return max(2, size.work // d)
+
+
+def _draw(cells: list[TableRow], errors: list[TableRow], slopes: list[TableRow]) -> "Figure":
+    figure, (left, right) = panels(2, width=4.6, height=4.2)
+    names = list(MODELS)
+    for side, (marker, colour) in enumerate((("o", COLOURS[0]), ("D", COLOURS[1]))):
+        n = (cells[0]["n"], cells[-1]["n"])[side]
+        chosen = [row for row in cells if row["n"] == n]
+        within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
+        kept = "ñ < d" if n < chosen[0]["d"] else "ñ > d"
+        left.plot(
+            [row["standard_errors"] for row in chosen],
+            within,
+            marker,
+            color=colour,
+            markersize=3,
+            alpha=0.8,
+            label=f"n = {n} ({kept})",
+        )
+    left.axvline(0, color=GREY, linewidth=0.8)
+    for edge in (-3, 3):
+        left.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    left.set_yticks(range(len(names)), names)
+    left.invert_yaxis()
+    left.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
+    share = sum(row["agrees"] for row in cells) / len(cells)
+    left.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    for colour, slope in zip(COLOURS, slopes, strict=False):
+        rows = [row for row in errors if row["case"] == slope["case"]]
+        d, value, error = (np.array([r[k] for r in rows], float) for k in ("d", "relative", "relative_error"))
+        label = f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
+        low = np.minimum(error, 0.9 * np.abs(value))
+        right.errorbar(
+            d,
+            np.abs(value),
+            [low, error],
+            fmt="o-",
+            color=colour,
+            markersize=4,
+            linewidth=1,
+            label=label or rows[0]["case"],
+        )
+    reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
+    right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
+    plain_log(right)
+    plain_log(right, "x")
+    right.set_xticks([row["d"] for row in errors if row["case"] == errors[0]["case"]])
+    right.set_xlabel("features d")
+    right.set_ylabel("|relative error of the formula|")
+    right.set_title("Finite sizes")
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    return figure
+
+
+def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
+    """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
+    same = [other for other in chosen if other["model"] == row["model"]]
+    return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)

@@ -1,0 +1,166 @@
+"""Tables 4 and 6 to 8: the runs on every set, what is made of them, and the whole in small."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae.cells.domain import DOMAIN
+from r2mae.cells.sets import SETS
+from r2mae.errors import UserError
+from r2mae.report.comparison import BASELINE
+from r2mae_paper import table4, table6
+from r2mae_paper.artefact import OfRuns, get_artefact
+from r2mae_paper.cell_tables import EXPRESSION, REFERENCE, SCHEMES
+from r2mae_paper.runner import Reproduced
+
+MODULES = pytest.mark.parametrize("module", [table4, table6], ids=["table4", "table6"])
+
+
+def results(sets: tuple[str, ...], columns: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Runs of three rows in which r2mae is ahead by 0.02, by the seed's jitter common to all rows."""
+    levels = {REFERENCE: 0.70, "r2mae": 0.72, EXPRESSION: 0.60}
+    rng = np.random.default_rng(0)
+    rows = []
+    for name in sets:
+        for seed, jitter in enumerate(rng.normal(size=3) / 100):
+            for label, level in levels.items():
+                row = {"label": label, "set": name, "scheme": label, "seed": seed, "seconds": 1.0}
+                own = ["score", "effective_rank", *columns[name]]
+                if label != EXPRESSION:
+                    own += [f"reconstruction_r_{ratio}" for ratio in (0.1, 0.2, 0.3, 0.5, 0.7)] + ["reconstruction_r"]
+                rows.append({**row, **{score: level + jitter + 1e-4 * rng.normal() for score in own}})
+    return pd.DataFrame(rows)
+
+
+COLUMNS = {
+    "csle": ("cell_type_bacc", "cell_type_f1", "condition_auroc", "condition_auroc_donor", "age_spearman_donor"),
+    "pig-airway": ("cell_type_bacc", "cell_type_f1", "condition_auroc"),
+}
+
+
+@MODULES
+def test_the_full_size_is_the_papers(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
+    cells = module.cells(module.SIZE.of("full"), tmp_path)
+    assert len(cells) == len({cell.folder for cell in cells}) == 5 * (len(SCHEMES) + 2)
+    assert {cell.config.data for cell in cells} == {"sea-ad" if module is table4 else "hlca"}
+    for cell in cells:
+        config = cell.config
+        assert (config.n_hidden, config.n_latent, config.epochs, config.batch_size) == (2000, 1000, 50, 400)
+        assert (config.lr, config.weight_decay, config.n_top_genes, config.steps) == (1e-3, 1e-4, 5000, None)
+        assert config.timing == ("sea-ad" if module is table4 else "hlca")
+        assert config.auroc_labels == (("ADNC",) if module is table4 else ())
+
+
+@MODULES
+def test_scvi_is_asked_for_before_anything_runs(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("r2mae.cells.domain.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="scvi-tools"):
+        module.cells(module.SIZE.of("full"), tmp_path)
+
+
+def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
+    cells = [cell for module in (table4, table6) for cell in module.cells(module.SIZE.of("small"), tmp_path)]
+    assert {cell.config.data for cell in cells} == SETS.keys() - {"hlca", "sea-ad"}
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
+    for cell in cells:
+        assert cell.variant.values["set"] == cell.config.data
+        assert cell.variant.baseline == (cell.variant.label in (EXPRESSION, "pca"))
+        assert cell.config.donor_key == "donor"
+        assert (cell.config.n_hidden, cell.config.steps) == (256, 1000)
+        if not cell.variant.baseline:
+            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
+
+
+def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
+    tables = table4.table(results(("csle", "pig-airway"), COLUMNS))
+    found = {(row["set"], row["label"], row["score"]): row for row in tables["table4"]}
+    for name in ("csle", "pig-airway"):
+        row = found[name, "r2mae", "score"]
+        assert row["vs_reference"] == pytest.approx(0.02, abs=1e-3)
+        assert row["vs_expression"] == pytest.approx(0.12, abs=1e-3)
+        assert row["vs_reference_is"] == "better"
+        assert [found[name, label, "score"]["rank"] for label in ("r2mae", REFERENCE, EXPRESSION)] == [1, 2, 3]
+        assert "rank" not in found[name, "r2mae", "cell_type_bacc"]
+    assert ("pig-airway", "r2mae", "age_spearman_donor") not in found
+    assert ("csle", "r2mae", "age_spearman_donor") in found
+    rebuilt = {(row["set"], row["label"], row["score"]) for row in tables["table7"]}
+    assert ("csle", "r2mae", "reconstruction_r_0.7") in rebuilt
+    assert not any(label == EXPRESSION for _, label, _ in rebuilt), "expression reconstructs nothing"
+    assert len(tables["table4-runs"]) == 2 * 3 * 3
+
+
+def test_a_lower_loss_is_better_and_of_ranks_neither() -> None:
+    runs = results(("csle",), {"csle": ("masked_loss",)})
+    tables = table4.table(runs)
+    found = {(row["label"], row["score"]): row for row in tables["table4"]}
+    assert found["r2mae", "masked_loss"]["vs_reference"] == pytest.approx(0.02, abs=1e-3)
+    assert found["r2mae", "masked_loss"]["vs_reference_is"] == "worse"
+    assert found["r2mae", "score"]["vs_reference_is"] == "better"
+    rank = found["r2mae", "effective_rank"]
+    assert rank["vs_reference"] == pytest.approx(0.02, abs=1e-3) and "vs_reference_is" not in rank
+
+
+def test_gains_are_pooled_over_sets() -> None:
+    runs = results(("csle", "pig-airway"), COLUMNS)
+    runs["scheme"] = runs["scheme"].replace(EXPRESSION, BASELINE)
+    worse = runs[runs["label"] == REFERENCE].assign(label="fixed 0.10", scheme="fixed")
+    for score in ("score", "reconstruction_r"):
+        worse[score] -= 0.05
+    pooled = table4.table(pd.concat([runs, worse]))["table4-pooled"]
+    found = {(row["score"], row["label"], row["against"]): row for row in pooled}
+    for score in ("score", "reconstruction_r"):
+        for against in ("best_fixed", "blind"):
+            row = found[score, "r2mae", against]
+            assert row["gain"] == pytest.approx(0.02, abs=1e-3)
+            assert (row["sets"], row["is"]) == (2, "better")
+        assert found[score, "fixed 0.10", "blind"]["gain"] == pytest.approx(-0.05, abs=1e-3)
+    assert {row["label"] for row in pooled} == {"r2mae", "fixed 0.10"}, "no baseline, and no ratio against itself"
+
+
+def test_a_condition_is_ranked_by_its_aurocs_in_table_4_alone() -> None:
+    """In table 6 the order of the rows by a condition's balanced accuracy counts."""
+    runs = results(("csle",), {"csle": ("condition_auroc", "condition_bacc")})
+    runs["condition_bacc"] = -runs["condition_bacc"]
+    ranks = {
+        module: {row["label"]: row["rank"] for row in module.table(runs)[name] if row["score"] == "score"}
+        for module, name in ((table4, "table4"), (table6, "table6"))
+    }
+    assert ranks[table4]["r2mae"] == 1
+    assert ranks[table6]["r2mae"] == 3
+
+
+def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
+    tables = table4.table(results(("csle", "pig-airway"), COLUMNS))
+    figures = table4.draw(tables, table4.SIZE.of("small"))
+    shown = {name: [axes for axes in figure.axes if axes.get_visible()] for name, figure in figures.items()}
+    assert {name: len(axes) for name, axes in shown.items()} == {"table4": 2, "table7": 12}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sets"), [("table4", ["csle", "pig-airway"]), ("table6", ["onek1k"])])
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+@pytest.mark.usefixtures("shared_data")
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], name: str, sets: list[str], tmp_path: Path) -> None:
+    artefact = get_artefact(name)
+    assert isinstance(artefact, OfRuns)
+    done = smoke(artefact)
+    assert done.parts == 3 * len(sets)
+    runs = pd.read_csv(tmp_path / f"{name}-runs.csv")
+    assert list(zip(runs["set"], runs["label"], strict=True)) == [
+        (one, label) for one in sets for label in (REFERENCE, "r2mae", EXPRESSION)
+    ]
+    assert np.isfinite(runs["score"]).all()
+    assert np.isfinite(runs.loc[runs["label"] != EXPRESSION, "reconstruction_r_0.5"]).all()
+    figures = {"table4": ("table4", "table7"), "table6": ("table6", "table8")}[name]
+    assert all((tmp_path / f"{figure}.png").stat().st_size > 0 for figure in figures)
+    again = smoke(artefact)
+    assert again.kept == again.parts

@@ -1,0 +1,101 @@
+"""Widths × ratios on faces: the runs, what is made of them, and the whole on images that are no faces."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from r2mae.sweep.runs import SweepRun
+from r2mae_paper import fig2b
+from r2mae_paper.fig2b import FacesSize
+from r2mae_paper.runner import run_artefact
+
+RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+
+
+def results(*, attributes: bool = True) -> pd.DataFrame:
+    """Runs whose error is lowest at 0.6 and 0.7, and whose probe jumps after 0.4."""
+    rows = []
+    for channels, best in ((8, 0.6), (16, 0.7)):
+        for ratio in RATIOS:
+            for seed in range(3):
+                error = 0.01 + (ratio - best) ** 2 + 1e-4 * seed
+                row = {"label": "", "preset": f"unet-{channels}", "ratio": f"{ratio:.2f}", "seed": seed}
+                row |= {"clean_mse": error, "as_trained_clean_mse": 2 * error}
+                if attributes:
+                    row["attribute_accuracy"] = 0.1 * ratio + (ratio > 0.45) + 1e-3 * seed
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", "/somewhere")
+    cells = fig2b.cells(FacesSize.of("full"), tmp_path)
+    assert_whole(cells, side=128, widths={8, 16, 32})
+    for cell in cells:
+        config = cell.config
+        assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
+        assert config.data == "/somewhere/celeba-aligned"
+
+
+def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
+    cells = fig2b.cells(FacesSize.of("small"), tmp_path)
+    assert_whole(cells, side=64, widths={4, 8, 16})
+    assert {(cell.config.lr, cell.config.batch_size, cell.config.steps) for cell in cells} == {(1e-3, 32, 200)}
+    (data,) = {cell.config.data for cell in cells}
+    rows = pd.read_csv(Path(data) / "list_attr.csv")
+    assert rows.shape == (4000, 41)
+
+
+def assert_whole(cells: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
+    """Assert that there is a run for each width, ratio and seed."""
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * 9 * 3
+    assert {cell.config.settings.channels for cell in cells} == widths
+    assert {cell.config.ratio for cell in cells} == set(RATIOS)
+    for cell in cells:
+        config = cell.config
+        assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
+        assert config.bn_statistics == "both"
+
+
+def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:
+    tables = fig2b.table(results())
+    means = {(row["channels"], row["ratio"]): row for row in tables["fig2b"]}
+    assert len(means) == 18
+    assert means[8, 0.6]["clean_mse"] == pytest.approx(0.0101)
+    assert means[8, 0.6]["clean_mse_sd"] == pytest.approx(1e-4)
+    best = {(row["score"], row["channels"]): row for row in tables["fig2b-best"]}
+    for channels, ratio in ((8, 0.6), (16, 0.7)):
+        row = best["clean_mse", channels]
+        assert (row["best_ratio"], row["paper_best_ratio"]) == pytest.approx((ratio, ratio))
+        assert best["as_trained_clean_mse", channels]["best_ratio"] == pytest.approx(ratio)
+        probe = best["attribute_accuracy", channels]
+        assert probe["largest_rise_after"] == pytest.approx(0.4)
+        assert probe["largest_rise"] == pytest.approx(1.01)
+    assert len(tables["fig2b-runs"]) == 54
+
+
+@pytest.mark.parametrize("attributes", [True, False])
+def test_figures_show_every_width(attributes: bool) -> None:
+    tables = fig2b.table(results(attributes=attributes))
+    figures = fig2b.draw(tables, FacesSize())
+    assert set(figures) == ({"fig2b", "fig5-7"} if attributes else {"fig2b"})
+    assert len(figures["fig2b"].axes[0].containers) == 4  # each width with both kinds of batch statistics
+    if attributes:
+        assert [axes.get_title() for axes in figures["fig5-7"].axes] == ["8 channels", "16 channels"]
+
+
+@pytest.mark.slow
+def test_it_runs_on_any_images(tmp_path: Path) -> None:
+    size = replace(FacesSize.of("smoke"), data="digits", side=8, channels=(4,))
+    done = run_artefact(fig2b, tmp_path, size=size, console=Console(file=StringIO()))
+    assert done.parts == 2
+    rows = pd.read_csv(tmp_path / "fig2b.csv")
+    assert list(rows["ratio"]) == [0.3, 0.7]
+    assert np.isfinite(rows[["clean_mse", "as_trained_clean_mse"]]).all(axis=None)
+    assert (tmp_path / "fig2b.png").stat().st_size > 0

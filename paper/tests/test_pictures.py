@@ -1,0 +1,65 @@
+"""Figs. 8 and 9: the runs, the tables, and the pictures of a small run."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from r2mae_paper import fig2b, fig8, fig9
+from r2mae_paper.fig2b import FacesSize
+from r2mae_paper.fig8 import DigitsSize
+from r2mae_paper.fig9 import FacePicturesSize
+from r2mae_paper.reconstructions import rows_by_ratio
+from r2mae_paper.runner import run_artefact
+
+RATIOS = [round(0.1 * k, 1) for k in range(1, 10)]
+
+
+def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", "/somewhere")
+    digits = [cell.config for cell in fig8.cells(DigitsSize.of("full"), tmp_path)]
+    faces = [cell.config for cell in fig9.cells(FacePicturesSize.of("full"), tmp_path)]
+    for configs in (digits, faces):
+        assert [config.ratio for config in configs] == RATIOS
+        assert {(config.scheme, config.seed, config.steps) for config in configs} == {("fixed", 0, None)}
+    one = digits[0]
+    assert (one.data, one.model, one.hidden, one.latent) == ("mnist", "mlp", 512, 256)
+    assert (one.lr, one.batch_size, one.epochs, one.resize) == (3e-3, 128, 15, None)
+    one = faces[0]
+    assert (one.data, one.model, one.settings.channels) == ("/somewhere/celeba-aligned", "unet", 16)
+    assert (one.lr, one.batch_size, one.epochs, one.resize, one.resize_mode) == (1e-3, 256, 10, 128, "crop")
+
+
+def test_faces_are_those_of_fig2b(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", "/somewhere")
+    mine = {cell.folder: cell.config for cell in fig9.cells(FacePicturesSize(), tmp_path)}
+    others = {cell.folder: cell.config for cell in fig2b.cells(FacesSize(), tmp_path)}
+    for folder, config in mine.items():
+        assert replace(others[folder], bn_statistics="yes") == config
+
+
+def test_tables_have_the_errors_of_every_model() -> None:
+    results = pd.DataFrame(
+        {"ratio": ["0.10", "0.90"], "clean_mse": [0.1, 0.2], "masked_mse_0.5": [0.3, 0.4], "probe_accuracy": [0.5, 0.6]}
+    )
+    assert rows_by_ratio(results) == [
+        {"training_ratio": 0.1, "clean_mse": 0.1, "masked_mse_0.5": 0.3},
+        {"training_ratio": 0.9, "clean_mse": 0.2, "masked_mse_0.5": 0.4},
+    ]
+
+
+@pytest.mark.slow
+def test_they_run_on_any_images(tmp_path: Path) -> None:
+    small = {"preset": "mlp-16-16"}, {"data": "digits", "side": 8}
+    for artefact, size, name in (
+        (fig8, replace(DigitsSize.of("smoke"), **small[0]), "fig8"),  # type: ignore[arg-type]
+        (fig9, replace(FacePicturesSize.of("smoke"), **small[1]), "fig9"),  # type: ignore[arg-type]
+    ):
+        done = run_artefact(artefact, tmp_path / name, size=size, console=Console(file=StringIO()))
+        assert done.parts == 2
+        assert list(pd.read_csv(tmp_path / name / f"{name}.csv")["training_ratio"]) == [0.3, 0.7]
+        text = (tmp_path / name / f"{name}.svg").read_text()
+        assert all(f">{word}<" in text for word in ("original", "hidden", "at 0.30", "at 0.70"))

@@ -1,0 +1,87 @@
+"""bf16 against 32 bits: what differs between the runs, verdicts with known answers, and the whole in small."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae_paper import precision_cells, precision_genome, precision_images, precision_text
+from r2mae_paper.precision import EXACT, FINAL_LOSS, QUICK, PrecisionSize, PrecisionStudy
+from r2mae_paper.runner import Reproduced
+
+MODULES = pytest.mark.parametrize(
+    "module",
+    [precision_images, precision_cells, precision_text, precision_genome],
+    ids=["images", "cells", "text", "genome"],
+)
+
+
+@pytest.mark.slow
+@MODULES
+def test_runs_differ_in_the_format_alone(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
+    size = module.SIZE.of("small")
+    cells = module.cells(size, tmp_path)
+    assert len(cells) == len({cell.folder for cell in cells}) == 2 * size.seeds * len(size.settings)
+    assert size.seeds == 5
+    for model in size.settings:
+        first = [cell for cell in cells if cell.seed == 0 and cell.variant.values["model"] == model]
+        assert [(cell.variant.label, cell.config.precision) for cell in first] == [(EXACT, "32"), (QUICK, "bf16")]
+        assert len({str({**cell.config.to_dict(), "precision": ""}) for cell in first}) == 1
+
+
+STUDY = PrecisionStudy("study", ("score", "absent"), lambda size, out: {})
+
+
+def synthetic(shift: float, wobble: float) -> pd.DataFrame:
+    """Runs whose seeds have a standard deviation of about 1; bf16 adds `shift`, and noise of its own."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for seed, level in enumerate((-1.2, -0.6, 0.0, 0.6, 1.2)):
+        for name in (EXACT, QUICK):
+            own = 0.0 if name == EXACT else shift + wobble * rng.normal()
+            row = {"label": name, "model": "m", "format": name, "seed": seed}
+            rows.append({**row, "score": 5 + level + own, FINAL_LOSS: 3 + level + own})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("shift", "wobble", "verdict"), [(0.05, 0.01, "equal"), (-3.0, 0.01, "different"), (0.9, 0.5, "undecided")]
+)
+def test_formats_are_equal_within_the_noise_of_the_seeds(shift: float, wobble: float, verdict: str) -> None:
+    tables = STUDY.table(synthetic(shift, wobble))
+    assert [row["score"] for row in tables["study"]] == [FINAL_LOSS, "score"]
+    for row in tables["study"]:
+        assert row["is"] == verdict
+        assert row["seeds"] == 5
+        assert row["sd_32"] == pytest.approx(0.949, abs=1e-3)
+        assert row["difference"] == pytest.approx(row["mean_bf16"] - row["mean_32"])
+        assert row["low"] < row["difference"] < row["high"]
+    assert len(tables["study-runs"]) == 10
+    assert STUDY.draw(tables, PrecisionSize()).keys() == {"study"}
+
+
+def test_a_single_seed_and_runs_without_a_partner_decide_nothing() -> None:
+    runs = synthetic(0.0, 0.01)
+    alone = STUDY.table(runs[runs["seed"] == 2])["study"]
+    assert [(row["seeds"], row["is"]) for row in alone] == [(1, "undecided")] * 2
+    STUDY.draw({"study": alone}, PrecisionSize())
+    assert STUDY.table(runs[runs["format"] == EXACT])["study"] == []
+
+
+@pytest.mark.slow
+@MODULES
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_the_smoke_size_runs(
+    smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
+) -> None:
+    done = smoke(module)
+    assert done.parts == 4
+    rows = pd.read_csv(tmp_path / f"{module.STUDY.name}.csv")
+    assert set(rows["score"]) == {FINAL_LOSS, *module.STUDY.scores}
+    assert (rows["seeds"] == 2).all()
+    assert (tmp_path / f"{module.STUDY.name}.png").stat().st_size > 0

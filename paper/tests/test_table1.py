@@ -1,0 +1,85 @@
+"""Table 1 on Tiny-ImageNet: its rows and sizes, its tables and figure, and the whole in small."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae_paper import table1
+from r2mae_paper.runner import Reproduced
+from r2mae_paper.table1 import REFERENCE, ROWS, UNTRAINED, ViTSize
+
+
+def test_every_scheme_has_a_row() -> None:
+    curricula = {"cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0"}
+    assert {row["scheme"] for row in ROWS.values()} == {
+        "fixed",
+        "dynamic",
+        "mdlm",
+        "r2mae",
+        "r2mae-dynamic",
+    } | curricula
+
+
+def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", "/somewhere")
+    cells = table1.cells(ViTSize.of("full"), tmp_path)
+    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (len(ROWS) + 2)
+    assert {cell.config.data for cell in cells} == {"/somewhere/imagenet"}
+    config = next(cell.config for cell in cells if cell.variant.label == "r2mae")
+    assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
+    assert (config.low, config.high) == (None, None), "those of ViT-MAE"
+    assert (config.sampling, config.per) == ("independent", "batch")
+
+
+@pytest.mark.slow
+def test_the_other_ways_of_drawing_differ_in_nothing_else(tmp_path: Path, shared_data: Path) -> None:
+    found = {cell.variant.label: cell.config for cell in table1.cells(ViTSize.of("small"), tmp_path) if cell.seed == 0}
+    plain = found["r2mae"].to_dict()
+    for label, field, value in (("r2mae stratified", "sampling", "stratified"), ("r2mae per sample", "per", "sample")):
+        assert found[label].to_dict() == {**plain, field: value}
+    assert found["pixels"].finetune_epochs == 0
+
+
+def test_tables_pair_seeds_and_say_what_is_better() -> None:
+    rng = np.random.default_rng(0)
+    levels = {REFERENCE: 0.30, "r2mae": 0.33, UNTRAINED: 0.20}
+    rows = [
+        {
+            "label": label,
+            "scheme": label,
+            "seed": seed,
+            "seconds": 1.0,
+            "finetune_top1": level + jitter,
+            "loss_sd": jump,
+        }
+        for seed, jitter in enumerate(rng.normal(size=3) / 100)
+        for (label, level), jump in zip(levels.items(), (0.01 - 1e-4 * seed, 0.02, np.nan), strict=True)
+    ]
+    tables = table1.table(pd.DataFrame(rows))
+    found = {(row["label"], row["score"]): row for row in tables["table1"]}
+    assert found["r2mae", "finetune_top1"]["vs_reference"] == pytest.approx(0.03)
+    assert found["r2mae", "finetune_top1"][f"vs_{UNTRAINED}"] == pytest.approx(0.13)
+    assert found["r2mae", "loss_sd"]["vs_reference_is"] == "worse"
+    assert (UNTRAINED, "loss_sd") not in found
+    figure = table1.draw(tables, ViTSize())["table1"]
+    assert len([axes for axes in figure.axes if axes.get_visible()]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], shared_data: Path, tmp_path: Path) -> None:
+    done = smoke(table1)
+    assert done.parts == 5
+    runs = pd.read_csv(tmp_path / "table1-runs.csv").set_index(["label", "seed"])
+    trained = runs.loc[[REFERENCE, "r2mae per sample"]]
+    assert np.isfinite(trained[["finetune_top1", "probe_accuracy", "knn_accuracy", "masked_mse", "loss_sd"]]).all(
+        axis=None
+    )
+    assert trained["masked_mse"].max() < runs.loc[UNTRAINED]["masked_mse"].min(), "training lowers the error"
+    assert runs.loc["pixels"]["finetune_top1"].isna().all()
+    assert (tmp_path / "table1.png").stat().st_size > 0

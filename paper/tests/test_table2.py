@@ -1,0 +1,108 @@
+"""Table 2: its rows and sizes, its tables and figures, and the whole in small."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae_paper import table2
+from r2mae_paper.runner import Reproduced
+from r2mae_paper.table2 import REFERENCE, SCHEMES, UNTRAINED, TextSize
+
+TASKS = ("mnli", "qqp", "sst2", "qnli")
+
+
+def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
+    cells = table2.cells(TextSize.of("full"), tmp_path)
+    assert len(cells) == len({cell.folder for cell in cells}) == 2 * 5 * 3
+    rates = {"roberta-medium": (512, 8, 7e-4), "roberta-base": (768, 12, 3e-4)}
+    for cell in cells:
+        config = cell.config
+        assert (config.hidden_size, config.layers, config.lr) == rates[cell.variant.values["model"]]
+        assert (config.data, config.vocab_size, config.glue) == ("fineweb", 50_265, TASKS)
+        assert (config.batch_size, config.sequence_length, config.warmup, config.weight_decay) == (
+            2048,
+            128,
+            0.03,
+            0.01,
+        )
+        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[cell.variant.label]["scheme"])
+
+
+def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
+    cells = table2.cells(TextSize.of("small"), tmp_path)
+    assert len(cells) == 30
+    assert {(cell.config.data, cell.config.glue) for cell in cells} == {("wiki", ())}
+    assert {(cell.variant.values["scheme"] == "none", cell.config.steps) for cell in cells} == {
+        (False, 4000),
+        (True, 1),
+    }
+    assert {(frozenset(cell.config.glue_probes), cell.config.glue_limit) for cell in cells} == {
+        (frozenset(TASKS), 9000)
+    }
+
+
+def results(models: tuple[str, ...]) -> pd.DataFrame:
+    """Runs in which r2mae is ahead on three tasks of four, and in loss."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for model in models:
+        for seed, jitter in enumerate(rng.normal(size=3) / 100):
+            for label in (REFERENCE, "r2mae"):
+                ahead = 0.02 if label == "r2mae" else 0.0
+                row = {"label": label, "model": model, "scheme": label, "seed": seed, "seconds": 1.0}
+                row |= {f"{task}_accuracy": 0.8 + jitter + ahead for task in TASKS[:3]}
+                row |= {"qnli_accuracy": 0.8 + jitter - ahead, "loss": 3 - ahead + jitter + 1e-4 * rng.normal()}
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def test_models_have_tables_and_ranks_of_their_own() -> None:
+    tables = table2.table(results(("roberta-medium", "roberta-base")))
+    found = {(row["model"], row["label"], row["score"]): row for row in tables["table2"]}
+    for model in ("roberta-medium", "roberta-base"):
+        assert found[model, "r2mae", "rank"]["mean"] == 1.25
+        assert found[model, REFERENCE, "rank"]["mean"] == 1.75
+        assert found[model, "r2mae", "mnli_accuracy"]["vs_reference"] == pytest.approx(0.02)
+        assert found[model, "r2mae", "loss"]["vs_reference_is"] == "better", "a lower loss"
+    assert len(tables["table2-runs"]) == 12
+    figures = table2.draw(tables, TextSize())
+    assert set(figures) == {"table2-roberta-medium", "table2-roberta-base"}
+    assert len([axes for axes in figures["table2-roberta-base"].axes if axes.get_visible()]) == 5
+
+
+def test_probes_stand_beside_those_of_a_model_that_nobody_trained() -> None:
+    runs = results(("tiny",)).rename(columns={f"{task}_accuracy": f"{task}_probe_accuracy" for task in TASKS})
+    none = runs[runs["label"] == REFERENCE].assign(label=UNTRAINED, scheme="none", loss=9.0)
+    none[[f"{task}_probe_accuracy" for task in TASKS]] -= 0.2
+    tables = table2.table(pd.concat([runs, none]))
+    found = {(row["label"], row["score"]): row for row in tables["table2"]}
+    assert found["r2mae", "probe_rank"]["mean"] == 1.25
+    assert (UNTRAINED, "probe_rank") not in found, "it is no rival"
+    assert found["r2mae", "mnli_probe_accuracy"][f"vs_{UNTRAINED}"] == pytest.approx(0.22)
+    (figure,) = table2.draw(tables, TextSize()).values()
+    titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
+    lines = {axes.get_title(): len(axes.lines) for axes in figure.axes}
+    assert "MNLI, accuracy of a probe" in titles
+    assert lines["MNLI, accuracy of a probe"] > lines["masked loss, mean"], "random weights have no loss to speak of"
+
+
+def test_without_glue_there_is_no_rank() -> None:
+    runs = results(("tiny",)).drop(columns=[f"{task}_accuracy" for task in TASKS])
+    assert {row["score"] for row in table2.table(runs)["table2"]} == {"loss"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+@pytest.mark.usefixtures("shared_data")
+def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
+    done = smoke(table2)
+    assert done.parts == 2
+    runs = pd.read_csv(tmp_path / "table2-runs.csv")
+    assert list(runs["label"]) == [REFERENCE, "r2mae"]
+    assert np.isfinite(runs[["loss", "loss_0.15", "accuracy"]]).all(axis=None)
+    assert (tmp_path / "table2-tiny.png").stat().st_size > 0

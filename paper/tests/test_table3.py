@@ -1,0 +1,148 @@
+"""Table 3 and its companions: the cells, held-out parts, tables of means and differences, and the whole in small."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from r2mae.errors import UserError
+from r2mae.genome import AlignmentStore
+from r2mae_paper import genomes, table3, table3_ablation
+from r2mae_paper.artefact import OfRuns, get_artefact
+from r2mae_paper.runner import Reproduced
+from r2mae_paper.table3 import SCHEMES, VirusSize
+from r2mae_paper.targets import Scale
+
+
+@pytest.fixture
+def genome_data(shared_data: Path) -> Path:
+    if not (shared_data / "genome").is_dir():
+        pytest.skip(f"no alignments: {shared_data / 'genome'} is not a folder")
+    return shared_data
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("table3")
+
+
+@pytest.fixture
+def out(folder: Path, genome_data: Path) -> Path:
+    """A folder where the store is built once."""
+    return folder
+
+
+def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out: Path) -> None:
+    cells = table3.cells(VirusSize.of("small"), out)
+    assert len(cells) == 5 * (len(SCHEMES) + 2)
+    store = AlignmentStore(out / "store")
+    parts = [genomes.part_of(store, number, 5) for number in range(5)]
+    ends = [tuple(map(int, part.partition(":")[2].split("-"))) for part in parts]
+    assert (ends[0][0], ends[-1][1]) == (1, 29_903)
+    assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ends))
+    for cell in cells:
+        assert cell.config.test_regions == (parts[cell.seed],)
+        assert cell.variant.baseline == (cell.variant.label in ("alignment", "composition"))
+        if not cell.variant.baseline:
+            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
+    assert len({cell.folder for cell in cells}) == len(cells)
+
+
+def test_the_store_has_a_track_of_conservation(out: Path) -> None:
+    store = genomes.store_of(genomes.SARBECOVIRUSES, out)
+    values = np.asarray(store.track(genomes.CONSERVATION).values, float)
+    place = 10_000
+    column = np.asarray(store.tokens[place, 1:])
+    known = column < 4
+    assert values[place] == pytest.approx((column[known] == store.tokens[place, 0] & 0x7F).mean(), abs=1e-3)
+    mitochondria = genomes.store_of(genomes.MITOCHONDRIA, out / "mtdna")  # its reference has a letter that is no base
+    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION).values, float)):
+        assert track.min() >= 0
+        assert track.max() <= 1
+
+
+def test_relatives_are_ordered_by_likeness(out: Path) -> None:
+    store = genomes.store_of(genomes.SARBECOVIRUSES, out)
+    names = table3_ablation.by_likeness(store)
+    assert sorted(names) == sorted(store.species[1:])
+    assert [name.partition("|")[0] for name in names[:2]] == ["CoVZC45", "CoVZXC21"]  # SARS-CoV-2's nearest here
+    assert {name.partition("|")[0] for name in names[-2:]} == {"BtKY72", "BM48-31"}
+    for change, fields in table3_ablation.changes(store).items():
+        assert fields or change == table3_ablation.BASE
+
+
+def test_tables_have_means_intervals_and_paired_differences() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=5)
+    levels = {"fixed 0.15": 0.40, "r2mae": 0.42, "alignment": 0.44}
+    rows = [
+        {"label": label, "scheme": label, "seed": seed, "seconds": 1.0, "spearman": level + noise[seed] / 100}
+        for label, level in levels.items()
+        for seed in range(5)
+    ]
+    rows = [{**row, "masked_loss": 1 - row["spearman"]} for row in rows]
+    found = table3.table(pd.DataFrame(rows))
+    table = {(row["label"], row["score"]): row for row in found["table3"]}
+    assert table["r2mae", "spearman"]["mean"] == pytest.approx(0.42 + noise.mean() / 100)
+    assert table["r2mae", "spearman"]["vs_reference"] == pytest.approx(0.02)
+    assert table["r2mae", "spearman"]["vs_alignment"] == pytest.approx(-0.02)
+    assert "vs_reference" not in table["fixed 0.15", "spearman"]
+    assert "vs_alignment" not in table["alignment", "spearman"]
+    assert len(found["table3-runs"]) == 15
+    figures = table3.draw(found, VirusSize())
+    assert len([axes for axes in figures["table3"].axes if axes.get_visible()]) == 2
+
+
+def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
+    with pytest.raises(UserError, match="R2MAE_DATA"):
+        table3.cells(VirusSize.of("smoke"), tmp_path / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table3", "table3-mtdna", "table3-ablation"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "full"])
+def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
+    artefact = get_artefact(name)
+    assert isinstance(artefact, OfRuns)
+    cells = artefact.cells(artefact.SIZE.of(scale), out / name)
+    assert len({cell.folder for cell in cells}) == len(cells)
+    if name == "table3" and scale == "full":
+        config = cells[0].config
+        assert (config.steps, config.batch_size, config.keep) == (30_000, 2048, "best")
+        assert config.settings.layers == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("table3", ["fixed 0.15", "r2mae", "alignment", "composition"]),
+        ("table3-mtdna", ["fixed 0.15", "r2mae", "alignment", "composition"]),
+        ("table3-ablation", [table3_ablation.BASE, "no relatives", table3_ablation.WEIGHTED, "alignment"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_the_smoke_size_runs(
+    smoke: Callable[[Any], Reproduced], name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path
+) -> None:
+    artefact = get_artefact(name)
+    done = smoke(artefact)
+    assert done.parts == 2 * len(labels)
+    table = pd.read_csv(tmp_path / f"{name}.csv")
+    assert list(dict.fromkeys(table["label"])) == labels
+    assert (tmp_path / f"{name}.png").stat().st_size > 0
+    assert table_is_whole(table, name)
+    again = smoke(artefact)
+    assert again.kept == again.parts
+
+
+def table_is_whole(table: pd.DataFrame, name: str) -> bool:
+    """Tell whether there are the scores that the table is about."""
+    wanted = {"masked_loss", "accuracy"} | (set() if name == "table3-mtdna" else {"spearman", "spearman_held_out"})
+    return wanted <= set(table["score"]) and bool(np.isfinite(table["mean"]).all())
