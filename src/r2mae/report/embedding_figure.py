@@ -1,5 +1,6 @@
 """An embedding as a picture: its UMAP, once for every column of labels or numbers."""
 
+import textwrap
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -78,10 +79,14 @@ def embedding_figure(
     across = min(3, len(panels))
     down = ceil(len(panels) / across)
     with figure_style():
-        figure = Figure((3.8 * across, 0.5 + 4.9 * down), dpi=200, layout="constrained")
-        figure.suptitle(f"{title}, {shown} points", wrap=True)
+        words = textwrap.fill(f"{title}, {shown} points", 42 * across)
+        above = 0.7 + 0.17 * words.count("\n")
+        height = above + 5.2 * down  # inches: a square and room below it for a legend or a colour bar
+        figure = Figure((3.8 * across, height), dpi=200)
+        figure.subplots_adjust(left=0.02, right=0.98, top=1 - above / height, bottom=0, hspace=0.08, wspace=0.06)
+        figure.suptitle(words, x=0.02, y=1 - 0.1 / height, ha="left", va="top", fontsize=10)
         for index, (name, values) in enumerate(panels.items(), 1):
-            axes = figure.add_subplot(down, across, index, title=name, xticks=[], yticks=[], box_aspect=1)
+            axes = figure.add_subplot(down, across, index, title=name, xticks=[], yticks=[], box_aspect=1, anchor="N")
             _draw(axes, positions, values)
     return figure
 
@@ -91,18 +96,25 @@ def _draw(axes: "Axes", positions: Float32[np.ndarray, "points 2"], values: np.n
     size = float(np.clip(9000 / len(values), 1.2, 16))
     dots = partial(axes.scatter, lw=0, s=size, rasterized=len(values) > 2000)  # as shapes, many take megabytes of SVG
     missing = np.isnan(values) if values.dtype.kind == "f" else is_missing(values)
-    known, handles = values[~missing], []
+    known, handles, below = values[~missing], [], 0.0
     if known.dtype.kind != "f":
         names = pd.Series(known).value_counts().index
         colours = dict(zip(sorted(names[: len(_COLOURS)]), _COLOURS, strict=False))
         dots(*positions[~missing].T, c=[colours.get(name, _OTHER) for name in known])
-        handles = [dots([], [], c=colour, label=name[:24]) for name, colour in colours.items()]
+        handles = [
+            dots([], [], c=colour, label=name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}")
+            for name, colour in colours.items()
+        ]
         if others := len(names) - len(colours):
             handles.append(dots([], [], c=_OTHER, label=f"other ({others})"))
     elif len(known):
         low, high = np.quantile(known, [0.01, 0.99])
         drawn = dots(*positions[~missing].T, c=known, vmin=low, vmax=high)
-        axes.get_figure(root=True).colorbar(drawn, ax=axes, location="bottom", aspect=30)  # type: ignore[union-attr]
+        figure, below = axes.get_figure(root=True), -0.13
+        figure.colorbar(drawn, cax=axes.inset_axes((0.03, -0.07, 0.94, 0.03)), orientation="horizontal")  # type: ignore[union-attr]
     if missing.any():
         handles.append(dots(*positions[missing].T, c=_MISSING, label="no value"))
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, 0), ncols=2, markerscale=(36 / size) ** 0.5)
+    axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(-0.02, below), ncols=2, fontsize=8,
+        handletextpad=0.1, columnspacing=0.8, labelspacing=0.3, markerscale=(36 / size) ** 0.5,
+    )  # fmt: skip
