@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
+from r2mae.cli.embed import _columns, _text_or_floats
 from r2mae.cli.main import main
 from r2mae.domains.abilities import HasAnnotations
 from r2mae.images import DOMAIN as IMAGES
@@ -77,7 +78,7 @@ def test_labels_and_numbers_of_the_run(run: Run, folder: Path) -> None:
     assert titles(folder / "a.svg") == ["cell_type", "age"]
     text = (folder / "a.svg").read_text(encoding="utf-8")
     assert ">type 1</text>" in text
-    assert "data: UMAP of the embedding by r2mae, 40" in text
+    assert "data: UMAP of the embedding by r2mae, 40 points" in text
     run("embed run data.h5ad -o b.h5ad --figure b.svg")
     assert (folder / "b.svg").read_bytes() == (folder / "a.svg").read_bytes()
 
@@ -87,7 +88,7 @@ def test_columns_and_points_by_choice(run: Run, folder: Path) -> None:
     assert code == 0
     assert "coloured by phase, donor" in out
     assert titles(folder / "c.svg") == ["donor", "phase"]
-    assert "20\u00a0of\u00a040" in (folder / "c.svg").read_text(encoding="utf-8")
+    assert "20 of 40" in (folder / "c.svg").read_text(encoding="utf-8")
     with np.load(folder / "c.npz", allow_pickle=False) as arrays:
         assert "phase" not in arrays
 
@@ -128,6 +129,39 @@ def test_help_needs_no_library(words: list[str]) -> None:
     loaded = {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert "r2mae" in loaded
     assert not loaded & {"umap", "numba", "torch", "matplotlib", "anndata"}
+
+
+def test_columns_of_a_domain() -> None:
+    arrays = {
+        "embedding": np.zeros((3, 2), np.float32),
+        "cells": np.array(["x", "y", "z"]),
+        "labels": np.array([1, 0, 1]),
+        "classes": np.array(["cat", "dog"]),
+        "age": np.array(["17", "60-69", "nan"]),
+        "grade": np.array([1, 2, 3]),
+    }
+    found = _columns(arrays, ["age"])
+    assert list(found) == ["cells", "labels", "age", "grade"]
+    assert found["labels"].tolist() == ["dog", "cat", "dog"]
+    np.testing.assert_array_equal(found["age"], [17, np.nan, np.nan])
+    assert found["grade"].tolist() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pd.Series([1, 2]), [1.0, 2.0]),
+        (pd.Series([1, None], dtype="Int64"), [1.0, np.nan]),
+        (pd.Series([True, False]), ["True", "False"]),
+        (pd.Series(["a", None], dtype="category"), ["a", ""]),
+        (pd.Series([1, 2], dtype="category"), ["1", "2"]),
+        (pd.Series(["a", None], dtype="string"), ["a", ""]),
+    ],
+)
+def test_values_of_a_table(column: "pd.Series[str]", expected: list[object]) -> None:
+    found = _text_or_floats(column)
+    assert found.dtype.kind == ("f" if isinstance(expected[0], float) else "U")
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None:

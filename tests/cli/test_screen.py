@@ -25,7 +25,7 @@ def is_plain(text: str) -> bool:
     return visible(text) == text
 
 
-@pytest.mark.parametrize("line", ["runs a", "evaluate a", "report a", "report a --out page", "embed a --data digits"])
+@pytest.mark.parametrize("line", ["runs a", "evaluate a", "report a", "embed a --data digits"])
 def test_no_command_sends_escapes_of_a_strangers_run(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,10 +96,6 @@ def test_commands_write_to_the_folder_at_home(
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert main(["theory", "risk", "--d", "20", "--ratios", "0.1,0.5", "--out=~/risk"]) == 0
     assert (tmp_path / "me" / "risk").is_dir()
-    (tmp_path / "me" / "a").mkdir()
-    (tmp_path / "me" / "a" / "config.yaml").write_text("domain: images\ndata: digits\nscheme: fixed\nseed: 1\n")
-    assert main(["report", "~/a", "--out=~/page"]) == 0
-    assert (tmp_path / "me" / "page" / "report.html").is_file()
     np.savez(tmp_path / "me" / "d.npz", images=np.zeros((20, 8, 8), np.uint8))
     Path("c.yaml").write_text("domain: images\ndata: ~/d.npz\n")
     capsys.readouterr()

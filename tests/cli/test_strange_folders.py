@@ -116,7 +116,7 @@ def test_what_is_a_files_own(tmp_path: Path) -> None:
     assert read_confined(tmp_path / "a" / "link") == b"inside"
     assert read_confined(tmp_path / "whole" / "d") == b"inside"
     assert read_confined(tmp_path / "a" / "b" / "up", folder=tmp_path / "a") == b"inside"
-    for path, told in {"a/out": "elsewhere", "a/b/up": "elsewhere", "a": "no regular file"}.items():
+    for path, told in {"a/out": "outside its folder", "a/b/up": "outside its folder", "a": "no regular file"}.items():
         with pytest.raises(ValueError, match=told):
             confined_file(tmp_path / path)
     for gone in ("a/loop", "a/none"):

@@ -37,7 +37,10 @@ def finished_runs_in(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schem
         (run.folder / "model.json").write_text("{}")
         (run.folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
         scores = {"probe_accuracy": SCORES[run.variant.label][run.seed], "masked_mse": 0.02 + 0.001 * run.seed}
-        write_json(run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measurement_settings()})
+        measured = base.measurement_settings()
+        write_json(run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": measured})
+            run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measurement_settings()}
+        )
     return out
 
 

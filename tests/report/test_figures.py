@@ -24,13 +24,14 @@ from r2mae.report.drawing import (
     colours_of,
     drawn_ratios,
     lines_with_bands,
+    loss_panels,
+    ratio_panels,
     reconstructions,
     scheme_colours,
     score_against_ratio,
     score_by_scheme,
 )
 from r2mae.report.figures import comparison_figures, inline_svg, save_figures
-from r2mae.report.panels import loss_panels, ratio_panels
 from r2mae.report.style import png, svg
 
 pytestmark = pytest.mark.slow

@@ -104,15 +104,17 @@ def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame 
                 raise UserError(f"--{flag} is for a figure: name its file, --figure umap.svg")
         return None
     from r2mae.domains.abilities import HasAnnotations
-    from r2mae.report.embedding_figure import check_figure, check_points
+    from r2mae.report.embedding_figure import FEWEST, import_umap
+    from r2mae.report.style import check_suffix
 
-    if values["max_points"] is not None:
-        check_points(values["max_points"])
+    if values["max_points"] is not None and values["max_points"] < FEWEST:
+        raise UserError(f"--max-points must be {FEWEST} or more, not {values['max_points']}")
     table = None
     if values["color"] and isinstance(domain, HasAnnotations):
         table = domain.annotations(values["data"])
         _check_columns(values["color"], [str(name) for name in table.columns], values["data"])
-    check_figure(values["figure"])
+    check_suffix(values["figure"], example="umap")
+    import_umap()
     check_output(domain, values["figure"], values["data"])
     return table
 
@@ -124,22 +126,47 @@ def _draw(
     values: Mapping[str, Any],
     default: "FigureColumns",
 ) -> None:
-    from r2mae.report.embedding_figure import MAX_POINTS, columns_of, embedding_figure, values_of
+    from r2mae.report.embedding_figure import MOST, embedding_figure
     from r2mae.report.style import write_figure
 
     names = values["color"]
     if table is not None:
-        columns = {name: values_of(table[name]) for name in names}
+        columns = {name: _text_or_floats(table[name]) for name in names}
     else:
-        columns = columns_of(arrays, numbers=default.numbers)
+        columns = _columns(arrays, default.numbers)
         if names:
             _check_columns(names, list(columns), values["data"])
         columns = {name: columns[name] for name in names or columns if names or name not in default.omitted}
     title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
-    most = MAX_POINTS if values["max_points"] is None else values["max_points"]
+    most = MOST if values["max_points"] is None else values["max_points"]
     figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=most)
     write_figure(figure, values["figure"])
     print(f"its UMAP, coloured by {', '.join(columns) or 'nothing (--color COLUMN)'}, is in {values['figure']}")
+
+
+def _columns(arrays: "dict[str, np.ndarray]", numbers: Sequence[str]) -> "dict[str, np.ndarray]":
+    """Return the columns next to a domain's `embedding`; `numbers` are numbers though they are text."""
+    import pandas as pd
+
+    columns, rows = {}, arrays["embedding"].shape[:1]
+    if "labels" in arrays and "classes" in arrays:
+        arrays = {**arrays, "labels": arrays["classes"].astype(str)[arrays["labels"].astype(int)]}
+    for name, values in arrays.items():
+        if name in ("embedding", "classes") or values.shape != rows:
+            continue
+        number = name in numbers or values.dtype.kind == "f"
+        column = pd.to_numeric(pd.Series(values), errors="coerce") if number else pd.Series(values.astype(str))
+        columns[name] = _text_or_floats(column)
+    return columns
+
+
+def _text_or_floats(column: "pd.Series[Any]") -> "np.ndarray":
+    """Return numbers as floats, and all else (categories, truth values) as text; missing values are NaN or ""."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
+        return column.to_numpy(dtype="float64", na_value=float("nan"))
+    return column.astype(object).where(column.notna(), "").astype(str).to_numpy().astype(str)
 
 
 def _check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None:

@@ -1,24 +1,28 @@
 """The figures of a comparison, as matplotlib ``Figure`` objects: pyplot's global state is never touched."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from r2mae.errors import UserError
-from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.metrics import Metric, metrics_by_ratio
+from r2mae.evaluation.statistics import mean_interval
 from r2mae.masking.schemes import scheme_kind, scheme_names
 from r2mae.report.analysis import Analysis, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
-from r2mae.report.panels import FEW, Panel
 from r2mae.report.pictures import draw_pictures
 from r2mae.report.style import figure_style
-from r2mae.report.wording import number
+from r2mae.report.wording import CONFIDENCE, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +32,8 @@ _FREE = ("#999933", "#117733", "#44aa99", "#aa4499", "#ddcc77")  # Tol's, for sc
 _BASELINES = ("#8c510a", "#bf9058", "#5a3a1a", "#d9c3a0")  # browns
 _DASHES = ("-", "--", ":", "-.")
 WIDTH = 6.4
+_FEW = 30  # so few points are marked with dots
+_POINTS, _DEPTH = 400, 30
 
 
 def scheme_colours() -> dict[str, str]:
@@ -144,6 +150,76 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     return figure
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Lines with bands over a common axis.
+
+    Parameters
+    ----------
+    title, x_label : str
+        In words.
+    x : ndarray, shape (points,)
+        Rising; shared by the lines.
+    lines : dict of str to ndarray, shape (points, 3)
+        By label: the mean and the two ends of its band, NaN where there is nothing.
+    """
+
+    title: str
+    x_label: str
+    x: Float[np.ndarray, " points"]
+    lines: dict[str, Float[np.ndarray, "points 3"]]
+
+
+def loss_panels(comparison: Comparison) -> list[Panel]:
+    """Training loss, and validation loss where there is one: mean over seeds, band from lowest to highest seed.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Its `curves`. A loss that is not finite is left out; of long curves 400 steps are kept.
+    """
+    panels = []
+    for column, words in (("loss", "Training loss"), ("validation_loss", "Validation loss (same masks for all)")):
+        if column not in comparison.curves:
+            continue
+        curves = comparison.curves.loc[np.isfinite(comparison.curves[column].astype(float))]
+        table = pd.DataFrame(curves.groupby(["step", "label"])[column].agg(["mean", "min", "max"]).unstack("label"))
+        if table.empty:
+            continue
+        table = table.iloc[np.unique(np.linspace(0, len(table) - 1, _POINTS).round().astype(int))]
+        lines = {
+            label: table[[(key, label) for key in ("mean", "min", "max")]].to_numpy(dtype=float)
+            for label in comparison.labels
+            if ("mean", label) in table
+        }
+        panels.append(Panel(words, "optimiser step", table.index.to_numpy(dtype=float), lines))
+    return panels
+
+
+def ratio_panels(comparison: Comparison, analysis: Analysis) -> list[Panel]:
+    """Scores that were measured at several mask ratios: mean over seeds with its interval, a panel a score.
+
+    Parameters
+    ----------
+    comparison, analysis
+        The columns named ``<metric>_<ratio>`` of the table.
+    """
+    panels = []
+    for name, columns in metrics_by_ratio(map(str, comparison.table.columns)).items():
+        metric = next((metric for metric in comparison.metrics if metric.name == name), None)
+        words = metric.label if metric else name.replace("_", " ")
+        bounds = metric.bounds if metric else (-math.inf, math.inf)
+        tables = [scores_by_seed(comparison, column) for column in columns.values()]
+        lines = {
+            label: np.array([_mean_with_interval(table[label], bounds) for table in tables])
+            for label in comparison.labels
+        }
+        lines = {label: values for label, values in lines.items() if np.isfinite(values).any()}
+        if lines:
+            panels.append(Panel(words[:1].upper() + words[1:], "mask ratio", np.array(list(columns)), lines))
+    return panels
+
+
 def lines_with_bands(comparison: Comparison, panels: Sequence[Panel]) -> Figure:
     """Draw panels one below the other, under one legend.
 
@@ -154,23 +230,29 @@ def lines_with_bands(comparison: Comparison, panels: Sequence[Panel]) -> Figure:
     panels : sequence of Panel
         At least one.
     """
-    shown = {line.label for panel in panels for line in panel.lines}
+    shown = {label for panel in panels for label in panel.lines}
     labels = [label for label in comparison.labels if label in shown]
     colours, dashes = colours_of(comparison), dashes_of(comparison)
     with figure_style():
         height = 2.6 * len(panels) + 0.5 + 0.2 * ((len(labels) + 3) // 4)
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0], panels, strict=True):
-            for line in panel.lines:
-                there, colour = np.isfinite(line.mean), colours[line.label]
-                x, marker = panel.x[there], "o" if there.sum() <= FEW else None
-                axes.plot(x, line.mean[there], ls=dashes[line.label], marker=marker, ms=3, color=colour, lw=1.5)
-                if line.has_band:
-                    axes.fill_between(x, line.low[there], line.high[there], color=colour, alpha=0.13, lw=0)
-            axes.set_yscale("log" if panel.log else "linear")
-            axes.set_yticks([value for value, _ in panel.y_ticks], [text for _, text in panel.y_ticks])
-            axes.minorticks_off()
-            axes.set_ylim(*panel.y_range)
+            values = np.concatenate(list(panel.lines.values()))
+            lowest, highest, means = np.nanmin(values), np.nanmax(values), values[:, 0]
+            # Logarithmic for what is positive and falls by more than a factor of four.
+            log = lowest > 0 and np.nanmax(means) > 4 * np.nanmin(means)
+            axes.set_yscale("log" if log else "linear")
+            axes.set_xmargin(0.02)
+            for label, line in panel.lines.items():
+                found, colour = np.isfinite(line[:, 0]), colours[label]
+                x, (mean, low, high) = panel.x[found], line[found].T
+                marker = "o" if len(x) <= _FEW else None
+                axes.plot(x, mean, ls=dashes[label], marker=marker, ms=3, color=colour, lw=1.5)
+                if (high > low).any():
+                    axes.fill_between(x, low, high, color=colour, alpha=0.13, lw=0)
+            if log:
+                # A curriculum's loss may fall by many powers of ten: it leaves the axis rather than flatten the rest.
+                axes.set_ylim(max(lowest, np.nanmedian(means) / _DEPTH) / 1.1, highest * 1.1)
             axes.set_title(panel.title)
             axes.grid()
         axes.set_xlabel(panels[-1].x_label)
@@ -231,6 +313,15 @@ def drawn_ratios(comparison: Comparison) -> Figure:
         grid[0, 0].set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         figure.supxlabel("mask ratio", fontsize=10)
     return figure
+
+
+def _mean_with_interval(scores: "pd.Series[float]", bounds: tuple[float, float]) -> tuple[float, float, float]:
+    values = scores.dropna().to_numpy()
+    if not len(values):
+        return math.nan, math.nan, math.nan
+    interval = mean_interval(values, confidence=CONFIDENCE)
+    low, high = np.clip([interval.low, interval.high], *bounds)
+    return interval.mean, float(low), float(high)
 
 
 def _ratios_of(comparison: Comparison) -> dict[str, float]:

@@ -14,11 +14,12 @@ from r2mae.report.comparison import Comparison
 from r2mae.report.drawing import (
     drawn_ratios,
     lines_with_bands,
+    loss_panels,
+    ratio_panels,
     reconstructions,
     score_against_ratio,
     score_by_scheme,
 )
-from r2mae.report.panels import Panel, loss_panels, ratio_panels
 from r2mae.report.style import save_figure, svg
 from r2mae.report.wording import CONFIDENCE, listing, sentence_case
 
@@ -34,16 +35,13 @@ class NamedFigure:
     title, caption : str
         What the figure shows, and how to read it.
     draw : callable
-        Draws the figure.
-    panels : tuple of Panel
-        For line plots, the data of the lines. The page then shows a chart instead of the figure.
+        Draws it.
     """
 
     name: str
     title: str
     caption: str
     draw: Callable[[], Figure]
-    panels: tuple[Panel, ...] = ()
 
 
 def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
@@ -89,15 +87,15 @@ def _score_figures(comparison: Comparison, analysis: Analysis) -> Iterator[Named
 
 
 def _line_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedFigure]:
-    if panels := tuple(ratio_panels(comparison, analysis)):
+    if panels := ratio_panels(comparison, analysis):
         band = f", bands their {CONFIDENCE:.0%} intervals" if _has_intervals(analysis) else ""
         caption = (
             f"Lines are means over seeds{band}. At every ratio all models receive the same frozen masks, so that a "
             "ratio is the same task for all."
         )
         draw = partial(lines_with_bands, comparison, panels)
-        yield NamedFigure("scores_by_ratio", "Scores by mask ratio of the evaluation", caption, draw, panels)
-    if panels := tuple(loss_panels(comparison)):
+        yield NamedFigure("scores_by_ratio", "Scores by mask ratio of the evaluation", caption, draw)
+    if panels := loss_panels(comparison):
         caption = (
             "Lines are means over seeds, bands extend from the lowest to the highest seed. "
             if _has_intervals(analysis)
@@ -108,7 +106,7 @@ def _line_figures(comparison: Comparison, analysis: Analysis) -> Iterator[NamedF
             "curriculum (which may fall below the axis). The validation loss is the same task for all."
         )
         draw = partial(lines_with_bands, comparison, panels)
-        yield NamedFigure("loss_curves", "Loss curves", caption, draw, panels)
+        yield NamedFigure("loss_curves", "Loss curves", caption, draw)
 
 
 def _has_intervals(analysis: Analysis) -> bool:
@@ -150,7 +148,7 @@ def inline_svg(figure: Figure, prefix: str) -> str:
     prefix : str
         Prefix of every id, since ids of several figures on a page must differ.
     """
-    text = svg(figure)
+    text = svg(figure, transparent=True)
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     # HTML does not need the two namespaces; without them the page contains no address of another site.
     text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")

@@ -1,7 +1,6 @@
 """The report of a comparison: one HTML file that needs no network, and can be read without scripts."""
 
 import math
-from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,18 +8,17 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.colors import to_hex
 
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
 from r2mae.report.analysis import Analysis, fixed_labels
-from r2mae.report.charts import Chart, Ink, chart, inks_of, themed
 from r2mae.report.comparison import Comparison
-from r2mae.report.figures import NamedFigure, comparison_figures, inline_svg
+from r2mae.report.drawing import colours_of
+from r2mae.report.figures import comparison_figures, inline_svg
 from r2mae.report.results_json import to_json
-from r2mae.report.style import png
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
 
-_LARGEST_SVG = 300_000
 _WORDS = {"same": "is the best fixed"}
 
 
@@ -40,35 +38,19 @@ def write_report(path: str | Path, comparison: Comparison, analysis: Analysis) -
 
 def render_report(comparison: Comparison, analysis: Analysis) -> str:
     """Return the page; everything that comes from outside is escaped."""
-    return templates().get_template("report.html.j2").render(c=context(comparison, analysis))
-
-
-def templates() -> Environment:
-    """Return the templates of pages; what they are given is escaped."""
-    return Environment(
+    templates = Environment(
         loader=PackageLoader("r2mae.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return templates.get_template("report.html.j2").render(c=_context(comparison, analysis))
 
 
-def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dict[str, Any]:
-    """Return what the templates show of a comparison.
-
-    Parameters
-    ----------
-    comparison, analysis
-        What to report.
-    prefix : str
-        Put before every id, so that several comparisons may be on one page.
-    """
+def _context(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
     findings = to_json(comparison, analysis)
-    figures = _figures(comparison, analysis, prefix)
-    areas = [area.data for figure in figures if isinstance(figure, Chart) for area in figure.areas]
     return {
-        "prefix": prefix,
         "title": comparison.title,
         "headline": analysis.headline,
         "notes": analysis.notes,
@@ -80,8 +62,9 @@ def context(comparison: Comparison, analysis: Analysis, prefix: str = "") -> dic
         "comparisons": _comparisons(comparison, analysis),
         "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
         "labels_of": {metric.name: metric.label for metric in analysis.metrics},
-        "figures": figures,
-        "areas": areas,
+        "figures": [
+            (named, Markup(inline_svg(named.draw(), named.name))) for named in comparison_figures(comparison, analysis)
+        ],
         "seeds": sorted(set(comparison.table["seed"])),
         "config": _yaml(findings["config"]),
         "environment": _yaml(findings["environment"]),
@@ -112,15 +95,12 @@ class _Value:
 
 @dataclass(frozen=True)
 class _TableRow:
-    line_style: Ink
+    label: str
+    colour: str
     n: int
     values: list[_Value | None]
     rank: str = ""
     rank_sort: float | None = None
-
-    @property
-    def label(self) -> str:
-        return self.line_style.label
 
     @property
     def pairs(self) -> list[int]:
@@ -142,17 +122,8 @@ class _Differences:
         return found.pop() if len(found) == 1 else ""
 
 
-@dataclass(frozen=True)
-class _Placed:
-    name: str
-    title: str
-    caption: str
-    invertible: bool
-    image: Markup
-
-
 def _rows(comparison: Comparison, analysis: Analysis) -> list[_TableRow]:
-    rows, inks = [], inks_of(comparison)
+    rows, colours = [], colours_of(comparison)
     for label in comparison.labels:
         values: list[_Value | None] = []
         for metric in analysis.metrics:
@@ -161,22 +132,21 @@ def _rows(comparison: Comparison, analysis: Analysis) -> list[_TableRow]:
             ends = interval(line["low"], line["high"], places)
             values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
         rank = analysis.average_rank(label)
-        rows.append(
-            _TableRow(
-                inks[label], analysis.seeds(label), values, number(rank, 1), rank if math.isfinite(rank) else None
-            )
-        )
+        rank_sort = rank if math.isfinite(rank) else None
+        colour = to_hex(colours[label])
+        rows.append(_TableRow(label, colour, analysis.seeds(label), values, number(rank, 1), rank_sort))
     return rows
 
 
 def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Differences]:
-    comparisons, inks = [], inks_of(comparison)
+    comparisons, colours = [], colours_of(comparison)
     for against in (BEST_FIXED, analysis.default_fixed):
         rows = []
         for label in comparison.labels:
             values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judged_metrics]
             if any(values):
-                rows.append(_TableRow(inks[label], max(value.pairs for value in values if value), values))
+                pairs = max(value.pairs for value in values if value)
+                rows.append(_TableRow(label, to_hex(colours[label]), pairs, values))
         if rows:
             comparisons.append(_Differences(str(against), rows))
     return comparisons
@@ -201,25 +171,6 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
         over=line["over"] if ends else "",
         pairs=line["n"],
     )
-
-
-def _figures(comparison: Comparison, analysis: Analysis, prefix: str) -> list[_Placed | Chart]:
-    inks, figures = inks_of(comparison), list[_Placed | Chart]()
-    for named in comparison_figures(comparison, analysis):
-        if named.panels:
-            figures.append(chart(prefix + named.name, named.title, named.caption, named.panels, inks))
-        else:
-            figures.append(_placed(named, prefix))
-    return figures
-
-
-def _placed(named: NamedFigure, prefix: str) -> _Placed:
-    figure, name = named.draw(), prefix + named.name
-    image = Markup(themed(inline_svg(figure, name)))
-    if len(image) > _LARGEST_SVG:
-        source = "data:image/png;base64," + b64encode(png(figure)).decode()
-        image = Markup('<img class="plot" alt="{}" src="{}">').format(named.title, source)
-    return _Placed(name, named.title, named.caption, named.name != "reconstructions", image)
 
 
 def _yaml(value: Any) -> str:

@@ -76,12 +76,12 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def svg(figure: Figure) -> str:
-    """Return a figure as SVG, with text as text. Equal figures give equal files."""
+def svg(figure: Figure, *, transparent: bool = False) -> str:
+    """Return a figure as SVG with its text as text, the same for equal figures."""
     buffer = BytesIO()
     with figure_style():
         _use_plain_log_ticks(figure)
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(buffer, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
     return buffer.getvalue().decode()
 
 
