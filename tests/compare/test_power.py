@@ -39,8 +39,6 @@ def finished_runs_in(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schem
         scores = {"probe_accuracy": SCORES[run.variant.label][run.seed], "masked_mse": 0.02 + 0.001 * run.seed}
         measured = base.measurement_settings()
         write_json(run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": measured})
-            run.folder / "results.json", {"scores": scores, "seconds": 10.0, "measured": base.measurement_settings()}
-        )
     return out
 
 
