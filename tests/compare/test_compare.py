@@ -6,7 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
+from r2mae.cli.main import main
 from r2mae.compare.compare import compare
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
@@ -86,3 +88,24 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
         compare(BASE, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_collapsed_run_has_no_rank_and_the_table_remains(
+    tmp_path: Path,
+) -> None:
+    """All of its features are zero: its other scores count, and the others' ranks are shown."""
+    out = tmp_path / "c"
+    line = f"compare digits --schemes mdlm r2mae --seeds 2 --steps 20 --hidden 16 --latent 4 --jobs 1 --out {out}"
+    assert main(line.split()) == 0
+    run = out / "runs" / "mdlm" / "seed-0"
+    weights = load_file(run / "model.safetensors")
+    save_file({name: value * 0 for name, value in weights.items()}, run / "model.safetensors")
+    (run / "results.json").unlink()
+    assert main(line.split()) == 0
+    scores = json.loads((run / "results.json").read_text())["scores"]
+    assert "effective_rank" not in scores and "masked_mse" in scores
+    table = pd.read_csv(out / "results.csv")
+    trained = table[table["label"].isin(["mdlm", "r2mae"])].set_index(["label", "seed"])["effective_rank"]
+    assert trained[trained.isna()].index.tolist() == [("mdlm", 0)] and len(trained) == 4
+    assert (out / "report.html").is_file()

@@ -25,7 +25,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
-from r2mae.evaluation.spectrum import effective_rank
+from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import column_mask
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
@@ -180,9 +180,7 @@ def evaluate_embedding(
         limits = cluster_bootstrap(predictions, summary=summary)
         for name, interval in limits.items():
             scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = interval.low, interval.high
-    spectrum = effective_rank(features[np.searchsorted(wanted, sample)])
-    scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
-    return _finite_scores(scores)
+    return _finite_scores(scores | spectrum_scores(features[np.searchsorted(wanted, sample)]))
 
 
 def embedded_rows(

@@ -1,5 +1,6 @@
 """Effective rank: how evenly a representation uses its dimensions."""
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,24 @@ class Spectrum:
 
     rank: float
     entropy: float
+
+
+def spectrum_scores(features: Float[np.ndarray, "n d"]) -> dict[str, float]:
+    """Return effective rank and spectral entropy as scores of a run.
+
+    A collapsed model, all of whose features are zero, has neither: a warning gives the reason, and its other scores
+    stand.
+
+    Raises
+    ------
+    UserError
+        As :func:`effective_rank`, but for features that are all zero.
+    """
+    if features.size and not features.any():
+        logging.getLogger("r2mae").warning("effective rank omitted: all features are zero, so the model has collapsed")
+        return {}
+    spectrum = effective_rank(features)
+    return {"effective_rank": spectrum.rank, "spectral_entropy": spectrum.entropy}
 
 
 def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) -> Spectrum:

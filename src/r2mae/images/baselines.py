@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder
-from r2mae.evaluation.spectrum import effective_rank
+from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
@@ -204,10 +204,7 @@ def _pixel_scores(
 
 
 def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
-    if not embedding.any():
-        return {}
-    found = effective_rank(embedding)
-    return {"effective_rank": found.rank, "spectral_entropy": found.entropy}
+    return spectrum_scores(embedding) if embedding.any() else {}
 
 
 def _fits_in_memory(splits: Splits, probe: Probe) -> bool:

@@ -17,7 +17,7 @@ from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
-from r2mae.evaluation.spectrum import effective_rank
+from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
@@ -124,9 +124,7 @@ def _unmasked_scores(
     if has_attributes(data.splits):
         train = embed_set(task, model, data.splits.train) if train is None else train
         scores |= attribute_scores(train, test, data.splits, config.seed)
-    spectrum = effective_rank(test)
-    scores["effective_rank"], scores["spectral_entropy"] = spectrum.rank, spectrum.entropy
-    return scores
+    return scores | spectrum_scores(test)
 
 
 def batch_rows(shape: Sequence[int]) -> int:

@@ -98,7 +98,8 @@ def _threshold(results: Results, claim: Claim) -> Found:
     spread = float(rows["threshold_over_mean"].max() / rows["threshold_over_mean"].min())
     said = ", ".join(f"{row.threshold:.2f} ({row.model})" for row in rows.itertuples())
     reason = f"Largest threshold over the smallest, in units of the mean eigenvalue; eigenvalues: {said}. "
-    reason += "A spread of a tenth would count as one threshold. It depends on the spectrum by a law (paper/results/theory)."
+    reason += "A spread of a tenth would count as one threshold. "
+    reason += "It depends on the spectrum by a law (paper/results/theory)."
     same = bool(rows["n"].iloc[0] == 500)
     return by_limit(spread <= 1.1, reason, spread, same=same)
 
