@@ -66,7 +66,7 @@ def test_cl_hides_15_percent_and_takes_the_nearest_column(scheme: str) -> None:
     assert found.ends == (0.15, 0.15)
     assert found.curriculum is not None
     grid = found.curriculum.grid
-    assert grid.values[grid.column(0.15)] == pytest.approx(0.05 + 4 * 0.25 / 9)
+    assert grid.values[grid.nearest_column(0.15)] == pytest.approx(0.05 + 4 * 0.25 / 9)
 
 
 def test_the_weight_network_is_the_papers() -> None:

@@ -98,7 +98,7 @@ class LocalCluster:
 
 _HOLD = (
     "import sys; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
-    "lock = FolderLock(Path(sys.argv[1]), sys.argv[2]).__enter__(); lock.sign('process 7 on host-b')\n"
+    "lock = FolderLock(Path(sys.argv[1]), sys.argv[2]).__enter__(); lock.write_holder('process 7 on host-b')\n"
     "print('held', flush=True); sys.stdin.read()"
 )
 

@@ -44,7 +44,7 @@ from r2mae.training.scheme_options import scheme_of
         ({"patience": 3}, "add --validation"),
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
-        ({"test_fraction": 0.0}, "test_fraction must lie"),
+        ({"test_fraction": 0.0}, "test_fraction must be between"),
         ({"seed": 2**63}, "seed takes numbers up to"),
         ({"warmup": 1.0}, "warmup must be a fraction"),
         ({"ema": 1.0}, "ema must be a decay"),

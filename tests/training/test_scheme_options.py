@@ -113,14 +113,14 @@ def test_an_open_number_is_that_of_the_domain_and_no_other(tmp_path: Path) -> No
     folder = RunFolder(tmp_path / "old")
     folder.claim(ImagesConfig(data="digits"), "digits")  # as earlier versions wrote it
     assert read_config(folder.config_file)["low"] is None
-    folder.check(ImagesConfig(data="digits", low=0.5), DOMAIN.ratios)
+    folder.check_config(ImagesConfig(data="digits", low=0.5), DOMAIN.ratios)
     folder.claim(resolved(ImagesConfig(data="digits"), DOMAIN.ratios), "digits", DOMAIN.ratios)
     with pytest.raises(UserError, match=r"low is 0\.5 there and 0\.6 here"):
-        folder.check(ImagesConfig(data="digits", low=0.6), DOMAIN.ratios)
+        folder.check_config(ImagesConfig(data="digits", low=0.6), DOMAIN.ratios)
     new = RunFolder(tmp_path / "new")
     new.claim(ImagesConfig(data="digits"), "digits", DOMAIN.ratios)
     assert [read_config(new.config_file)[name] for name in ("ratio", "low", "high")] == [None, 0.5, 0.9]
-    new.check(ImagesConfig(data="digits"), DOMAIN.ratios)
+    new.check_config(ImagesConfig(data="digits"), DOMAIN.ratios)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_folder_with_what_its_scheme_does_not_take_is_refused_for_that(
     folder.config_file.write_text(yaml.safe_dump({**config.to_dict(), **there}))
     ending = "choose another --out, or repeat the options of that run" if repeatable else "choose another --out"
     with pytest.raises(UserError, match=re.escape(f"({told}): {ending}") + "$"):
-        folder.check(config, DOMAIN.ratios)
+        folder.check_config(config, DOMAIN.ratios)
 
 
 def test_options_have_defaults_that_say_nothing() -> None:

@@ -83,8 +83,8 @@ def test_learned_weights_multiply_the_losses_and_divide_by_the_count(domain: Toy
     assert module.weights is not None
     weights = module.weights(batch() / 255)
     assert module.scheme.curriculum is not None
-    column = weights[:, module.scheme.curriculum.grid.column(0.3)]
-    assert module.scheme.curriculum.grid.values[module.scheme.curriculum.grid.column(0.3)] == 0.3
+    column = weights[:, module.scheme.curriculum.grid.nearest_column(0.3)]
+    assert module.scheme.curriculum.grid.values[module.scheme.curriculum.grid.nearest_column(0.3)] == 0.3
     torch.testing.assert_close(loss, (errors * column)[hidden].sum() / hidden.sum())
 
 

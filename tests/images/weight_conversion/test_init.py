@@ -27,7 +27,7 @@ from r2mae.images.weight_conversion.files import Weights
 from r2mae.images.weight_conversion.init import Sizes, fit_weights, load_initial_weights
 from r2mae.images.weight_conversion.names import from_transformers
 from r2mae.training.folder import RunFolder
-from r2mae.training.initial import INIT, recorded
+from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.loop import fit
 from training.conftest import InterruptAt, Interrupted
 
@@ -197,11 +197,11 @@ def test_a_run_begins_with_weights(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert all(torch.allclose(value, here[name], atol=1e-7) for name, value in there.items())
     assert f"begins with {first} (r2mae)" in caplog.text
     assert yaml.safe_load(run.config_file.read_text())["init"] == str(first)
-    record = recorded(run)
+    record = read_initial_weights(run)
     assert (record["path"], record["layout"]) == (str(first), "r2mae")
     assert [len(file["sha256"]) for file in record["files"]] == [64]
     fresh = fit(config(picture_file(tmp_path), lr=1e-12), DOMAIN, tmp_path / "third").folder
-    assert not recorded(fresh)
+    assert not read_initial_weights(fresh)
     assert not same_run(run.path, fresh.path)
 
 

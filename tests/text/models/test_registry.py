@@ -44,7 +44,7 @@ def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown model 'bert'"):
         DOMAIN.build({"model": "bert"})
-    with pytest.raises(UserError, match=r"unknown model .bert.: choose from: roberta"):
+    with pytest.raises(UserError, match=r"unknown model .bert.: did you mean 'roberta'"):
         TextConfig(data="x", model="bert")
 
 
