@@ -36,6 +36,7 @@ from r2mae.cells.table import CellTable
 from r2mae.cells.task import CSR, GeneTask, MaskedGenes
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
+from r2mae.evaluation.spectrum import SPECTRUM
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask
 from r2mae.training.bn_statistics import re_estimated_statistics
@@ -263,6 +264,8 @@ def test_a_collapsed_model_has_scores(table: CellTable) -> None:
     assert scores["cell_type_auroc"] == 0.5
     assert scores["age_spearman_cell"] == scores["age_spearman_donor"] == 0.0
     assert scores["effective_rank"] == pytest.approx(1.0)
+    nothing = evaluate_embedding(table, np.zeros((CELLS, 4)), CONFIG, intervals=True)
+    assert nothing == {name: score for name, score in scores.items() if name not in SPECTRUM}
 
 
 def test_bad_embeddings_are_refused(table: CellTable) -> None:

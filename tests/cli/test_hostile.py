@@ -77,6 +77,26 @@ def test_options(
     refused(capsys, ["pretrain", "digits", *words], told)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("pretrain digits --workers 1:30", "--workers takes a whole number, not '1:30'"),
+        ("pretrain digits --workers=３", "--workers takes a whole number, not '３'"),  # noqa: RUF001
+        ("pretrain digits --lr=1:30.5", "--lr takes a number, not '1:30.5'"),
+        ("compare digits --jobs 1:30", "--jobs takes a whole number, not '1:30'"),
+        ("compare digits --seeds ３", "seeds must be whole numbers, not '３'"),  # noqa: RUF001
+        ("compare digits --ratios ٤.5", "ratios must be numbers, not '٤.5'"),
+        ("theory risk --ratios 0.1,٣", "--ratios takes FIRST:LAST:STEP"),
+    ],
+)
+def test_numbers_as_people_do_not_mean_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: str
+) -> None:
+    """YAML takes 1:30 for ninety, and Python digits of any script."""
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, line.split(), told)
+
+
 @pytest.mark.slow
 def test_names_that_are_not_utf8(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

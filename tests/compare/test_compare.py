@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from rich.console import Console
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from r2mae.cli.main import main
@@ -68,6 +69,50 @@ def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "mdlm" / "seed-0" / "results.json").exists()
 
 
+def test_the_table_stands_where_a_run_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"compare digits --schemes r2mae --steps 3 --batch-size 64 --hidden 8 --latent 4 --jobs 1 --out {tmp_path}"
+    assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 0
+    runs = tmp_path / "runs" / "r2mae"
+    (runs / "seed-1" / "model.json").unlink()
+    (runs / "seed-1" / "checkpoints" / "last.ckpt").write_bytes(b"no checkpoint")
+    (tmp_path / "results.csv").unlink()
+    capsys.readouterr()
+    assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 2
+    out, err = capsys.readouterr()
+    assert len(pd.read_csv(tmp_path / "results.csv")) == 1
+    assert "r2mae has the best mean" in out or "linear probe" in out
+    assert "all its features are zero" not in out
+    assert err.splitlines()[-1].startswith("r2mae: r2mae, seed 1: ")
+    assert err.splitlines()[-1].endswith("; the other runs are kept")
+    (runs / "seed-0" / "results.json").unlink()
+    (runs / "seed-0" / "model.json").unlink()
+    (runs / "seed-0" / "checkpoints" / "last.ckpt").write_bytes(b"no checkpoint")
+    (tmp_path / "results.csv").unlink()
+    assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 2
+    assert "(1 more failed); the other runs are kept" in capsys.readouterr().err
+    assert not (tmp_path / "results.csv").exists()
+
+
+def test_a_collapsed_run_lacks_a_score_and_the_table_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"compare digits --schemes r2mae --steps 3 --batch-size 64 --hidden 8 --latent 4 --jobs 1 --out {tmp_path}"
+    assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 0
+    run = tmp_path / "runs" / "r2mae" / "seed-1"
+    weights = load_file(run / "model.safetensors")
+    with safe_open(run / "model.safetensors", "pt") as file:
+        said = file.metadata()
+    nothing = {name: value * 0 for name, value in weights.items()}
+    save_file(nothing, run / "model.safetensors", metadata=said)
+    (run / "results.json").unlink()
+    capsys.readouterr()
+    assert main([*words.split(), "--baselines", "none", "--seeds", "0", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "r2mae has no effective rank for seed 1: all its features are zero." in " ".join(out.split())
+    table = pd.read_csv(tmp_path / "results.csv")
+    assert table["effective_rank"].notna().tolist() == [True, False]
+    assert table["masked_mse"].notna().all()
+    assert "all its features are zero" in (tmp_path / "report.html").read_text()
+
+
 def test_damage_is_named_or_mended(tmp_path: Path) -> None:
     options: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0], "out": tmp_path, "jobs": 1}
     scores = compare(BASE, DOMAIN, **options).table
@@ -88,24 +133,3 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
         compare(BASE, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path)
-
-
-@pytest.mark.slow
-def test_a_collapsed_run_has_no_rank_and_the_table_remains(
-    tmp_path: Path,
-) -> None:
-    """All of its features are zero: its other scores count, and the others' ranks are shown."""
-    out = tmp_path / "c"
-    line = f"compare digits --schemes mdlm r2mae --seeds 2 --steps 20 --hidden 16 --latent 4 --jobs 1 --out {out}"
-    assert main(line.split()) == 0
-    run = out / "runs" / "mdlm" / "seed-0"
-    weights = load_file(run / "model.safetensors")
-    save_file({name: value * 0 for name, value in weights.items()}, run / "model.safetensors")
-    (run / "results.json").unlink()
-    assert main(line.split()) == 0
-    scores = json.loads((run / "results.json").read_text())["scores"]
-    assert "effective_rank" not in scores and "masked_mse" in scores
-    table = pd.read_csv(out / "results.csv")
-    trained = table[table["label"].isin(["mdlm", "r2mae"])].set_index(["label", "seed"])["effective_rank"]
-    assert trained[trained.isna()].index.tolist() == [("mdlm", 0)] and len(trained) == 4
-    assert (out / "report.html").is_file()

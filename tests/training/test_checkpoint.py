@@ -1,3 +1,4 @@
+import os
 import pickle
 from pathlib import Path
 
@@ -81,6 +82,13 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         torch.save({key: value for key, value in WHOLE.items() if key != missing}, path)
         with pytest.raises(UserError, match="not a checkpoint of r2mae"):
             read_checkpoint(path)
+    torch.save({**WHOLE, STEP: -5}, path)
+    with pytest.raises(UserError, match="not a checkpoint of r2mae"):
+        read_checkpoint(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="it is truncated or damaged"):
+        read_checkpoint(path)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``r2mae compare DATA``: run schemes × seeds, then write a table, figures and a report."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,13 +70,21 @@ def run(words: Sequence[str]) -> int:
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         load_ahead()
     with loading():
+        from r2mae.compare.again import gather_again
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish
+        from r2mae.sweep.processes import FailedRunsError
         from r2mae.training.folder import FolderLock, read_json
 
-    comparison = compare(config, subject.domain, jobs=values["jobs"], cluster=cluster, **plan)
+    console = Terminal(quiet=True) if values["json"] else None
+    try:
+        comparison = compare(config, subject.domain, jobs=values["jobs"], cluster=cluster, **plan)
+    except FailedRunsError:
+        with FolderLock(out), suppress(UserError):  # if no run is finished, there is no table
+            publish(gather_again(out), out, console=console)
+        raise
     with FolderLock(out):  # otherwise another command would delete the files being written as remains of a crash
-        publish(comparison, out, console=Terminal(quiet=True) if values["json"] else None)
+        publish(comparison, out, console=console)
     if values["json"]:
         print_json(read_json(out / "results.json"))
         return 0

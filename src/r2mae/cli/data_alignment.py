@@ -76,7 +76,7 @@ def _import(sources: Sequence[str], words: Sequence[str]) -> int:
     values = parser.read(words)
     if len(sources) != 1:
         raise UserError(f"import takes one zarr group, not {len(sources)}")
-    if not Path(sources[0]).expanduser().is_dir():
+    if not Path(sources[0]).is_dir():
         raise UserError(f"{sources[0]}: is not the folder of a zarr group")
     return _build_store(sources, {**values, "contig": None, "jobs": None})
 
@@ -183,7 +183,7 @@ def _export(sources: Sequence[str], words: Sequence[str]) -> int:
 
     store = _open_store("export", sources)
     with _stage_bars() as progress:
-        export_zarr(store, Path(values["out"]).expanduser(), progress)
+        export_zarr(store, Path(values["out"]), progress)
     print(values["out"])
     return 0
 

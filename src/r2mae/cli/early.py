@@ -74,7 +74,7 @@ def check_output(domain: "Domain", output: str | Path, data: str) -> None:
     UserError
         If the output would overwrite the data.
     """
-    output, source = Path(output), Path(data).expanduser()
+    output, source = Path(output), Path(data)
     if data in domain.sets:
         return
     check_output_is_not_source(output, source)

@@ -29,7 +29,7 @@ def parse_ratios(words: Sequence[str]) -> list[float]:
     if not words:
         raise UserError("ratios is an empty list: name ratios, or omit the option")
     try:
-        return [float(word) for word in words]
+        return [float(word.encode("ascii")) for word in words]  # digits of other scripts are a slip
     except ValueError:
         raise UserError(f"ratios must be numbers, not {' '.join(words)!r}") from None
 
@@ -37,7 +37,7 @@ def parse_ratios(words: Sequence[str]) -> list[float]:
 def parse_seeds(words: Sequence[str]) -> list[int]:
     """Return the seeds: 0, 1, 2 for ``--seeds 3``, and the seeds themselves for ``--seeds 2 12 22``."""
     try:
-        numbers = [int(word) for word in words]
+        numbers = [int(word.encode("ascii")) for word in words]
     except ValueError:
         raise UserError(f"seeds must be whole numbers, not {' '.join(words)!r}") from None
     if not numbers:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import jsonargparse
 import yaml
@@ -126,6 +126,9 @@ class Parser(jsonargparse.ArgumentParser):
                 skip = len(lists)
                 continue
             bare = not equals and (index + 1 == len(words) or words[index + 1].startswith("-"))
+            given = value if equals or bare else words[index + 1]
+            if {kind, *get_args(kind)} & {int, float} and (":" in given or not given.isascii()):  # 1:30 is 90 to YAML
+                raise UserError(f"{name} takes {describe_type(kind)}, not {given!r}")
             is_flag = bare and kind is bool
             spelled.append(f"{option}=true" if is_flag else f"{option}{equals}{value}")
         return spelled

@@ -194,7 +194,8 @@ def parse_ratios(text: str) -> list[float]:
     wanted = f"--ratios takes FIRST:LAST:STEP such as 0.05:0.95:0.05, or ratios such as 0.1,0.5, not {text!r}"
     parts = text.split(":")
     try:
-        numbers = [float(word) for word in (parts if len(parts) == 3 else re.split(r"[,\s]+", text.strip(", ")))]
+        words = parts if len(parts) == 3 else re.split(r"[,\s]+", text.strip(", "))
+        numbers = [float(word.encode("ascii")) for word in words]
     except ValueError:
         raise UserError(wanted) from None
     if len(parts) == 3:

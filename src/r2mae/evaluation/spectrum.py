@@ -10,6 +10,9 @@ from scipy.special import entr
 
 from r2mae.errors import UserError
 
+SPECTRUM = ("effective_rank", "spectral_entropy")
+"""Scores that a model lacks whose features are all zero."""
+
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -43,7 +46,7 @@ def spectrum_scores(features: Float[np.ndarray, "n d"]) -> dict[str, float]:
         logging.getLogger("r2mae").warning("effective rank omitted: all features are zero, so the model has collapsed")
         return {}
     spectrum = effective_rank(features)
-    return {"effective_rank": spectrum.rank, "spectral_entropy": spectrum.entropy}
+    return dict(zip(SPECTRUM, (spectrum.rank, spectrum.entropy), strict=True))
 
 
 def effective_rank(features: Float[np.ndarray, "n d"], *, center: bool = False) -> Spectrum:

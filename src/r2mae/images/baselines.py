@@ -98,7 +98,7 @@ def baseline_scores(
             scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits, items)
         if has_attributes(data.splits):
             scores |= attribute_scores(train, embedding, data.splits, config.seed)
-    return scores | _spectrum(embedding)
+    return scores | spectrum_scores(embedding)
 
 
 class Components(PixelAutoencoder):
@@ -200,11 +200,7 @@ def _pixel_scores(
             )
     if has_attributes(splits) and _fits_in_memory(splits, "head"):
         scores |= attribute_scores(_flat_pixels(splits.train), _flat_pixels(splits.test), splits, config.seed)
-    return scores | (_spectrum(_float_pixels(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
-
-
-def _spectrum(embedding: Float32[np.ndarray, "n d"]) -> dict[str, float]:
-    return spectrum_scores(embedding) if embedding.any() else {}
+    return scores | (spectrum_scores(_float_pixels(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
 
 
 def _fits_in_memory(splits: Splits, probe: Probe) -> bool:

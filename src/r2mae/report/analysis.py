@@ -13,6 +13,7 @@ import pandas as pd
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.spectrum import SPECTRUM
 from r2mae.evaluation.statistics import (
     AVERAGE_RANK,
     AVERAGE_SCORE,
@@ -20,7 +21,7 @@ from r2mae.evaluation.statistics import (
     mean_interval,
     rank_table,
 )
-from r2mae.report.comparison import Comparison
+from r2mae.report.comparison import BASELINE, Comparison
 from r2mae.report.differences import (
     DIFFERENCE_COLUMNS,
     Reference,
@@ -344,6 +345,7 @@ def _notes(
             notes.append(
                 f"{label} has no {primary.label} for {word} {listing(missing)}: means and pairs omit the missing runs."
             )
+    notes += _collapsed_sentences(comparison, metrics)
     choice = chosen.get(primary.name)
     if choice and not choice.held_out:
         notes.append("With one seed, the best fixed ratio is chosen on the seed that it is compared on.")
@@ -351,6 +353,19 @@ def _notes(
     means = {float(ratio): float(table[label].mean()) for label, ratio in ratios.items()}
     if primary.higher_is_better is not None and (edge := edge_warning(means, up=primary.higher_is_better)):
         notes.append(edge)
+    return notes
+
+
+def _collapsed_sentences(comparison: Comparison, metrics: Sequence[Metric]) -> list[str]:
+    """Return a sentence for each variant with collapsed models: only these lack a measured effective rank."""
+    notes, table = [], comparison.table
+    for metric in metrics:
+        if metric.name in SPECTRUM:
+            lacking = table[table[metric.name].isna() & (table["scheme"] != BASELINE)]
+            for label, part in lacking.groupby("label", sort=False):
+                seeds = [str(seed) for seed in part["seed"]]
+                word = "seed" if len(seeds) == 1 else "seeds"
+                notes.append(f"{label} has no {metric.label} for {word} {listing(seeds)}: all its features are zero.")
     return notes
 
 

@@ -194,6 +194,10 @@ class _Sweep:
         return int(self._shared[_NUMBERS * place + 2])
 
 
+class FailedRunsError(UserError):
+    """Some runs failed; the others are finished."""
+
+
 def raise_first(failed: Sequence[tuple[SweepRun, Exception]]) -> None:
     """Raise the error of the first run that failed, if any did, and say how many more there are."""
     if failed:
@@ -201,7 +205,7 @@ def raise_first(failed: Sequence[tuple[SweepRun, Exception]]) -> None:
         if not isinstance(first, UserError):
             raise first
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
-        raise UserError(f"{run.variant.label}, seed {run.seed}: {first}{more}; the other runs are kept")
+        raise FailedRunsError(f"{run.variant.label}, seed {run.seed}: {first}{more}; the other runs are kept")
 
 
 _interrupted = threading.Event()

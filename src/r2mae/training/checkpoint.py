@@ -62,6 +62,8 @@ def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
     """
     try:
         with warnings.catch_warnings():
+            if not path.is_file():
+                raise ValueError("a pipe may never end")
             warnings.simplefilter("ignore")  # torch's warnings about pickles; the error below suffices
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types of errors for a broken archive
@@ -76,6 +78,7 @@ def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
     if (
         not isinstance(checkpoint, dict)
         or not all(isinstance(checkpoint.get(key), kind) for key, kind in _FIELD_TYPES.items())
+        or checkpoint[STEP] < 0
         or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")

@@ -44,7 +44,7 @@ class MetricsFile:
         if self._silent:
             return
         rows = [row for row in complete_rows(path) if int(row.split(",", 1)[0]) <= keep]
-        if [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
+        if len(rows) != keep or [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {hint_for(path)}")
         with atomic_write(path) as file:
             file.write(",".join(COLUMNS) + "\n")
@@ -79,7 +79,10 @@ def complete_rows(path: Path) -> list[str]:
     """Return the complete rows; a crash may have truncated the last one."""
     if not path.exists():
         return []
-    text = confined_file(path).read_text(encoding="utf-8", errors="replace")
+    try:
+        text = confined_file(path).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}): {hint_for(path)}") from None
     lines = text[: text.rfind("\n") + 1].split("\n")[1:-1]
     return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and step_of(line) is not None]
 
