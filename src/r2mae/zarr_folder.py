@@ -64,8 +64,8 @@ def _check_codecs(path: Path, metadata: Any) -> None:
             name = codec.get(key) if isinstance(codec, dict) else codec
             if not isinstance(name, str) or name.removeprefix("numcodecs.") not in CODECS:
                 raise UserError(
-                    f"{path} names the codec {str(name)[:40]!r}, which may run any code: write the data with another, "
-                    "such as zarr's own"
+                    f"{path} names the codec {str(name)[:40]!r}, which is not on the list of codecs that are read: "
+                    "write the data with another, such as zarr's own"
                 )
             if isinstance(codec, dict):
                 _check_codecs(path, codec.get("configuration"))

@@ -115,3 +115,23 @@ def test_a_run_on_other_labels_does_not_resume(tmp_path: Path) -> None:
         (tmp_path / "images" / "1.png").write_bytes(bytes(values))
         found.append(IMAGES.fingerprint(ImagesConfig(data=str(tmp_path / "images"))))
     assert len(set(found)) == 4
+
+
+def test_files_of_file_managers_are_no_data(tmp_path: Path) -> None:
+    """Nor are they for folders of images; elsewhere, such as in zarr, names that begin with a dot are."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.png").write_bytes(b"0")
+    before = fingerprint(tmp_path, hidden=False), fingerprint(tmp_path)
+    (tmp_path / "a" / ".DS_Store").write_bytes(b"1")
+    (tmp_path / "Thumbs.db").write_bytes(b"2")
+    assert fingerprint(tmp_path, hidden=False) == before[0]
+    assert fingerprint(tmp_path) != before[1]
+    (tmp_path / "a" / "0.png").write_bytes(b"3")
+    assert fingerprint(tmp_path, hidden=False) != before[0]
+
+
+def test_files_do_not_run_into_each_other(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abcd"]
+    for path, text in zip(paths, ("ab", "c", "a", "bc"), strict=True):
+        path.write_text(text)
+    assert fingerprint(paths[0], paths[1]) != fingerprint(paths[2], paths[3])

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("r2mae")
 
+PROBE = "2,000 steps or more"
+"""How long the linear probe of images is trained: made.json of newer tables has it under ``probe``."""
+
 
 @dataclass(frozen=True, eq=False)
 class EarlierRuns:
@@ -146,6 +149,13 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     table = read_runs(file)
     if told is not None and told != digest_of(file):
         raise UserError(f"{file} is not as it was written: take a copy of it, or leave --earlier out")
+    if "probe_accuracy" in table and made.get("probe") != PROBE:
+        _log.warning(
+            "the probes in %s were trained for 15 epochs, and today's take %s: on fewer than 17,025 training images "
+            "their scores differ, so do not add seeds to this table",
+            folder,
+            PROBE,
+        )
     return EarlierRuns(table, made, folder)
 
 

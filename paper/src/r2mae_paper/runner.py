@@ -31,7 +31,7 @@ from r2mae_paper.artefact import (
     TakesCurves,
     Tally,
 )
-from r2mae_paper.earlier import EarlierRuns, check_columns, check_kept, read_earlier
+from r2mae_paper.earlier import PROBE, EarlierRuns, check_columns, check_kept, read_earlier
 from r2mae_paper.run_tables import digest_of
 from r2mae_paper.state import write_made, write_plan, write_tables
 from r2mae_paper.targets import Scale
@@ -170,6 +170,7 @@ def run_artefact(
                 made |= known.record(found.cells, found.trained, found.data)
         else:
             made |= {"parts": parts, "environment": began}
+        made["probe"] = PROBE
         made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
         write_made(out, made)
     return Reproduced(files, parts, kept)

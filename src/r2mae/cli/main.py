@@ -33,7 +33,7 @@ COMMANDS = {
 }
 
 # Commands of distributions of this project that may not be installed.
-SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install ./paper")}
+SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install . ./paper")}
 
 _RESUMES_FROM = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
 

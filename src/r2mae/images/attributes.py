@@ -211,5 +211,5 @@ def _find_rows(table: Place, rows: Mapping[str, _Value], names: Sequence[str]) -
 def _single_table(folder: Place, files: Sequence[Place], beginning: str) -> Place | None:
     found = [file for file in files if file.name.lower().startswith(beginning) and file.name.lower().endswith(TABLES)]
     if len(found) > 1:
-        raise UserError(f"{folder}: has {found[0].name} and {found[1].name}: leave one of them")
+        raise UserError(f"{folder}: has {found[0].name} and {found[1].name}: keep only one of them")
     return found[0] if found else None

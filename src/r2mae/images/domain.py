@@ -161,7 +161,7 @@ class ImagesDomain(BaseDomain):
         """Return a hash of the file or folder, or for a named set its name."""
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data)
+        return config.data if config.data in SETS else fingerprint(config.data, hidden=False)
 
     def check_source(self, config: ImagesConfig) -> None:
         """Refuse data that do not exist, without importing torch; reader options are not checked."""

@@ -263,7 +263,10 @@ def _labelled(parts: list[_Part], images: AnyImages, rows: np.ndarray) -> Parts:
         labels = None
         if part.classes is not None:
             if foreign := sorted(set(part.classes) - number.keys()):
-                raise UserError(f"{part.path}: has the class {foreign[0]!r}, which {train.path} lacks: move it there")
+                raise UserError(
+                    f"{part.path}: has the class {foreign[0]!r}, which {train.path} lacks. If its labels are "
+                    f"not in folders, name {train.path} as the data"
+                )
             labels = np.array([number[name] for name in part.classes], np.int64)[rows[first:last] - start]
         cut = Labelled(images).rows(int(first), int(last))
         # train/images/*.png and the like: one class tells nothing

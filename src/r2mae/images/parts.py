@@ -78,9 +78,9 @@ def divided(names: Collection[str], place: object) -> tuple[str, ...]:
         return ()
     training, held_out = (list(itertools.chain(*kind)) for kind in zip(*parts, strict=True))
     if len(training) > 1:
-        raise UserError(f"{place}: has {' and '.join(training)}: leave one of them, or name it as the data")
+        raise UserError(f"{place}: has {' and '.join(training)}: keep only one of them, or name it as the data")
     if len(held_out) > 2:
-        raise UserError(f"{place}: has {', '.join(held_out)} beside {training[0]}: leave two of them")
+        raise UserError(f"{place}: has {', '.join(held_out)} beside {training[0]}: keep only two of them")
     return (*training, *held_out)
 
 

@@ -10,7 +10,7 @@ from r2mae.errors import UserError
 _MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
 
-def fingerprint(*sources: str | Path) -> str:
+def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
     """Return a short hash of files, folders and names of sets.
 
     It hashes content, and in folders also file names, so moved data keep their fingerprint. For files or folders above
@@ -21,6 +21,9 @@ def fingerprint(*sources: str | Path) -> str:
     ----------
     *sources : str or Path
         Sources of a run: paths, or names of sets. A source that is no existing path is hashed by its name.
+    hidden : bool
+        Whether files and folders whose names begin with a dot, and Thumbs.db, count in folders: file managers write
+        them.
 
     Raises
     ------
@@ -32,19 +35,26 @@ def fingerprint(*sources: str | Path) -> str:
         path = Path(source).expanduser()
         try:
             if path.is_file():
+                digest.update(f"file\0{path.stat().st_size}\0".encode())
                 _update_digest(digest, path, by_content=path.stat().st_size <= _MAX_READ)
             elif path.is_dir():
-                files = sorted(files_below(path))
+                files = sorted(one for one in files_below(path) if hidden or not _is_hidden(one[0]))
+                digest.update(f"folder\0{len(files)}\0".encode())
                 by_content = sum(size for _, _, size in files) <= _MAX_READ
                 for name, file, size in files:
                     # File names are bytes, and need not be UTF-8.
                     digest.update(os.fsencode(f"{name}\0{size}\0"))
                     _update_digest(digest, file, by_content=by_content)
             else:
-                digest.update(os.fsencode(str(source)))
+                digest.update(os.fsencode(f"name\0{source}\0"))
         except OSError as error:
             raise UserError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()
+
+
+def _is_hidden(name: str) -> bool:
+    parts = Path(name).parts
+    return parts[-1] == "Thumbs.db" or any(part.startswith(".") for part in parts)
 
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:

@@ -51,7 +51,7 @@ class FinetuneDomain(BaseDomain):
         """Return that of the images; the weights are named in the configuration."""
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data)
+        return config.data if config.data in SETS else fingerprint(config.data, hidden=False)
 
     def check_source(self, config: FinetuneConfig) -> None:
         """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
