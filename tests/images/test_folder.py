@@ -463,7 +463,7 @@ def test_words_in_names_of_classes_are_no_parts(folder, caplog):
 def test_two_training_parts_are_refused(folder):
     for name in ("train2014", "val2014", "train2017", "val2017"):
         picture(folder / name / "a" / "1.png")
-    refused("has train2014 and train2017: leave one", folder)
+    refused("has train2014 and train2017: keep only one", folder)
 
 
 def test_three_parts_to_measure_on_are_refused(folder):
