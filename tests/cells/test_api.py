@@ -190,7 +190,7 @@ def test_the_encoder_takes_the_own_batch_and_the_decoder_the_other(
     adata: anndata.AnnData, model: MaskedAutoencoder
 ) -> None:
     """What scvi-tools does: get_normalized_expression(transform_batch=...) changes the decoder's batch alone."""
-    network = model._ready().model
+    network = model._require_trained().model
     counts = torch.from_numpy(adata.layers["raw"].toarray()).float()
     own = torch.from_numpy((adata.obs["batch"] == "b").to_numpy().astype(np.int64))
     with torch.no_grad():
@@ -247,7 +247,7 @@ def test_cells_that_change_their_places_are_noticed() -> None:
     for kept in (np.random.default_rng(0).permutation(120), np.arange(0, 120, 3)):
         adata._inplace_subset_obs(kept)  # as scanpy.pp.filter_cells and its kin do
         for call in (model.get_latent_representation, lambda: model.impute("gene1"), lambda: train_anew(model)):
-            with pytest.raises(UserError, match=r"adata has other cells .* or another order: pass it, adata=adata"):
+            with pytest.raises(UserError, match=r"adata has other cells .* or another order: pass adata=adata"):
                 call()
         np.testing.assert_allclose(model.get_latent_representation(adata), before.loc[adata.obs_names], atol=1e-6)
         assert list(model.impute("gene1", adata).index) == list(adata.obs_names)
@@ -341,12 +341,12 @@ def test_a_model_that_is_told_what_is_hidden(adata: anndata.AnnData, tmp_path: P
     model.train(2, batch_size=30, progress=False, threads=1)
     model.save(tmp_path / "told")
     again = MaskedAutoencoder.load(tmp_path / "told", adata)
-    weights = again._ready().model.state_dict()["mask_weight"]
-    assert torch.equal(weights, model._ready().model.state_dict()["mask_weight"])
+    weights = again._require_trained().model.state_dict()["mask_weight"]
+    assert torch.equal(weights, model._require_trained().model.state_dict()["mask_weight"])
     found = [one.impute(["gene3", "gene4"]) for one in (model, again)]
     pd.testing.assert_frame_equal(*found)
     with torch.no_grad():
-        again._ready().model.get_parameter("mask_weight").zero_()
+        again._require_trained().model.get_parameter("mask_weight").zero_()
     assert not np.allclose(again.impute(["gene3", "gene4"]), found[0], rtol=1e-6)
     np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())
 
@@ -356,5 +356,5 @@ def test_a_model_with_layer_normalisation(adata: anndata.AnnData, tmp_path: Path
     model.train(2, batch_size=30, progress=False, threads=1)
     model.save(tmp_path / "model")
     again = MaskedAutoencoder.load(tmp_path / "model", adata)
-    assert not any("running" in name for name in again._ready().model.state_dict())
+    assert not any("running" in name for name in again._require_trained().model.state_dict())
     np.testing.assert_array_equal(again.get_latent_representation(), model.get_latent_representation())

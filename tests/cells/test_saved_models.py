@@ -196,7 +196,7 @@ def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     path = write(make(90, 20), tmp_path / "a.h5ad")
     fit(CellsConfig(data=str(path), steps=1, **SMALL, **TRAINING), DOMAIN, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(UserError, match=r"of which config\.yaml is missing: name the whole run folder"):
+    with pytest.raises(UserError, match=r"without its config\.yaml: name the complete run folder"):
         MaskedAutoencoder.load(tmp_path / "run", adata)
     description = json.loads((saved / "m" / "model.json").read_text())
     (tmp_path / "m").mkdir()

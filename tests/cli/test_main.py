@@ -84,7 +84,7 @@ def test_help_serves_every_domain(run: Run) -> None:
         assert all(f" runs/{name}" in out for name in ("digits", "cells", "text"))
     told = " ".join(run("evaluate --help")[1].split())
     assert "5 epochs each, mean of three seeds" in told
-    assert "kept in RUN/evaluation.json and not repeated" in told
+    assert "saved in RUN/evaluation.json and not repeated" in told
     assert "`documents` (their first 80 characters) and `tokens`" in run("embed --help")[1]
 
 
@@ -168,7 +168,7 @@ MISTAKES = {
     "evaluate empty --probe svm": "probe",
     "embed none digits": "no run folder none",
     "data steal": "unknown action 'steal'",
-    "data fetch": "data fetch what?",
+    "data fetch": "name a data set to fetch",
     "data list nosuch": "data list lists all sets: leave 'nosuch' out",
     "evaluate": "required: RUN; for example: r2mae evaluate runs/",
     "embed none": "required: DATA; for example: r2mae embed runs/",
@@ -183,7 +183,7 @@ MISTAKES = {
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
     "pretrain --config odd.yaml": "odd.yaml: epochs takes a number, not 'many'",
     "compare digits --config=bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
-    "pretrain digits --resize-mode crop": "add --resize N",
+    "pretrain digits --resize-mode crop": "needs --resize N",
     "evaluate none --data digits": "no run folder none",
 }
 

@@ -83,8 +83,6 @@ def test_damaged_results_of_a_run_are_told_with_the_remedy(
     shown = capsys.readouterr().out  # a terminal may break a long path anywhere
     assert "".join(said.split()) in "".join(shown.split())
     assert any(said in note for note in findings(out)["notes"])
-    assert main(["report", str(out), "--out", str(tmp_path / "page")]) == 0
-    assert f"not read: {file} cannot be read" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_comparison_is_told_in_a_line(
@@ -111,7 +109,7 @@ def test_a_comparison_without_a_finished_run_is_told(tmp_path: Path, capsys: pyt
     config = ImagesConfig(data="digits")
     (tmp_path / "compare.json").write_text(json.dumps(shared_fields(config)))
     assert main(["report", str(tmp_path)]) == 2
-    assert "nothing in" in capsys.readouterr().err
+    assert "no run in" in capsys.readouterr().err
 
 
 def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +118,7 @@ def test_runs_of_a_row_agree_on_its_options(made: Path, capsys: pytest.CaptureFi
     assert "belongs to another configuration (decay is 0.1" in capsys.readouterr().err
     words[words.index("--seeds") + 1 : words.index("--out")] = ["1", "2"]
     assert main([*words, "--decay", "0.2"]) == 2
-    assert "ran with decay 0.1, and the seed 1 of 'dynamic' has 0.2" in capsys.readouterr().err
+    assert "ran with decay 0.1, and seed 1 of 'dynamic' has 0.2" in capsys.readouterr().err
     assert not (made / "runs" / "dynamic" / "seed-1").exists()
 
 

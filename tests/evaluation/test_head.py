@@ -93,7 +93,7 @@ def test_bad_input(x, y, message):
 
 @pytest.mark.usefixtures("unchecked")
 def test_unequal_lengths():
-    with pytest.raises(UserError, match="3 rows of features, but 2 labels"):
+    with pytest.raises(UserError, match="3 rows of features and 2 labels"):
         fit_head(torch.zeros(3, 2), torch.zeros(2, dtype=torch.long))
 
 

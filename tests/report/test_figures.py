@@ -208,7 +208,7 @@ def test_ratios_of_single_samples_are_said_to_be_their_distribution(comparison: 
         for each in (comparison, replace(comparison, by_sample=("r2mae",)))
     )
     assert "sample" not in plain
-    assert "r2mae gives every sample a ratio of its own: shown is the distribution" in told
+    assert "r2mae draws a ratio for every sample: the figure shows the distribution over samples" in told
 
 
 def test_captions_keep_capitals(comparison: Comparison) -> None:

@@ -211,4 +211,4 @@ def test_notes_say_what_is_held_out_and_what_is_odd(store: TokenStore, tokenizer
     assert plain.endswith(f"; {held:,} are held out")
     assert notes(validation=0.0)[0].endswith("none are held out, and no loss is measured")
     assert "each is seen several times" in notes(batch_size=10_000)[1]
-    assert "documents are few and long" in notes(validation=1e-6, sequence_length=128)[1]
+    assert "these are few and long" in notes(validation=1e-6, sequence_length=128)[1]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.masking.keys import Key
@@ -192,6 +192,7 @@ def test_a_run_of_one_epoch_says_that_its_ratio_stays(
 ) -> None:
     for steps, told in ((5, True), (6, False)):  # epochs of five steps
         caplog.clear()
+        warn_once.cache_clear()  # said once in a process
         config = ToyConfig(steps=steps, samples=100, scheme="dynamic", decay_in="epochs")
         fit(config, domain, tmp_path / str(steps))
         assert ("the ratio stays constant" in caplog.text) == told

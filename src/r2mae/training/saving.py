@@ -195,7 +195,7 @@ def load_model(
             f"{hint_for(folder.model_file)}"
         )
     if bn_statistics is not None and "bn_statistics" in getattr(config, "ignored", ()):
-        raise UserError("this model has no batch statistics: leave --bn-statistics out")
+        raise UserError("this model has no batch statistics: omit --bn-statistics")
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
     if unmasked and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
