@@ -193,7 +193,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
     if fresh and scheme is not None:
         check_schedule(scheme)
-    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "level", False):
+    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
         logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
     if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
         logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
