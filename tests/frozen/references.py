@@ -30,8 +30,8 @@ FILE = Path(__file__).with_name("references.json")
 STEPS = 20
 # Adam moves a bias whose exact gradient is zero by its full rate, in the direction of rounding errors: such numbers
 # differ between processors. So domains that take SGD are trained with it: slowly where few pixels share a batch norm.
-PLAIN = {"steps": STEPS, "optimizer": "sgd", "lr": 0.003}
-ADAM = {"optimizer": "adamw", "lr": 1e-3}
+PLAIN = {"steps": STEPS, "accumulate": 1, "optimizer": "sgd", "lr": 0.003}
+ADAM = {**PLAIN, "optimizer": "adamw", "lr": 1e-3}
 SLOW = {"unet": {"lr": 3e-4}}
 ROUNDING_ALONE = re.compile(r"key\.bias$")
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

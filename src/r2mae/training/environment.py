@@ -27,12 +27,6 @@ def environment() -> dict[str, Any]:
         torch's `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses them), `torch_threads`, and
         `cuda`, the name of the device or None.
     """
-    versions = {}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -40,8 +34,17 @@ def environment() -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         **_torch_environment(),
         "commit": commit(),
-        "versions": versions,
+        "versions": {name: _version_of(name) for name in _LIBRARIES},
     }
+
+
+@cache
+def _version_of(library: str) -> str:
+    """Return the installed version; reading it takes milliseconds, and it stays the same in a process."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
