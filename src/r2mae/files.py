@@ -21,6 +21,18 @@ from r2mae.errors import UserError
 UNFINISHED = ".tmp"  # suffix of files that are still being written
 
 
+def walk_real_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder as :func:`os.walk`: links are followed, and each real folder is visited once."""
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield place, folders, names
+
+
 def confined_file(path: Path, folder: Path | None = None) -> Path:
     """Return the real path of a regular file below a folder, by default its own folder.
 

@@ -30,9 +30,10 @@ class Screen:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> Any:
-        """Write a text."""
-        return self.rich_proxied_file.write(visible(text))
+        """Write a text. Bars of other libraries return to the start of the line: here each state is a line."""
+        return self.rich_proxied_file.write(visible(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write texts."""
-        self.rich_proxied_file.writelines(map(visible, lines))
+        for line in lines:
+            self.write(line)

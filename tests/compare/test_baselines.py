@@ -145,7 +145,7 @@ def test_images_are_compared_with_pixels_components_and_the_mean_image(
     assert means["pca", "clean_mse"] < means["mean", "clean_mse"] < 0.1
     assert "mean" in (tmp_path / "c" / "report.html").read_text()
     assert main([*command[:-1], str(tmp_path / "d"), "--baselines", "none", "--json"]) == 0
-    assert {line["label"] for line in json.loads(capsys.readouterr().out)["cells"]} == {"r2mae"}
+    assert {line["label"] for line in json.loads(capsys.readouterr().out)["runs"]} == {"r2mae"}
 
 
 def test_a_run_is_evaluated_beside_baselines(

@@ -155,7 +155,7 @@ def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(ma
     shutil.copytree(made, out)
     words = ["r2mae", "--sampling", "stratified", "--seeds", "2"]
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
-    assert {run["seed"] for run in findings(out)["cells"] if run["label"] == "r2mae"} == {0, 1}
+    assert {run["seed"] for run in findings(out)["runs"] if run["label"] == "r2mae"} == {0, 1}
 
 
 @pytest.mark.parametrize(("scheme", "found"), [("r2mae", 1), ("dynamic", 0)])

@@ -470,3 +470,10 @@ def test_three_parts_to_measure_on_are_refused(folder):
     for name in ("train", "val", "test", "valid"):
         picture(folder / name / "a" / "1.png")
     refused("has test, val, valid beside train: keep only two of them", folder)
+
+
+def test_classes_that_are_called_like_parts_are_asked_about(folder):
+    """Train, dev and plane may all be classes: no class is left out, nor are labels lost."""
+    for name in ("train", "dev", "plane"):
+        picture(folder / name / "0.png")
+    refused("train, dev may be parts of a set, or classes like plane: name the one to train on", folder)

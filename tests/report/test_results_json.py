@@ -20,9 +20,9 @@ def test_json_is_plain_and_complete(comparison: Comparison, tmp_path: Path) -> N
     read = json.loads((tmp_path / "results.json").read_text())
     assert read["schema_version"] == 1
     assert read["headline"] == found.headline
-    assert len(read["cells"]) == 8 * 3
-    assert read["cells"][0]["probe_accuracy"] == comparison.table["probe_accuracy"][0]
-    assert [run["ratio"] for run in read["cells"] if run["label"] == "mdlm"] == [None] * 3
+    assert len(read["runs"]) == 8 * 3
+    assert read["runs"][0]["probe_accuracy"] == comparison.table["probe_accuracy"][0]
+    assert [run["ratio"] for run in read["runs"] if run["label"] == "mdlm"] == [None] * 3
     assert len(read["summary"]) == 8 * 4
     # Three metrics judge; the default is not compared with itself.
     assert len(read["differences"]) == 3 * (8 + 7)

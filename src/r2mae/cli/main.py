@@ -116,8 +116,10 @@ def all_commands() -> dict[str, str]:
 
     separate = {name: text for name, (text, _, _) in SEPARATE.items()}
     others = {name: f"a command of {package}" for name, (_, package) in external_commands().items()}
-    found = COMMANDS | separate | domain_commands() | others
-    return found | separate | COMMANDS
+    found = dict(COMMANDS)
+    for commands in (separate, domain_commands(), others):  # in this order of listing; the first of a name counts
+        found |= {name: text for name, text in commands.items() if name not in found}
+    return found
 
 
 def command_of(name: str) -> Callable[[Sequence[str]], int]:

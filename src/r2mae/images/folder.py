@@ -1,7 +1,6 @@
 """Folders of image files: ``folder/<class>/*.png``, with or without ``train/`` and ``val/``, or without classes."""
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from r2mae.errors import UserError
+from r2mae.files import walk_real_folders
 from r2mae.images.archives import Member, archives_in, open_archive
 from r2mae.images.archives import stamp as stamp_of
 from r2mae.images.arrays import AnyImages
@@ -89,13 +89,7 @@ def below(folder: Place, others: Counter[str] | None = None) -> Iterator[Place]:
             elif not child.is_dir():
                 yield from _images([child], others)
         return
-    seen: set[str] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
+    for place, folders, names in walk_real_folders(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from _images((Path(place, name) for name in names), others)
 
@@ -230,6 +224,11 @@ def _useful(around: Place, parts: list[_Part]) -> list[_Part]:
     log, names = logging.getLogger("r2mae"), [part.path.name for part in parts]
     beside = [entry for entry in _entries(around) if entry.name not in names]
     if others := [entry for entry in beside if (any(below(entry)) if entry.is_dir() else _is_image(entry))]:
+        if all(part.classes is None for part in parts) and any(entry.is_dir() for entry in others):
+            raise UserError(
+                f"{around}: {', '.join(names)} may be parts of a set, or classes like {_listed(others)}: name the one "
+                "to train on as the data, or rename the classes"
+            )
         log.warning("%s", f"{around}: {_listed(others)} belong to no part and are left out")
     if len(parts) > 2:
         train, test, validation = parts

@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
     """Return ``results.json``: the comparison's runs and all findings as plain types, None for missing values.
 
-    A bound that a metric lacks is None. The runs are under the key ``cells``.
+    A bound that a metric lacks is None. The runs are under the key ``runs``.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -47,7 +47,7 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "items": _items(comparison),
         "default_fixed": analysis.default_fixed,
         "ranks": _records(analysis.ranks.rename_axis("label").reset_index()),
-        "cells": _records(comparison.table),
+        "runs": _records(comparison.table),
         "config": _plain(comparison.config),
         "environment": _plain(comparison.environment),
     }

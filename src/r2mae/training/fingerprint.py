@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from r2mae.errors import UserError
+from r2mae.files import walk_real_folders
 
 _MAX_READ = 1 << 30  # bytes; of larger files and folders, modification times are hashed instead of content
 
@@ -59,13 +60,7 @@ def _is_hidden(name: str) -> bool:
 
 def files_below(folder: Path) -> Iterator[tuple[str, Path, int]]:
     """Yield name, path and size of all files below a folder; links are followed, each real folder is visited once."""
-    seen: set[str] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
+    for place, folders, names in walk_real_folders(folder):
         folders.sort()
         below = os.path.relpath(place, folder)
         for name in names:
