@@ -65,7 +65,7 @@ def _table(path: str) -> list[dict[str, str]]:
     ],
 )
 def test_probes_are_those_of_the_results(path: str, measure: str, chosen: dict[str, str]) -> None:
-    """The table of differences from the best fixed ratio, anew from the runs."""
+    """The table of differences from the best fixed ratio, again from the runs."""
     (line,) = (line for line in TEXT.splitlines() if path in line)
     rows = [row for row in _table(path) if row[measure] and chosen.items() <= row.items()]
     by_label: dict[str, list[float]] = {}

@@ -128,12 +128,12 @@ def test_what_was_computed_before_is_told_and_again_computes_it_anew(
         ("reproduce table4 fig1b --scale smoke", "fig1b: --scale smoke is for targets of training runs"),
         ("reproduce fig1f --curve a.csv --scale smoke", "fig1f: --scale smoke is for targets of training runs"),
         ("reproduce fig1b table4 --scale small --again", "table4: finished runs are not trained again"),
-        ("reproduce --list --jobs=2", "--list computes nothing: leave --jobs out"),
-        ("reproduce --list fig1b --scale small", "--list computes nothing: leave --scale out"),
+        ("reproduce --list --jobs=2", "--list computes nothing: omit --jobs"),
+        ("reproduce --list fig1b --scale small", "--list computes nothing: omit --scale"),
         ("reproduce fig1b --scale tiny", "--scale"),
         ("reproduce fig1b --jobs 0", "--jobs must be 1 or more, not 0"),
-        ("reproduce randomness --jobs 2", "randomness only reads tables of other targets: leave --jobs out"),
-        ("reproduce randomness --again", "randomness only reads tables of other targets: leave --again out"),
+        ("reproduce randomness --jobs 2", "randomness only reads tables of other targets: omit --jobs"),
+        ("reproduce randomness --again", "randomness only reads tables of other targets: omit --again"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(
@@ -160,8 +160,8 @@ def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("fig1b --seeds 3", "trains no runs: leave --seeds out"),
-        ("fig1b --earlier there", "fig1b trains no runs: leave --earlier out"),
+        ("fig1b --seeds 3", "trains no runs: omit --seeds"),
+        ("fig1b --earlier there", "fig1b trains no runs: omit --earlier"),
         ("table4 table6 --earlier there", "name one at a time"),
         ("table4 table3 --scale small --seeds 9", "--seeds must be 1 to 5"),
         ("table4 fig8 --scale small --seeds 3", "no runs under several seeds"),

@@ -261,7 +261,7 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert (repeated.parts, repeated.kept) == (8, 8), "the same command may be given again"
     shutil.rmtree(second / "runs")
     again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
-    assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made anew"
+    assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made again"
     one, other = (pd.read_csv(folder / "table.csv") for folder in (tmp_path / "again", second))
     pd.testing.assert_frame_equal(one, other, rtol=2e-6)
     with pytest.raises(UserError, match="has 4 runs without folders"):  # those of the second seed
@@ -408,21 +408,21 @@ class Drawn(Table):
 
 
 def test_seeds_and_earlier_tables_are_for_targets_that_can_use_them(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="trains no runs: leave --seeds out"):
+    with pytest.raises(UserError, match="trains no runs: omit --seeds"):
         run_artefact(Squares(), tmp_path / "out", seeds=3)
-    with pytest.raises(UserError, match="no runs under several seeds: leave --seeds out"):
+    with pytest.raises(UserError, match="no runs under several seeds: omit --seeds"):
         Count().with_seeds(3)
     with pytest.raises(UserError, match="must be 1 to 5, as each holds out another part, not 6"):
         run_artefact(table3, tmp_path / "out", scale="small", seeds=6)
     with pytest.raises(UserError, match="--seeds must be 1 or more, not 0"):
         run_artefact(Table(), tmp_path / "out", seeds=0)
-    with pytest.raises(UserError, match="trains no runs: leave --earlier out"):
+    with pytest.raises(UserError, match="trains no runs: omit --earlier"):
         run_artefact(Squares(), tmp_path / "out", earlier=tmp_path)
     with pytest.raises(UserError, match="drawn from trained models"):
         run_artefact(Drawn(), tmp_path / "out", earlier=_earlier(tmp_path))
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="leave --again out, or choose another --out"):
+    with pytest.raises(UserError, match="omit --again, or choose another --out"):
         run_artefact(Widths(), tmp_path, again=True)
     assert not list(tmp_path.iterdir())

@@ -40,7 +40,7 @@ def test_runs_are_counted_as_they_finish(tmp_path: Path) -> None:
     (tmp_path / "t.csv").unlink()
     assert not state_of(tmp_path).written
     write_plan(tmp_path, "", "runs", files)
-    assert state_of(tmp_path) == State("", 3, 3, False, "runs"), "another call begins anew"
+    assert state_of(tmp_path) == State("", 3, 3, False, "runs"), "another call begins again"
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", "{}", '{"finished": 1}', '{"finished": [["a"]], "tables": null}'])

@@ -1,4 +1,4 @@
-"""What the advice says of itself is what results/ hold: whoever measures anew changes held.py with them."""
+"""What the advice says of itself is what results/ hold: whoever measures again changes held.py with them."""
 
 import csv
 from pathlib import Path

@@ -254,7 +254,7 @@ def test_cells_that_change_their_places_are_noticed() -> None:
 
 
 def train_anew(model: MaskedAutoencoder) -> None:
-    model.train(1, progress=False, anew=True)
+    model.train(1, progress=False, restart=True)
 
 
 @pytest.mark.parametrize("name", sorted(_SET_ELSEWHERE))
@@ -273,12 +273,12 @@ def test_fields_of_the_data_are_all_refused() -> None:
 def test_a_trained_model_is_not_trained_over(adata: anndata.AnnData, tmp_path: Path) -> None:
     model = train(adata, 2)
     before = model.get_latent_representation()
-    with pytest.raises(UserError, match="trained already: make a new model, or pass anew=True"):
+    with pytest.raises(UserError, match="trained already: make a new model, or pass restart=True"):
         model.train(1, progress=False)
     model.save(tmp_path / "m")
     with pytest.raises(UserError, match="trained already"):
         MaskedAutoencoder.load(tmp_path / "m", adata).train(1, progress=False)
-    model.train(4, batch_size=30, progress=False, threads=1, anew=True)
+    model.train(4, batch_size=30, progress=False, threads=1, restart=True)
     np.testing.assert_array_equal(model.get_latent_representation(), train(adata, 4).get_latent_representation())
     assert not np.array_equal(model.get_latent_representation(), before)
 

@@ -128,7 +128,7 @@ def test_batches_that_are_new_or_unknown(saved: Path, adata: anndata.AnnData, la
     bare = MaskedAutoencoder.load(saved / "m", new)
     np.testing.assert_array_equal(bare.get_latent_representation(transform_batch="d0"), as_d0)
     np.testing.assert_array_equal(model.get_latent_representation(new.copy(), transform_batch="d0"), as_d0)
-    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False, anew=True)):
+    for call in (bare.get_latent_representation, lambda: bare.train(1, progress=False, restart=True)):
         with pytest.raises(UserError, match="AnnData: batch_key: obs has no column 'donor'"):
             call()
     new.obs["donor"] = adata.obs["donor"]
@@ -148,7 +148,7 @@ def test_a_loaded_model_can_be_trained_on_cells_with_other_batches(saved: Path, 
     other = adata.copy()
     other.obs["donor"] = np.where(np.arange(90) % 2, "new", "d1")
     model = MaskedAutoencoder.load(saved / "m", other)
-    model.train(1, batch_size=30, progress=False, threads=1, device="cpu", anew=True)
+    model.train(1, batch_size=30, progress=False, threads=1, device="cpu", restart=True)
     before = model.get_latent_representation()
     model.save(saved / "again", overwrite=True)
     again = MaskedAutoencoder.load(saved / "again", other)

@@ -69,7 +69,7 @@ def test_an_option_sets_its_parameter() -> None:
     assert parameters_of(RUN, domain("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
     switch = replace(SIZE, meaning={"small": 1, "large": 9})
     assert parameters_of(RUN, domain("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
-    with pytest.raises(UserError, match=r"^runs/a is a run of the domain one, which has no --size-mode: leave it out$"):
+    with pytest.raises(UserError, match=r"^runs/a is a run of the domain one, which has no --size-mode: omit it$"):
         parameters_of(RUN, domain("one"), (NAMES,), {"size_mode": "small"})
 
 
@@ -86,8 +86,8 @@ def test_evaluations_by_name() -> None:
         ("test", {}, "did you mean 'tests'"),
         ("tests", {}, "evaluate RUN tests needs the names: --names a b"),
         (None, {"names": ("a", "b")}, "--names belongs to tests: r2mae evaluate runs/a tests --names a b"),
-        ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: leave it out"),
-        (None, {"pitch": 1}, "runs/a is a run of the domain one, which has no --pitch: leave it out"),
+        ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: omit it"),
+        (None, {"pitch": 1}, "runs/a is a run of the domain one, which has no --pitch: omit it"),
     ]
     for what, given, told in mistakes:
         with pytest.raises(UserError) as error:

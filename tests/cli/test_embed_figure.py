@@ -196,7 +196,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
         np.testing.assert_array_equal(other["embedding"], same["embedding"])
     code, _, err = run("embed digits digits -o x.npz --layer counts")
     assert code == 2
-    assert "a run of the domain images, which has no --layer: leave it out" in err
+    assert "a run of the domain images, which has no --layer: omit it" in err
 
 
 def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,4 +227,4 @@ def test_domains_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: p
     monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
     code, _, err = run("embed digits digits -o x.npz --bn-statistics no")
     assert code == 2
-    assert "a run of the domain images, which has no --bn-statistics: leave it out" in err
+    assert "a run of the domain images, which has no --bn-statistics: omit it" in err

@@ -169,7 +169,7 @@ MISTAKES = {
     "embed none digits": "no run folder none",
     "data steal": "unknown action 'steal'",
     "data fetch": "name a data set to fetch",
-    "data list nosuch": "data list lists all sets: leave 'nosuch' out",
+    "data list nosuch": "data list lists all sets: omit 'nosuch'",
     "evaluate": "required: RUN; for example: r2mae evaluate runs/",
     "embed none": "required: DATA; for example: r2mae embed runs/",
     "report": "required: DIR; for example: r2mae report runs/compare-digits",

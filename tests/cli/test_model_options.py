@@ -80,7 +80,7 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
         ("--model toy --model.laten 3", "unknown option '--model.laten' of 'r2mae pretrain images DATA': did you mean"),
         ("--model toy --model.latent x", "--model.latent takes a whole number, not 'x'"),
         ("--model toy --model.last-bias x", "--model.last-bias takes a number, not 'x'"),
-        ("--model toy --hidden 3", "hidden belongs to the model 'mlp', not to 'toy': leave it out"),
+        ("--model toy --hidden 3", "hidden belongs to the model 'mlp', not to 'toy': omit it"),
         ("--model mlp --preset toy-tiny", "the model 'mlp' has no preset 'toy-tiny': choose from: mlp-512-16"),
         ("--preset=mlp-16-64 --model=toy", "the model 'toy' has no preset 'mlp-16-64': choose from: toy-tiny"),
         ("--model unet --preset tiny", "the model 'unet' has no preset 'tiny': choose from: unet-4, unet-8"),

@@ -133,17 +133,17 @@ REFUSED = {
     "images --data none.npz": "none.npz: no such file",
     "images --data a.npz": "images was trained on a.npz: omit --data",
     "images --resize 8": "--resize is for other data: name them, --data OTHER",
-    "images --data b.npz --layer counts": "which has no --layer: leave it out",
+    "images --data b.npz --layer counts": "which has no --layer: omit it",
     "cells --data alien.h5ad": "alien.h5ad",
     "cells --data none.h5ad": "none.h5ad does not exist",
     "cells --data b.h5ad --layer raw": "has no layer 'raw'",
     "text --data none.txt": "none.txt does not exist",
     "text --data short.txt": "less than one sequence of 16: give more text",
     "text --data col.jsonl": "unknown column 'text': choose from: body (--text-column body)",
-    "text --data b.txt --text-column body": "b.txt is plain text, which has no columns: leave --text-column body out",
+    "text --data b.txt --text-column body": "b.txt is plain text, which has no columns: omit --text-column body",
     "text --text-column body": "--text-column is for other data: name them, --data OTHER",
-    "images --data b.npz --text-column body": "which has no --text-column: leave it out",
-    "text glue --task sst2 --data b.txt": "glue has its own data: leave --data out",
+    "images --data b.npz --text-column body": "which has no --text-column: omit it",
+    "text glue --task sst2 --data b.txt": "glue has its own data: omit --data",
 }
 
 
@@ -169,7 +169,7 @@ def test_the_text_of_other_data_may_be_in_another_column(run: Run, tmp_path: Pat
             embedded.append(made["embedding"])
     np.testing.assert_array_equal(*embedded)
     code, _, err = run(f"embed text b.txt --text-column body -o {tmp_path / 'e.npz'}")
-    assert (code, "which has no columns: leave --text-column body out" in err) == (2, True)
+    assert (code, "which has no columns: omit --text-column body" in err) == (2, True)
 
 
 def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_run(run: Run, tmp_path: Path) -> None:
     code, told = run("evaluate runs/a --head-epochs 1 --json")
     assert (code, "probe_accuracy" in told) == (0, True), told
     code, told = run("evaluate runs/a --probe head")
-    assert (code, "a run of the domain waves, which has no --probe: leave it out" in told) == (2, True), told
+    assert (code, "a run of the domain waves, which has no --probe: omit it" in told) == (2, True), told
     code, told = run("embed runs/a sines")
     assert (code, "embeddings of 64 numbers are in runs/a/embedding-sines.npz" in told) == (0, True), told
     code, told = run("pretrain waves sines --steps 3 --preset tiny")

@@ -93,7 +93,7 @@ def test_options_that_no_scheme_takes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("schemes", "ratios", "fields", "message"),
     [
-        (["fixed"], [0.5], {"sampling": "stratified"}, r"the scheme 'fixed' does not take 'sampling': leave it out"),
+        (["fixed"], [0.5], {"sampling": "stratified"}, r"the scheme 'fixed' does not take 'sampling': omit it"),
         (["fixed"], [0.5], {"per": "sample"}, "does not take 'per'"),
         (["fixed"], [0.5], {"decay": 0.01}, r"does not take 'decay'.*\(dynamic, r2mae-dynamic\)"),
         (["fixed", "mdlm"], None, {"cl_warmup": 3}, "none of fixed, mdlm takes 'cl_warmup'"),

@@ -1,4 +1,4 @@
-"""Every model can be trained in shards, and its layers be computed anew, with the numbers that it has without."""
+"""Every model can be trained in shards, and its layers be computed again, with the numbers that it has without."""
 
 import subprocess
 from pathlib import Path
@@ -27,8 +27,8 @@ assert "cl_warmup" in scheme_takes("r2mae-cl")
 HALF = "text"  # the domain whose runs are made with products in bf16, too
 
 
-def anew(case: Case) -> bool:
-    """Whether the layers of a model may be computed anew."""
+def again(case: Case) -> bool:
+    """Whether the layers of a model may be computed again."""
     model = case.domain.build(case.data.architecture)[1]
     return bool(units_of(model)) and not any(batch_norms(unit) for unit in units_of(model))
 
@@ -46,7 +46,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
             optimizer = {"optimizer": "sgd", "lr": 0.1} if plain else {}
             told = {"mask_input": True} if getattr(getattr(one.config(), "settings", None), "takes_mask", False) else {}
             config = {**one.config(**SCHEME, **optimizer, **told, steps=10, clip=1.0).to_dict(), "devices": 2}
-            more = {"strategy": "fsdp", "activation_checkpointing": anew(one)}
+            more = {"strategy": "fsdp", "activation_checkpointing": again(one)}
         ways = {"ddp": {}, "fsdp": more}
         if name == HALF:
             ways |= {f"{way} bf16": {**options, "precision": "bf16"} for way, options in ways.items()}
@@ -87,8 +87,8 @@ def test_shards_round_products_as_the_whole_model_does(
 
 
 def test_layers_that_are_computed_anew_change_no_byte(case: Case, tmp_path: Path) -> None:
-    if not anew(case):
-        with pytest.raises(UserError, match="leave --activation-checkpointing out"):
+    if not again(case):
+        with pytest.raises(UserError, match="omit --activation-checkpointing"):
             fit(case.config(steps=2, activation_checkpointing=True), case.domain, tmp_path / "a", data=case.data)
         assert not (tmp_path / "a").exists()
         return

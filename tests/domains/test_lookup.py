@@ -240,5 +240,5 @@ def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.Monke
     for model in domain.config.models:
         lookup.check_preset(domain, "slow", model)
     monkeypatch.setattr(type(domain), "presets", {"mlp-8": {"hidden": 8}})
-    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': leave --preset out"):
+    with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': omit --preset"):
         lookup.check_preset(domain, "mlp-8", "unet")

@@ -52,10 +52,10 @@ PARTS = {
         "test_labels": NUMBERS[:2],
     },
     "has `test_labels` without its images: add the array `test_images`": {"test_labels": NUMBERS},
-    "`test_images` is empty .*: save it again with a row for each image, or leave `test_images` out$": {
+    "`test_images` is empty .*: save it again with a row for each image, or omit `test_images`$": {
         "test_images": PIXELS[:0]
     },
-    "`test_images` is empty .*, or leave `test_images` and `test_labels` out$": {
+    "`test_images` is empty .*, or omit `test_images` and `test_labels`$": {
         "labels": NUMBERS,
         "test_images": PIXELS[:0],
         "test_labels": NUMBERS[:0],

@@ -248,7 +248,7 @@ def test_unknown_options_are_refused() -> None:
         {"rows": 4},
         {"per": "sample", "sampling": "stratified", "rows": 0},
     ):
-        with pytest.raises(ValueError, match=r"must be|leave strata out|for ratios stratified per sample"):
+        with pytest.raises(ValueError, match=r"must be|omit strata|for ratios stratified per sample"):
             Uniform(0.1, 0.5, **options)  # type: ignore[arg-type]
     assert Uniform(0.1, 0.5, "stratified") == Uniform(0.1, 0.5, "stratified", strata=16)
 

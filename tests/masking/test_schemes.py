@@ -105,7 +105,7 @@ def test_given_options_replace_defaults() -> None:
         (
             "r2mae",
             {"ratio": 0.5},
-            r"does not take 'ratio': leave it out, or choose a scheme that does \(fixed, cl, cl-k0\)",
+            r"does not take 'ratio': omit it, or choose a scheme that does \(fixed, cl, cl-k0\)",
         ),
         ("mdlm", {"low": 0.1}, "the scheme 'mdlm' does not take 'low'"),
         ("r2mae", {"low": 0.9}, r"low \(0.9\) is above high \(0.5\), and high is the default: give high, too"),
@@ -132,9 +132,9 @@ def test_per_sample_is_r2mae_with_ratios_stratified_per_sample() -> None:
     assert spread.bind(10, 2.5, 32).ratio == Uniform(0.2, 0.5, "stratified", "sample", rows=32)
     assert make_scheme("r2mae", CELLS).bind(10, 2.5, 32).ratio == Uniform(0.1, 0.5)
     assert resolved_options("r2mae-per-sample", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
-    with pytest.raises(ValueError, match="leave strata out"):
+    with pytest.raises(ValueError, match="omit strata"):
         make_scheme("r2mae", CELLS, per="sample", sampling="stratified", strata=8)
-    with pytest.raises(ValueError, match="add --sampling stratified, or leave strata out"):
+    with pytest.raises(ValueError, match="add --sampling stratified, or omit strata"):
         make_scheme("r2mae", CELLS, per="sample", strata=8)
 
 
@@ -164,7 +164,7 @@ def test_further_parameters_are_options_of_the_scheme() -> None:
     assert make_scheme("bent", CELLS, low=0.5).ratio == Fixed(0.25)
     assert resolved_options("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
     assert make_scheme("bent", CELLS, low=0.5, power=1.0).ratio == Fixed(0.5)
-    with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': leave it out, .* \(bent\)"):
+    with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': omit it, .* \(bent\)"):
         make_scheme("r2mae", CELLS, power=1.0)
 
 

@@ -54,7 +54,7 @@ def test_an_address() -> None:
     [
         (None, {"config": "slurm.yaml"}, "--cluster-config belongs to --cluster"),
         (None, {"memory": "8GB"}, "--run-memory belongs to --cluster"),
-        (ADDRESS, {"jobs": 2}, "leave --jobs out"),
+        (ADDRESS, {"jobs": 2}, "omit --jobs"),
         (ADDRESS, {"config": "slurm.yaml"}, "--cluster-config is for slurm and kubernetes"),
         (ADDRESS, {"memory": "much"}, "'much' is no amount of memory"),
         (ADDRESS, {"memory": "0GB"}, "'0GB' is no amount of memory"),

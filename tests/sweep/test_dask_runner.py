@@ -164,7 +164,7 @@ def test_a_scheduler_that_goes_away(tmp_path: Path, heard: Console, capsys: pyte
     with LocalCluster(tmp_path) as cluster:
         cluster.some(1)
         when((run / "checkpoints" / "last.ckpt").exists, cluster.scheduler.kill)
-        with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*the same command goes on"):
+        with pytest.raises(UserError, match=r"the scheduler of the cluster has gone.*rerun the same command to resume"):
             compare(LONG, DOMAIN, **ONE, out=out, cluster=ClusterOptions(cluster.address), console=heard)
         soon(lambda: process_of(run) == 0)  # its worker ends, and the run with it
     words = ["compare", "images", "digits", "--schemes", "r2mae", "--seeds", "1", "--steps", "2", "--device", "cpu"]

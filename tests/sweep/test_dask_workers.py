@@ -246,7 +246,7 @@ def test_a_scheduler_that_has_gone(scheduler: Scheduler) -> None:
         raise OSError("Timed out")
 
     scheduler.sync = gone  # type: ignore[method-assign]
-    with pytest.raises(LostError, match="the same command goes on"):
+    with pytest.raises(LostError, match="rerun the same command to resume"):
         workers.look()
     scheduler.status = "closed"
     with pytest.raises(LostError, match="the scheduler of the cluster has gone"):

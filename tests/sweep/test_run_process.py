@@ -85,7 +85,7 @@ def test_a_full_disk(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(train_run, "train_run", full)
     run = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
     told = refused(run, "full")
-    assert told == "metrics.csv: No space left on device; free some space, and the same command goes on"
+    assert told == "metrics.csv: No space left on device; free some space, and rerun the same command to resume"
 
 
 def test_a_cell_is_heard_of_before_it_loads(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ REFUSED = {
     "ok.txt --config made.yaml --vocab-size 300": "tokenizer is mine.json: give one of them",
     "ok.txt --config base.yaml --preset roberta-medium --vocab-size 300 --tokenizer roberta-50265": "give one of them",
     "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli",
-    "ok.txt --text-column body": "ok.txt is plain text, which has no columns: leave --text-column body out",
+    "ok.txt --text-column body": "ok.txt is plain text, which has no columns: omit --text-column body",
 }
 
 

@@ -88,7 +88,7 @@ def test_a_line_of_json_without_end_is_refused(tmp_path: Path, packed: str, monk
     ] * 2
     refused(
         write(tmp_path / f"b.jsonl{packed}", '{"text": "ok"}\n{"text": "' + "x" * (1 << 22)),
-        f"b.jsonl{packed}, line 2: is longer than 1 MiB: cut the document up, or fetch the file anew",
+        f"b.jsonl{packed}, line 2: is longer than 1 MiB: cut the document up, or fetch the file again",
     )
     refused(write(tmp_path / f"c.jsonl{packed}", " " * (1 << 22)), "line 1: is longer than 1 MiB")
 
@@ -175,7 +175,7 @@ def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole.replace("数".encode(), b"\xff\xff\xff"))
     assert path.read_bytes() != whole
-    refused(path, "a.parquet: is damaged after row 2 (", "can't decode byte 0xff", "write it anew")
+    refused(path, "a.parquet: is damaged after row 2 (", "can't decode byte 0xff", "write it again")
 
 
 def test_folders_patterns_and_lists_are_read_in_order(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     refused(cut_off, "line 3", "not UTF-8")
     for name, data in (("a.txt.gz", gzip.compress(b"abc " * 99)), ("a.txt.xz", lzma.compress(b"abc " * 99))):
         (tmp_path / name).write_bytes(data[: len(data) // 2])
-        refused(tmp_path / name, name, "is damaged at line 1", "fetch or write it anew")
+        refused(tmp_path / name, name, "is damaged at line 1", "fetch or write it again")
         (tmp_path / name).write_bytes(b"no archive")
         refused(tmp_path / name, name, "is damaged at line 1")
     (tmp_path / "a.parquet").write_bytes(b"no parquet")
@@ -379,7 +379,7 @@ def test_control_characters_are_no_sign_where_they_are_rare(tmp_path: Path) -> N
 
 def test_empty_corpora(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.txt", "")
-    refused(empty, str(empty), "holds no text", "is empty: write or fetch it anew")
+    refused(empty, str(empty), "holds no text", "is empty: write or fetch it again")
     refused(write(tmp_path / "blank.txt", "\n \n\t\n"), "holds no text", "blank lines: give files with text")
     column = ("holds no text", "the column 'text' is empty in every row", "--text-column")
     refused(write(tmp_path / "nulls.jsonl", '{"text": null}\n{"text": " "}\n'), *column)

@@ -186,9 +186,9 @@ def refused(folder: Path, *parts: str) -> None:
 def test_a_store_of_another_tokenizer(corpus: Path, tokenizer: TextTokenizer) -> None:
     folder = open_store(corpus, tokenizer).folder
     other = train_bpe(TEXTS, 280)
-    with pytest.raises(UserError, match="made with another tokenizer: leave the tokenizer out"):
+    with pytest.raises(UserError, match="made with another tokenizer: omit the tokenizer"):
         open_store(folder, other)
-    assert open_store(corpus, other).folder != folder  # from the corpus, it is tokenised anew
+    assert open_store(corpus, other).folder != folder  # from the corpus, it is tokenised again
 
 
 def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:

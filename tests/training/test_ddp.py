@@ -128,8 +128,14 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
 @pytest.mark.parametrize(
     ("who", "told"),
     [
-        ("rank 1 at the start", "r2mae: process 2 of 2 (rank 1) ended with exit code 3; the same command goes on"),
-        ("rank 0 in training", "r2mae: process 1 of 2 (rank 0) ended, and with it the run; the same command goes on"),
+        (
+            "rank 1 at the start",
+            "r2mae: process 2 of 2 (rank 1) ended with exit code 3; rerun the same command to resume",
+        ),
+        (
+            "rank 0 in training",
+            "r2mae: process 1 of 2 (rank 0) ended, and with it the run; rerun the same command to resume",
+        ),
     ],
 )
 def test_when_one_process_ends_all_do_with_one_line(tmp_path: Path, who: str, told: str) -> None:

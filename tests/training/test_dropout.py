@@ -50,7 +50,7 @@ def test_dropped_entries_are_independent() -> None:
         both = (kept.flatten()[shift:] & kept.flatten()[:-shift]).float().mean().item()
         assert both == pytest.approx(0.01, abs=0.001), shift
     again = keep_factors(torch.Size((400, 1000)), 0.1) == 0
-    assert (kept & again).float().mean().item() == pytest.approx(0.01, abs=0.001), "each call draws anew"
+    assert (kept & again).float().mean().item() == pytest.approx(0.01, abs=0.001), "each call draws again"
 
 
 def test_rates_of_none_and_all() -> None:

@@ -72,7 +72,7 @@ def test_differences_name_models_and_settings() -> None:
     [
         ({"model": "resnet"}, "unknown model 'resnet': choose from: mlp"),
         ({"model": "tony"}, "did you mean 'toy'"),
-        ({"model": "toy", "hidden": 16}, "hidden belongs to the model 'mlp', not to 'toy': leave it out"),
+        ({"model": "toy", "hidden": 16}, "hidden belongs to the model 'mlp', not to 'toy': omit it"),
         ({"model": "toy", "model_settings": {"laten": 2}}, "has no setting model.laten: did you mean 'latent'"),
         ({"model": "toy", "model_settings": {"latent": "2"}}, "model.latent takes a whole number, not '2'"),
         ({"model": "toy", "model_settings": {"latent": 0}}, "model.latent must be 1 or more"),

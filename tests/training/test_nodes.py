@@ -113,7 +113,7 @@ def test_two_machines_equal_one_and_an_agent_that_is_killed_is_made_up_for(tmp_p
         texts = outputs(ones)
     assert [one.returncode for one in (ones[0], ones[2])] == [0, 0], texts
     assert len(told("".join(texts))) == 1, texts
-    assert "the same command goes on from the last checkpoint" in told("".join(texts))[0]
+    assert "rerun the same command to resume from the last checkpoint" in told("".join(texts))[0]
     assert losses(out) == pytest.approx(one, rel=1e-5)
 
 
@@ -214,7 +214,7 @@ def test_models_without_batch_statistics_and_single_processes_have_nothing_to_sy
 ) -> None:
     with pytest.raises(UserError, match="this run has one"):
         ToyConfig(sync_batchnorm=True)
-    with pytest.raises(UserError, match="has no batch normalisation: leave --sync-batchnorm out"):
+    with pytest.raises(UserError, match="has no batch normalisation: omit --sync-batchnorm"):
         fit(ToyConfig(sync_batchnorm=True, devices=2, steps=2), domain, tmp_path / "a")
     assert not (tmp_path / "a" / "config.yaml").exists()
 

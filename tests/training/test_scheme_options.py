@@ -34,7 +34,7 @@ from r2mae.training.scheme_options import (
 def test_schemes_from_a_configuration() -> None:
     scheme = scheme_of(ImagesConfig(data="x", sampling="stratified", low=0.3), DOMAIN.ratios)
     assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
-    with pytest.raises(UserError, match=r"'fixed' does not take 'per': leave it out, .*\(mdlm, r2mae\)"):
+    with pytest.raises(UserError, match=r"'fixed' does not take 'per': omit it, .*\(mdlm, r2mae\)"):
         scheme_of(ImagesConfig(data="x", scheme="fixed", per="sample"), DOMAIN.ratios)
     with pytest.raises(UserError, match="did you mean 'dynamic'"):
         scheme_of(ImagesConfig(data="x", scheme="dynamc"), DOMAIN.ratios)
@@ -201,5 +201,5 @@ def test_options_of_a_schemes_own_are_numbers_by_name(words: tuple[str, ...], me
 
 
 def test_an_option_that_no_scheme_takes_is_refused() -> None:
-    with pytest.raises(UserError, match="no scheme takes 'pwoer': leave it out"):
+    with pytest.raises(UserError, match="no scheme takes 'pwoer': omit it"):
         scheme_of(ImagesConfig(data="x", scheme_options=("pwoer=3",)), DOMAIN.ratios)

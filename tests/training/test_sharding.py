@@ -152,7 +152,7 @@ def test_shards_that_are_missing_or_damaged_are_refused(folder: Path, tmp_path: 
 
 
 def test_one_process_has_nothing_to_share() -> None:
-    with pytest.raises(UserError, match="for several processes, and this run has one: leave it out"):
+    with pytest.raises(UserError, match="for several processes, and this run has one: omit it"):
         ToyConfig(strategy="fsdp")
     with pytest.raises(UserError, match="'fsdp' and compile do not go together"):
         ToyConfig(strategy="fsdp", devices=2, compile=True)

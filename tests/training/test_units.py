@@ -1,4 +1,4 @@
-"""Layers that are listened to, and layers that are computed anew: with the numbers that they have without."""
+"""Layers that are listened to, and layers that are computed again: with the numbers that they have without."""
 
 from typing import Any
 

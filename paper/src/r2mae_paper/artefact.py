@@ -82,7 +82,7 @@ class Size:
         """
         now: int | tuple[int, ...] | None = getattr(self, "seeds", None)
         if now is None:
-            raise UserError("there are no runs under several seeds: leave --seeds out")
+            raise UserError("there are no runs under several seeds: omit --seeds")
         if seeds < 1 or (self.most_seeds is not None and seeds > self.most_seeds):
             most = "or more" if self.most_seeds is None else f"to {self.most_seeds}, as each holds out another part"
             raise UserError(f"--seeds must be 1 {most}, not {seeds}")

@@ -174,16 +174,16 @@ def _check_target(name: str, values: Mapping[str, Any], on_cluster: bool) -> Non
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
     if on_cluster and not isinstance(artefact, OfRuns):
-        raise UserError(f"{name} is computed, and trains no runs: leave --cluster out")
+        raise UserError(f"{name} is computed, and trains no runs: omit --cluster")
     if values["earlier"] is not None and not isinstance(artefact, OfRuns):
-        raise UserError(f"{name} trains no runs: leave --earlier out")
+        raise UserError(f"{name} trains no runs: omit --earlier")
     if values["seeds"] is not None:
         with_seeds(artefact, size, values["seeds"])
     if values["again"] and isinstance(artefact, OfRuns):
-        raise UserError(f"{name}: finished runs are not trained again: leave --again out, or choose another --out")
+        raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
     for option in ("jobs", "again"):
         if values[option] and isinstance(artefact, OfTables):
-            raise UserError(f"{name} only reads tables of other targets: leave --{option} out")
+            raise UserError(f"{name} only reads tables of other targets: omit --{option}")
     if isinstance(artefact, TakesCurves):
         artefact.with_curves(size, [Path(word) for word in values["curve"]])
 

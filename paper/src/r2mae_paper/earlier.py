@@ -1,4 +1,4 @@
-"""Runs of an earlier call, from its table of runs: seeds can be added, and tables made anew, without their folders."""
+"""Runs of an earlier call, from its table of runs: seeds can be added, and tables made again, without their folders."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ class EarlierRuns:
         lines = {key: line for line, key in enumerate(self._keys(columns))}
         wanted = [tuple(_canonical(_known(cell).get(name, float("nan"))) for name in columns) for cell in cells]
         if len(lines) < len(self.table) or len(set(wanted)) < len(wanted):
-            raise UserError(f"the table of runs in {self.folder} does not tell its runs apart: train them anew")
+            raise UserError(f"the table of runs in {self.folder} does not tell its runs apart: train them again")
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
     def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
@@ -132,14 +132,14 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     version = made["environment"]["versions"].get("r2mae")
     if version != r2mae.__version__:
         raise UserError(
-            f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs anew"
+            f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
         )
     before, now = made["size"], jsonable(asdict(size))
     for name in sorted({*before, *now} - {*size.chooses}):
         if before.get(name) != now.get(name):
             raise UserError(
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
-                "take the same scale and version, or leave --earlier out"
+                "take the same scale and version, or omit --earlier"
             )
     files = sorted(folder.glob(f"*{RUNS}.csv"))
     if len(files) != 1:
@@ -148,7 +148,7 @@ def read_earlier(folder: Path, title: str, size: Size) -> EarlierRuns:
     told = made["tables"].get(file.name) if isinstance(made.get("tables"), dict) else None
     table = read_runs(file)
     if told is not None and told != digest_of(file):
-        raise UserError(f"{file} is not as it was written: take a copy of it, or leave --earlier out")
+        raise UserError(f"{file} is not as it was written: take a copy of it, or omit --earlier")
     if "probe_accuracy" in table and made.get("probe") != PROBE:
         _log.warning(
             "the probes in %s were trained for 15 epochs, and today's take %s: on fewer than 17,025 training images "
@@ -205,7 +205,7 @@ def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
             missing = [column for row in rows for column in row if column not in earlier.table]
             if missing:
                 raise UserError(
-                    f"the table of runs in {earlier.folder} has no column {missing[0]!r}: leave --earlier out; what "
+                    f"the table of runs in {earlier.folder} has no column {missing[0]!r}: omit --earlier; what "
                     "was trained now is kept"
                 )
 

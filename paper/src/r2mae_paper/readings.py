@@ -90,7 +90,7 @@ READINGS = (
         lambda t: KeepRule(lambda p, r, k: k >= p),
         lambda t: KeepRule(lambda p, r, k: k >= p),
     ),
-    Reading("one ratio a run", "one ratio for all rows of a run, anew for each run", lambda t: "ratio", once=True),
+    Reading("one ratio a run", "one ratio for all rows of a run, again for each run", lambda t: "ratio", once=True),
 )
 
 SPECTRA: dict[str, Callable[[int, int], Covariance]] = {

@@ -98,7 +98,7 @@ def run_artefact(
     """Compute the missing parts of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
     Computed parts are saved in ``.parts`` and runs in ``runs``; neither are computed again. Tables and figures are made
-    from them anew each time. Parts are saved separately for each size and each version of r2mae.
+    from them again each time. Parts are saved separately for each size and each version of r2mae.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def run_artefact(
     progress : callable, optional
         Called with the steps done and all steps; runs show their own progress.
     again : bool
-        Compute all parts anew.
+        Compute all parts again.
     console : Console, optional
         Where the progress of runs is shown; by default standard error.
     command : str
@@ -143,9 +143,9 @@ def run_artefact(
     if curves or not own:
         size = _with_curves(artefact, size, curves)
     if again and isinstance(artefact, OfRuns):
-        raise UserError("finished runs are not trained again: leave --again out, or choose another --out")
+        raise UserError("finished runs are not trained again: omit --again, or choose another --out")
     if cluster is not None and not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: leave --cluster out")
+        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: omit --cluster")
     known = None if earlier is None else _earlier(artefact, size, earlier)
     out, began = Path(out), environment()
     with FolderLock(out):  # two calls must not mix their tables either
@@ -284,7 +284,7 @@ def with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
         If the artefact has no runs under several seeds, or not under so many.
     """
     if not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} trains no runs: leave --seeds out")
+        raise UserError(f"{artefact.TITLE!r} trains no runs: omit --seeds")
     try:
         return size.with_seeds(seeds)
     except UserError as error:
@@ -297,18 +297,16 @@ def _with_curves(artefact: Artefact, size: Size, curves: Sequence[Path]) -> Size
         given: Size = artefact.with_curves(size, curves)
         return given
     if curves:
-        raise UserError(f"{artefact.TITLE!r} draws no published curves: leave --curve out")
+        raise UserError(f"{artefact.TITLE!r} draws no published curves: omit --curve")
     return size
 
 
 def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
     """Return the earlier runs of an artefact that can be made of their table."""
     if not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} trains no runs: leave --earlier out")
+        raise UserError(f"{artefact.TITLE!r} trains no runs: omit --earlier")
     if isinstance(artefact, DrawnFromRuns):
-        raise UserError(
-            f"{artefact.TITLE!r} is drawn from trained models, which a table does not hold: leave --earlier out"
-        )
+        raise UserError(f"{artefact.TITLE!r} is drawn from trained models, which a table does not hold: omit --earlier")
     return read_earlier(folder, artefact.TITLE, size)
 
 

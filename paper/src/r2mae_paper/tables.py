@@ -92,7 +92,7 @@ class TableEntry:
 
 
 def covariance(model: Model, d: int, seed: int) -> Covariance:
-    """Return the table's covariance, drawn anew for each seed."""
+    """Return the table's covariance, drawn again for each seed."""
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 

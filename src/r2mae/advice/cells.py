@@ -69,7 +69,7 @@ class _Survey:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """The kept cells, each times its scale, and log1p-transformed if they are counts; every pass reads them anew."""
+    """The kept cells, each times its scale, and log1p-transformed if they are counts; every pass reads them again."""
 
     counts: Counts
     kept: Int64[np.ndarray, " kept"]

@@ -134,7 +134,7 @@ class MaskedAutoencoder:
         device: str = "auto",
         run: str | Path | None = None,
         progress: bool = True,
-        anew: bool = False,
+        restart: bool = False,
         **options: Any,
     ) -> None:
         """Train the model.
@@ -155,7 +155,7 @@ class MaskedAutoencoder:
             Run folder, from which an interrupted training resumes; by default the model is only in memory.
         progress : bool
             Show a progress bar with the remaining time.
-        anew : bool
+        restart : bool
             Train from fresh weights even if the model is trained already, and replace it.
         **options
             Any other field of :class:`~r2mae.cells.CellsConfig` that concerns training, such as `schedule`, `ema` or
@@ -164,10 +164,13 @@ class MaskedAutoencoder:
         Raises
         ------
         UserError
-            For impossible options; if the loss is not finite; or if the model is trained already and `anew` is False.
+            For impossible options; if the loss is not finite; or if the model is trained already and `restart` is
+            False.
         """
-        if self._trained is not None and not anew:
-            raise UserError("the model is trained already: make a new model, or pass anew=True to train from scratch")
+        if self._trained is not None and not restart:
+            raise UserError(
+                "the model is trained already: make a new model, or pass restart=True to train from scratch"
+            )
         check_options(options)
         key = self._setup["batch_key"]
         numbered = with_batches(with_current_obs(self._table, self.adata, key), key)

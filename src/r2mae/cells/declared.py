@@ -14,7 +14,7 @@ from r2mae.registry import JOBS
 
 _TEXT_BYTES = 64  # bytes of a short string in memory, including its pointer in a column
 _MAX_COMPRESSION = 200  # largest compression factor of real data; deflate compresses zeros to a thousandth
-_MAX_PIECE = 1 << 28  # bytes; larger chunks are too large to be unpacked anew for every block of cells
+_MAX_PIECE = 1 << 28  # bytes; larger chunks are too large to be unpacked again for every block of cells
 _MAX_PARTS = 20_000  # largest number of groups and arrays; links may refer to one of them many times
 _MAX_DEPTH = 40
 _OVERHEAD = 4096  # bytes by which a packed chunk may exceed its unpacked size, in addition to a sixty-fourth of it

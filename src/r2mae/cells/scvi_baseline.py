@@ -140,6 +140,7 @@ def _adata_of(table: "CellTable") -> "AnnData":
 
     cells = table.counts.shape[0]
     parts = [table.counts.rows(np.arange(first, min(first + _CHUNK, cells))) for first in range(0, cells, _CHUNK)]
-    names = pd.Categorical.from_codes(table.batch, categories=pd.Index([str(name) for name in table.batches]))
+    batches = np.array(table.batches, dtype=object)
+    names = pd.Categorical(batches[table.batch], categories=list(table.batches))
     obs = pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))
     return AnnData(vstack(parts, format="csr").astype(np.float32), obs=obs)

@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
     sets = public_sets()
     if action == "list":
         if name is not None:
-            raise UserError(f"data list lists all sets: leave {name!r} out")
+            raise UserError(f"data list lists all sets: omit {name!r}")
         _list()
         return 0
     if name is None:

@@ -92,9 +92,7 @@ def _given(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 def refuse(path: Path, domain: "Domain", name: str) -> UserError:
     """Return the error for an option that the domain of a run does not have."""
-    return UserError(
-        f"{path} is a run of the domain {domain.name}, which has no --{name.replace('_', '-')}: leave it out"
-    )
+    return UserError(f"{path} is a run of the domain {domain.name}, which has no --{name.replace('_', '-')}: omit it")
 
 
 def parameters_of(path: Path, domain: "Domain", own: "Iterable[Option]", given: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +134,7 @@ def evaluation_of(domain: "Domain", path: Path, what: str | None, given: Mapping
         if name not in own:
             typed = "--" + name.replace("_", "-")
             if not home.name:
-                raise UserError(f"{chosen.name} has no {typed}: leave it out")
+                raise UserError(f"{chosen.name} has no {typed}: omit it")
             words = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
             raise UserError(f"{typed} belongs to {home.name}: r2mae evaluate {path} {home.name} {typed} {words}")
     return chosen

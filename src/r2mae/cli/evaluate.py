@@ -138,7 +138,7 @@ def _given_reading_options(
     reading = parameters_of(path, domain, domain.command_line.reading, given)
     if values["data"] is None:
         for name in given:
-            raise UserError(f"--{name.replace('_', '-')} is for other data: name them, --data OTHER, or leave it out")
+            raise UserError(f"--{name.replace('_', '-')} is for other data: name them, --data OTHER, or omit it")
     elif evaluation.own_data:
-        raise UserError(f"{evaluation.name} has its own data: leave --data out")
+        raise UserError(f"{evaluation.name} has its own data: omit --data")
     return reading

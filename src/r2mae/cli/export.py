@@ -32,7 +32,7 @@ def run(words: Sequence[str]) -> int:
     for name in given:
         if name not in own:
             raise UserError(
-                f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: leave it out"
+                f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it"
             )
     if values["output"] is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")

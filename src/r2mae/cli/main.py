@@ -70,7 +70,7 @@ def _run(words: list[str]) -> int:
         FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
-            raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: leave it out")
+            raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
         check_variables()
         return _dispatch(words)
     except UserError as error:

@@ -34,7 +34,7 @@ def check_plans(values: Mapping[str, Any], *, baselines: bool) -> None:
         raise UserError("--plan-power trains nothing, and --dry-run times steps: give one of them")
     for option, given in ignored.items():
         if given and (values["plan_power"] or values["dry_run"]):
-            raise UserError(f"plans are made on this machine, so {option} would be ignored: leave it out")
+            raise UserError(f"plans are made on this machine, so {option} would be ignored: omit it")
 
 
 def print_estimate(estimate: "Estimate") -> None:

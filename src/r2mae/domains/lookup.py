@@ -199,7 +199,7 @@ def check_preset(domain: "Domain", preset: str | None, model: str | None) -> Non
         return
     own = [name for name, values in domain.presets.items() if _preset_model(kind, values) in (None, model)]
     if preset not in own and domain.presets:
-        hint = nearest(preset, own) if own else "leave --preset out"
+        hint = nearest(preset, own) if own else "omit --preset"
         raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
 
 
@@ -220,7 +220,7 @@ def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[
         fields |= domain.set_defaults.get(data, {})
     if preset is not None:
         if not domain.presets:
-            raise UserError(f"the domain {domain.name!r} has no presets: leave --preset out")
+            raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
         if preset not in domain.presets:
             raise unknown(
                 "preset", preset, [name for name in domain.presets if name.endswith(f"-{preset}")] or domain.presets

@@ -18,7 +18,7 @@ from r2mae.evaluation._folds import TrainingRows
 from r2mae.evaluation._hessian import InverseHessian, by_axis, by_class, worth_it
 
 MEMORY = 10  # curvature pairs kept by L-BFGS
-REFRESH = 30  # steps after which the model of the Hessian is computed anew, as the curvatures have changed
+REFRESH = 30  # steps after which the model of the Hessian is computed again, as the curvatures have changed
 ROUNDING = 1e-10  # relative rounding error that is assumed when two values of the objective are compared
 
 

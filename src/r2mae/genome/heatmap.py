@@ -30,7 +30,7 @@ def check_figure(path: Path, positions: int) -> None:
         raise UserError(f"--figure {path}: pictures end in {', '.join(_SUFFIXES)}")
     if positions > MOST:
         raise UserError(
-            f"--figure draws at most {MOST:,} positions, and the region has {positions:,}: name a part, or leave it out"
+            f"--figure draws at most {MOST:,} positions, and the region has {positions:,}: name a part, or omit it"
         )
 
 

@@ -177,7 +177,7 @@ def score_variants(
         check_output(output, "tsv")
     else:
         if figure is not None:
-            raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: leave it out")
+            raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: omit it")
         source = open_variants(path)
         check_output(output, source.kind)
         check_output_is_not_source(output, path)

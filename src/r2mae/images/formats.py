@@ -351,7 +351,7 @@ def _check_range(path: Path, images: np.ndarray, start: int) -> None:
     finite = np.isfinite(images).all(axis=(1, 2, 3))
     if not finite.all():
         first = start + int(np.argmin(finite))
-        raise UserError(f"{path}: image {first} has NaN or infinite pixels: repair it or leave it out")
+        raise UserError(f"{path}: image {first} has NaN or infinite pixels: repair it or omit it")
     inside = ((images >= 0) & (images <= 1)).all(axis=(1, 2, 3))
     worst = images[int(np.argmin(inside))]
     raise UserError(

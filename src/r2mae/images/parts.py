@@ -188,7 +188,7 @@ def official_part(
     if foreign := [name for name in test.classes if name not in train.classes]:
         raise UserError(
             f"{test_names[1]}: has the label {foreign[0]}, which {train_names[1]} lacks: "
-            "leave its images out, or add some to the training part"
+            "omit its images, or add some to the training part"
         )
     numbers = np.array([train.classes.index(name) for name in test.classes], np.int64)
     return Labelled(test.images, numbers[test.labels], train.classes)
@@ -223,7 +223,7 @@ def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
             owners = " or ".join(f"`{images}`" for images, labels in part if labels == stray)
             raise UserError(
                 f"{path}: the labels `{stray}` go with {owners}, and the images are `{known[0]}`, which go with "
-                f"`{known[1]}`: rename one of the two, or leave one out"
+                f"`{known[1]}`: rename one of the two, or omit one"
             )
         pairs += [] if known is None else [known]
     return pairs

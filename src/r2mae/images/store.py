@@ -160,7 +160,7 @@ def _in_memory(
 def _on_disk(
     encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    """Decode once into a file, which later runs map; one that was broken off is made anew."""
+    """Decode once into a file, which later runs map; one that was broken off is made again."""
     folder = _place(encoded, how, "decoded")
     with create_once(folder) as unfinished:
         if unfinished is not None:

@@ -77,7 +77,7 @@ def _r2mae_per_sample(defaults: RatioDefaults) -> Scheme:
 
 def _uniform(low: float, high: float, defaults: RatioDefaults) -> Uniform:
     if defaults.strata is not None and defaults.sampling != "stratified":
-        raise ValueError("strata are the parts of stratified sampling: add --sampling stratified, or leave strata out")
+        raise ValueError("strata are the parts of stratified sampling: add --sampling stratified, or omit strata")
     return Uniform(low, high, defaults.sampling, defaults.per, defaults.strata)
 
 

@@ -16,7 +16,7 @@ from r2mae.masking.intervals import Nodes, check_not_constant, check_range, chec
 from r2mae.masking.keys import Key, permutation, uniforms
 
 _DEFAULT_STRATA = 16
-_STRATA_GIVEN_PER_SAMPLE = "ratios stratified per sample have as many strata as a step has samples: leave strata out"
+_STRATA_GIVEN_PER_SAMPLE = "ratios stratified per sample have as many strata as a step has samples: omit strata"
 
 
 @runtime_checkable

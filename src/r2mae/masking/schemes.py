@@ -338,9 +338,9 @@ def option_not_taken(option: str, names: Sequence[str]) -> str:
     """Return the error line for an option that none of these schemes takes; it names the schemes that take it."""
     takers = [name for name in scheme_names() if option in _REGISTRY[name].options]
     if not takers:
-        return f"no scheme takes {option!r}: leave it out"
+        return f"no scheme takes {option!r}: omit it"
     refusal = f"the scheme {names[0]!r} does not take" if len(names) == 1 else f"none of {', '.join(names)} takes"
-    return f"{refusal} {option!r}: leave it out, or choose a scheme that does ({', '.join(takers)})"
+    return f"{refusal} {option!r}: omit it, or choose a scheme that does ({', '.join(takers)})"
 
 
 def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:

@@ -383,6 +383,6 @@ def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def _matching_line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:
-    mask = np.logical_and.reduce([(table[column] == value).to_numpy() for column, value in where.items()])
-    records = table[mask].to_dict("records")
-    return {str(key): value for key, value in records[0].items()} if records else None
+    for column, value in where.items():
+        table = table[table[column] == value]
+    return {str(key): value for key, value in table.iloc[0].to_dict().items()} if len(table) else None

@@ -40,7 +40,7 @@ def import_umap() -> Any:
 def umap_positions(embedding: Float[np.ndarray, "points width"], *, seed: int = 0) -> Float32[np.ndarray, "points 2"]:
     """Lay an embedding out in the plane by UMAP, on one thread: the same numbers for the same seed."""
     if len(embedding) < FEWEST:
-        raise UserError(f"UMAP needs {FEWEST} points or more, not {len(embedding)}: leave --figure out")
+        raise UserError(f"UMAP needs {FEWEST} points or more, not {len(embedding)}: omit --figure")
     if lost := int((~np.isfinite(embedding).all(axis=1)).sum()):
         total = f"{len(embedding):,}"
         raise UserError(f"{lost:,} of {total} embeddings hold NaN or infinity: check the training, then draw again")

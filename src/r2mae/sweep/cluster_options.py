@@ -81,11 +81,11 @@ def cluster_options(
     if where is None:
         for name, value in (("--cluster-config", config), ("--run-memory", memory)):
             if value is not None:
-                raise UserError(f"{name} belongs to --cluster: name the cluster, or leave {name} out")
+                raise UserError(f"{name} belongs to --cluster: name the cluster, or omit {name}")
         return None
     if jobs is not None:
         raise UserError(
-            "--jobs counts processes of this machine, and --cluster runs none here: leave --jobs out (a worker runs as "
+            "--jobs counts processes of this machine, and --cluster runs none here: omit --jobs (a worker runs as "
             "many runs at once as it has threads: dask worker --nthreads 1)"
         )
     engine = ENGINES.get(where)

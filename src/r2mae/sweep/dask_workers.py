@@ -15,7 +15,8 @@ _OTHERS = 10.0  # seconds that fit workers may take to join where there are othe
 _WAIT = 60.0  # seconds between lines while there is none
 _ANSWER = 30.0  # seconds that the scheduler or a worker may take to answer
 _LOST = (
-    "the scheduler of the cluster has gone, and its workers with it: start it again, and the same command goes on; "
+    "the scheduler of the cluster has gone, and its workers with it: start it again, and "
+    "rerun the same command to resume; "
     "finished runs are kept"
 )
 GPU, MEMORY = "GPU", "MEMORY"  # what workers call their resources
@@ -280,7 +281,7 @@ class Workers:
         if now - self._empty > _JOIN and not self._patient:
             raise UserError(
                 f"the cluster has had no worker for {_JOIN:.0f} s: start some (dask worker tcp://HOST:PORT --nthreads "
-                "1), and the same command goes on; finished runs are kept"
+                "1), and rerun the same command to resume; finished runs are kept"
             )
         if now - self._told > _WAIT:
             self._told = now

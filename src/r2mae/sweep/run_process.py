@@ -69,7 +69,7 @@ def answer(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
     except OSError as error:
         told = f"{error.filename or 'the system'}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return {"state": "full", "told": f"{told}; free some space, and the same command goes on"}
+            return {"state": "full", "told": f"{told}; free some space, and rerun the same command to resume"}
         return {"state": "failed", "told": told}
     except Exception:
         return {"state": "broken", "told": traceback.format_exc()}
@@ -189,7 +189,8 @@ def whole_cell(folder: Path, tell: _Tell, patience: float = _PATIENCE) -> Iterat
             waited, holder = time.monotonic() - began, _holder(folder)
             if waited > patience:
                 raise UserError(
-                    f"{folder} is in use by {holder}, which the cluster has lost: end it, and the same command goes on"
+                    f"{folder} is in use by {holder}, which the cluster has lost: end it, and "
+                    "rerun the same command to resume"
                 ) from None
             if waited > 10 * _RETRY and not told:
                 tell({"note": f"waits until {holder} has let go of {folder}"})

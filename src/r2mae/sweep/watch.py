@@ -98,7 +98,7 @@ class Watch:
         who = f"process {process}{self._place(index)}{works}"
         return (
             f"{run.variant.label}, seed {run.seed}: no sign for {seconds / 60:.0f} min ({doing}; {who}); "
-            "Ctrl-C ends the comparison, and the same command goes on"
+            "Ctrl-C ends the comparison; rerun the same command to resume"
         )
 
 

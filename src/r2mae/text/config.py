@@ -110,9 +110,7 @@ class TextConfig(RobertaSettings, ModelConfig):
                 f"{tokenizer or self.tokenizer}: give one of them (--tokenizer null has one trained)"
             )
         if given.get("glue_limit") is not None and not (self.glue or self.glue_probes):
-            raise UserError(
-                "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or leave it out"
-            )
+            raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
         if "text_column" in given:
             from r2mae.text.store import check_column
 

@@ -109,7 +109,7 @@ def _from_folder(path: Path, column: str) -> Corpus:
     if (path / "dataset_dict.json").is_file():
         splits = [str(entry) for entry in sorted(path.iterdir()) if (entry / "state.json").is_file()]
         if not splits:
-            raise UserError(f"{path} is a data set without its splits: save it anew")
+            raise UserError(f"{path} is a data set without its splits: save it again")
         raise UserError(f"{path} holds the splits of a data set: give one of them: {', '.join(splits)}")
     found = [entry for entry in sorted(path.rglob("*")) if entry.is_file() and kind_of(entry)]
     if not found:
@@ -174,7 +174,7 @@ class Files:
 
     def _no_text(self, size: int) -> str:
         if size == 0:
-            return "holds no text, it is empty: write or fetch it anew"
+            return "holds no text, it is empty: write or fetch it again"
         if all(kind_of(path) == "text" for path in self.paths):
             return "holds no text, nothing but blank lines: give files with text"
         return f"holds no text, the column {self.column!r} is empty in every row: name another, --text-column NAME"
@@ -336,7 +336,7 @@ def _saved(folder: Path, column: str) -> DataSetRows:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{folder} is no readable data set ({reason(error)}): save it anew") from error
+        raise UserError(f"{folder} is no readable data set ({reason(error)}): save it again") from error
     return DataSetRows(str(folder), column, rows, identity)
 
 

@@ -63,7 +63,7 @@ def error_curves(
         if not steep[1] > 0:
             raise UserError(
                 f"task {name!r}: the error does not rise from ratio {sloped[0]:g} to {sloped[1]:g} "
-                f"(slope {steep[1]:.3g}), so no factor gives it the common slope: leave the task out"
+                f"(slope {steep[1]:.3g}), so no factor gives it the common slope: omit the task"
             )
         lines[name] = (start[0], steep[1])
     common = float(np.mean([steepness for _, steepness in lines.values()])) if slope is None else slope

@@ -24,7 +24,7 @@ LONGEST_LINE = 1 << 26
 KINDS = ".txt, .jsonl (both also .gz or .xz) or .parquet"
 _SUFFIXES = {".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs, which JSON can write and UTF-8 cannot
-_TOO_LONG = "cut the document up, or fetch the file anew if it should be smaller"
+_TOO_LONG = "cut the document up, or fetch the file again if it should be smaller"
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _MARKS = {  # the first that fits: the mark of UTF-16 begins that of UTF-32
     b"\xff\xfe\0\0": "UTF-32",
@@ -149,7 +149,7 @@ def _lines(
         except UnicodeDecodeError:
             raise _not_utf8(path, number, block) from None
         except _DAMAGED as error:
-            raise UserError(f"{path}: is damaged at line {number} ({reason(error)}): fetch or write it anew") from None
+            raise UserError(f"{path}: is damaged at line {number} ({reason(error)}): fetch or write it again") from None
         except MemoryError:
             raise UserError(f"{path}, line {number}: needs more memory than there is: {_TOO_LONG}") from None
 
@@ -229,7 +229,7 @@ def read_parquet(path: Path, column: str, position: Position, span: tuple[float,
     except MemoryError:  # pyarrow's own is both this and an ArrowException
         raise UserError(f"{path}: needs more memory than there is after row {number}: {_TOO_LONG}") from None
     except (ArrowException, ValueError, *_DAMAGED) as error:  # ValueError: text that is not UTF-8
-        raise UserError(f"{path}: is damaged after row {number} ({reason(error)}): write it anew") from None
+        raise UserError(f"{path}: is damaged after row {number} ({reason(error)}): write it again") from None
 
 
 def _check_groups(path: Path, metadata: Any, column: str) -> None:
@@ -245,7 +245,7 @@ def _check_groups(path: Path, metadata: Any, column: str) -> None:
         if free is not None and sum(sizes) > free / 2:
             raise UserError(
                 f"{path}: unpacks to {sum(sizes) / 1e9:,.0f} GB in row group {place + 1}, and {free / 1e9:,.1f} GB are "
-                "free: write it with smaller row groups, or fetch it anew if it should be smaller"
+                "free: write it with smaller row groups, or fetch it again if it should be smaller"
             )
 
 

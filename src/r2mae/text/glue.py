@@ -244,7 +244,7 @@ def read_limited(
     if glue.classes and rarest_class(train) < fewest:
         raise UserError(
             f"{train.file}: of {len(train)} training examples one class has {rarest_class(train)}, and {fewest} are "
-            "needed: raise the limit, or leave it out"
+            "needed: raise the limit, or omit it"
         )
     return train, test
 

@@ -57,7 +57,7 @@ class Meta:
 class TokenStore:
     """A tokenised corpus on disk; every document is <s> tokens </s>.
 
-    It can be pickled, as a path: a process that loads data maps the files anew.
+    It can be pickled, as a path: a process that loads data maps the files again.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ class TokenStore:
         self.meta = _read_meta(self.folder)
         if tokenizer is not None and tokenizer.fingerprint != self.meta.tokenizer:
             raise UserError(
-                f"{self.folder}: was made with another tokenizer: leave the tokenizer out to use its own, or name the "
-                f"corpus ({self.meta.source}) to tokenise it anew"
+                f"{self.folder}: was made with another tokenizer: omit the tokenizer to use its own, or name the "
+                f"corpus ({self.meta.source}) to tokenise it again"
             )
         self._tokens: np.ndarray | None = None
         self._check()
@@ -162,7 +162,7 @@ def check_column(source: Source, column: str) -> None:
         if not isinstance(corpus, Files) or any(kind_of(path) != "text" for path in corpus.paths):
             return
         what = "plain text"
-    raise UserError(f"{source} is {what}, which has no columns: leave --text-column {column} out")
+    raise UserError(f"{source} is {what}, which has no columns: omit --text-column {column}")
 
 
 def source_fingerprint(source: Source, *, column: str = "text") -> str:
@@ -351,4 +351,4 @@ def _read_meta(folder: Path) -> Meta:
 
 
 def _damaged(folder: Path, reason: str) -> UserError:
-    return UserError(f"the token store {folder} is damaged ({reason}): delete the folder, and it is made anew")
+    return UserError(f"the token store {folder} is damaged ({reason}): delete the folder, and it is made again")

@@ -61,7 +61,7 @@ def check_matrix(matrix: ArrayLike) -> Float[np.ndarray, "d d"]:
     diagonal = np.diagonal(values)
     if (diagonal <= 0).any():
         feature = int(np.argmin(diagonal))
-        raise ValueError(f"covariance gives feature {feature} the variance {diagonal[feature]:.3g}; leave it out")
+        raise ValueError(f"covariance gives feature {feature} the variance {diagonal[feature]:.3g}; omit it")
     values = (values + values.T) / 2
     if len(values) <= MAX_FEATURES_CHECKED:
         raised = values.copy()

@@ -36,7 +36,7 @@ def from_data(
     deviation = centred.std(axis=0)
     constant = np.ptp(x, axis=0) == 0  # exact; the computed deviation of a constant may not be zero
     if constant.any():
-        raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: leave it out")
+        raise ValueError(f"x: feature {int(np.argmax(constant))} never varies: omit it")
     if scale:
         centred /= deviation
     if estimator == "plain":

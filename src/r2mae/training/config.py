@@ -262,7 +262,7 @@ class RunConfig:
         if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
         if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
-            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.optimizer}: leave them out")
+            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.optimizer}: omit them")
         for name, other in self.alternatives.items():
             default = self.__dataclass_fields__[name].default
             if getattr(self, other) is not None and getattr(self, name) != default:
@@ -272,7 +272,7 @@ class RunConfig:
         _ = self.scheme_option_values  # raises for invalid ones
         for field in dataclasses.fields(self):
             if field.name in self.omitted_fields and getattr(self, field.name) != field.default:
-                raise UserError(f"{field.name} has no meaning in a run of {self.domain}: leave it out")
+                raise UserError(f"{field.name} has no meaning in a run of {self.domain}: omit it")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
         self._check_memory_options()
@@ -299,17 +299,17 @@ class RunConfig:
                 f"{self.accumulate} micro-batches each"
             )
         if self.sync_batchnorm and self.ranks == 1:
-            raise UserError("sync_batchnorm is for several processes, and this run has one: leave it out")
+            raise UserError("sync_batchnorm is for several processes, and this run has one: omit it")
         if self.sync_batchnorm and self.compile:
-            raise UserError("sync_batchnorm and compile do not go together: leave one out")
+            raise UserError("sync_batchnorm and compile do not go together: omit one")
 
     def _check_memory_options(self) -> None:
         if self.strategy == "fsdp" and self.ranks == 1:
-            raise UserError("strategy 'fsdp' is for several processes, and this run has one: leave it out")
+            raise UserError("strategy 'fsdp' is for several processes, and this run has one: omit it")
         if self.compile and self.strategy == "fsdp":
-            raise UserError("strategy 'fsdp' and compile do not go together: leave one out")
+            raise UserError("strategy 'fsdp' and compile do not go together: omit one")
         if self.compile and self.activation_checkpointing:
-            raise UserError("activation_checkpointing and compile do not go together: leave one out")
+            raise UserError("activation_checkpointing and compile do not go together: omit one")
 
     @property
     def scheme_option_values(self) -> dict[str, float]:

@@ -26,7 +26,7 @@ def torch_device(name: str) -> torch.device:
     if kind == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UserError(f"this machine has no device {name!r}: leave --device out to choose automatically")
+        raise UserError(f"this machine has no device {name!r}: omit --device to choose automatically")
     return torch.device(name)
 
 
@@ -53,9 +53,7 @@ def check_threads(count: int | None) -> None:
     """Refuse far more threads than this machine has cores."""
     cores = os.cpu_count() or 1
     if count is not None and count > max(_ALWAYS_ALLOWED_THREADS, 4 * cores):
-        raise UserError(
-            f"--threads {count} is far above the {cores} cores of this machine: leave it out, or set {cores}"
-        )
+        raise UserError(f"--threads {count} is far above the {cores} cores of this machine: omit it, or set {cores}")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def check_logger(name: str) -> None:
     if name in _PACKAGES and not any(find_spec(package) for package in _PACKAGES[name]):
         raise UserError(
             f"the logger {name!r} needs the package {_PACKAGES[name][0]}, which is not installed: "
-            f"pip install {_PACKAGES[name][0]}, or leave --logger out"
+            f"pip install {_PACKAGES[name][0]}, or omit --logger"
         )
 
 
@@ -71,7 +71,7 @@ def make_logger(config: RunConfig, folder: RunFolder) -> "Logger | bool":
                 return False
     except ModuleNotFoundError as error:  # installed, but too old
         reason = " ".join(str(error).split())
-        raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): leave --logger out") from None
+        raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): omit --logger") from None
 
 
 def _wandb_id(folder: RunFolder) -> str:

@@ -14,7 +14,7 @@ _USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
 def keep_freed_memory() -> None:
     """From now on, let glibc reuse large blocks instead of returning them to the kernel. Without glibc, do nothing.
 
-    Usually, every block above 32 MB is mapped anew, and the kernel fills it with zeros page by page. The gradients of
+    Usually, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page. The gradients of
     wide layers are such blocks in every step: at 5,000 genes this took a sixth of the step's time.
     """
     if libc := _libc():

@@ -66,7 +66,7 @@ class ModelConfig(RunConfig):
         for name in self.ignored:
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 with_them = " with these settings" if self.model == default_model(type(self)) else ""
-                raise UserError(f"{name} has no effect on the model {self.model!r}{with_them}: leave it out")
+                raise UserError(f"{name} has no effect on the model {self.model!r}{with_them}: omit it")
 
     def _use_default_settings(self) -> None:
         """Move settings of the default model into fields of the configuration."""
@@ -94,9 +94,9 @@ class ModelConfig(RunConfig):
         if getattr(self.settings, "mask_tokens", False):
             raise UserError(
                 f"mask_input has no effect on the model {self.model!r}, which has mask tokens and so is "
-                "mask-aware: leave it out"
+                "mask-aware: omit it"
             )
-        raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): leave it out")
+        raise UserError(f"the model {self.model!r} does not take its mask as an input (mask_input): omit it")
 
     @property
     def ignored(self) -> tuple[str, ...]:

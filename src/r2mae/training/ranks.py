@@ -9,7 +9,7 @@ from collections.abc import Callable
 from r2mae.errors import UserError
 
 LEADER = "R2MAE_LEADER"  # process id of rank 0, in the environment of the processes that it starts
-GOES_ON = "the same command goes on from the last checkpoint"
+GOES_ON = "rerun the same command to resume from the last checkpoint"
 TORCHRUN, SLURM = "torchrun", "SLURM"
 _VARIABLES = {TORCHRUN: ("RANK", "WORLD_SIZE"), SLURM: ("SLURM_PROCID", "SLURM_NTASKS")}
 _EVERYWHERE = {TORCHRUN: "--nproc-per-node", SLURM: "--ntasks-per-node"}

@@ -369,7 +369,7 @@ class _Signs:
         self._answered = time.monotonic()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait, and return whether all is over. Silence counts anew if this process itself was paused meanwhile."""
+        """Wait, and return whether all is over. Silence counts again if this process itself was paused meanwhile."""
         before = time.monotonic()
         if self.over.wait(seconds):
             return True

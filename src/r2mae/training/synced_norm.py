@@ -45,7 +45,7 @@ def check_has_batch_statistics(model: nn.Module) -> None:
         If there is none.
     """
     if not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
-        raise UserError("this model has no batch normalisation: leave --sync-batchnorm out")
+        raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
 
 
 @contextmanager

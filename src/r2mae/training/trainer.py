@@ -52,7 +52,7 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
         if (environment := external_environment()) is not None:
             plugins.append(environment)
         if ":" in config.device:
-            raise UserError(f"--device {config.device} names one device: leave the number out with --devices")
+            raise UserError(f"--device {config.device} names one device: omit the number with --devices")
         if kind == "cuda" and torch.cuda.device_count() < config.devices:
             raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
         devices = config.devices

@@ -1,4 +1,4 @@
-"""Layers of a model that work one after the other: what sharding gathers, and what is computed anew for gradients.
+"""Layers of a model that work one after the other: what sharding gathers, and what is computed again for gradients.
 
 A large model is a stack of layers, of which one is at work at a time. Sharded training (:mod:`r2mae.training.sharding`)
 gathers the parameters of one such layer when it begins and drops them when it has ended. Activation checkpointing drops
@@ -77,13 +77,11 @@ def check_can_be_made_anew(model: nn.Module) -> None:
     """
     units = units_of(model)
     if not units:
-        raise UserError(
-            "this model is no stack of layers, and would save nothing: leave --activation-checkpointing out"
-        )
+        raise UserError("this model is no stack of layers, and would save nothing: omit --activation-checkpointing")
     if any(isinstance(layer, _BatchNorm) for unit in units for layer in unit.modules()):
         raise UserError(
             "the layers of this model have batch normalisation, whose statistics a second pass would count twice: "
-            "leave --activation-checkpointing out"
+            "omit --activation-checkpointing"
         )
 
 

@@ -106,9 +106,9 @@ def test_a_truncated_archive(refused: Refused, kind: str) -> None:
     text = HEAD + f"\na\n{ROW}" * 3000 if kind == "maf" else ">ref\n" + "ACGT\n" * 30000
     data = gzip.compress(text.encode(), 1)
     Path("a.gz").write_bytes(data[:-30])
-    refused("build a.gz -o store", "a.gz: ", "the file is truncated: fetch it anew")
+    refused("build a.gz -o store", "a.gz: ", "the file is truncated: fetch it again")
     Path("a.gz").write_bytes(data[: len(data) // 2] + b"\xff" * 40 + data[len(data) // 2 + 40 :])
-    refused("build a.gz -o store", "a.gz: ", "fetch it anew")
+    refused("build a.gz -o store", "a.gz: ", "fetch it again")
 
 
 FASTAS = {

@@ -121,7 +121,7 @@ def test_a_full_disk_is_told_of_and_the_build_goes_on(maf: Path, monkeypatch: py
     out = maf.with_name("store")
     with monkeypatch.context() as patch:
         patch.setattr(fill_maf, "write_at", full)
-        with pytest.raises(UserError, match=r"No space left on device.*the same command goes on"):
+        with pytest.raises(UserError, match=r"No space left on device.*rerun the same command to resume"):
             build_store(maf, out)
     assert not out.exists()
     assert isinstance(build_store(maf, out), AlignmentStore)

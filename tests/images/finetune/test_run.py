@@ -238,7 +238,7 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
     assert "knn_accuracy" in results["scores"]
     assert "finetune_top1" not in results["scores"]
     asked = ImagesConfig(**{**vars(config), "finetune_epochs": 2.0})
-    _, results = pretrain(asked, IMAGES, tmp_path / "run")  # measured anew, and not trained anew
+    _, results = pretrain(asked, IMAGES, tmp_path / "run")  # measured again, and not trained again
     assert 0 <= results["scores"]["finetune_top1"] <= 1
     assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
     assert "finetune_top1" in {metric.name for metric in IMAGES.metrics_of(asked)}

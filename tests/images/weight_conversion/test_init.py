@@ -84,13 +84,16 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
 
 
 def test_images_of_another_size(tmp_path: Path) -> None:
-    """Sines are computed anew; learned positions are interpolated, and the lines say which."""
+    """Sines are computed again; learned positions are interpolated, and the lines say which."""
     theirs = dict(ours((16, 16, 3), seed=1).state_dict())
     model = ours((24, 24, 3), seed=2)
     notes = load_initial_weights(pth(tmp_path / "mae.pth", theirs), model).notes
     assert torch.equal(model.pos_embed, positions(32, (6, 6)))
     assert torch.equal(model.decoder_pos_embed, positions(16, (6, 6)))
-    assert [note.split(" for ")[0] for note in notes] == ["pos_embed computed anew", "decoder_pos_embed computed anew"]
+    assert [note.split(" for ")[0] for note in notes] == [
+        "pos_embed computed again",
+        "decoder_pos_embed computed again",
+    ]
     stock_vit(ViTModel).save_pretrained(tmp_path / "learned")
     notes = load_initial_weights(tmp_path / "learned", model).notes
     assert any("pos_embed interpolated for 6 x 6 patches from 4 x 4 (bicubic" in note for note in notes)

@@ -22,7 +22,7 @@ def test_sines_are_computed_anew(there: tuple[int, int], grid: tuple[int, int], 
         assert not told
     else:
         assert torch.equal(found, positions(8, grid).to(kind))
-        assert "computed anew" in told
+        assert "computed again" in told
         assert f"{grid[0]} x {grid[1]} patches from {there[0]} x {there[1]}" in told
 
 

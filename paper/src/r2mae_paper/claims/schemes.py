@@ -51,7 +51,7 @@ def _text_runs(results: Results) -> tuple["pd.DataFrame", bool]:
 
 
 def _telling(runs: "pd.DataFrame") -> "pd.DataFrame":
-    """Leave models out that nobody trained, and probes, if they find no more in any scheme's models than in these."""
+    """Omit models that nobody trained, and probes, if they find no more in any scheme's models than in these."""
     probes = [score for score in _PROBES if score in runs]
     none, trained = runs[runs["scheme"] == "none"], runs[runs["scheme"] != "none"]
     if none.empty or not probes:

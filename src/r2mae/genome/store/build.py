@@ -122,7 +122,7 @@ def _wanted(
     if kinds[0] == "zarr" and len(files) > 1:
         raise UserError("a store is built of one zarr group")
     if contig is not None and kinds[0] != "fasta":
-        raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: leave it out")
+        raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
     if contig is not None and not contig.strip():
         raise UserError("--contig takes a name")
     given = None if reference is None else Path(reference).expanduser()

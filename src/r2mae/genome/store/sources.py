@@ -81,10 +81,10 @@ class Stream:
         try:
             found = self._file.read(count)
         except EOFError:
-            raise UserError(f"{self.path}: {self._after()}the file is truncated: fetch it anew") from None
+            raise UserError(f"{self.path}: {self._after()}the file is truncated: fetch it again") from None
         except (OSError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{self.path}: {self._after()}cannot be read ({reason}): fetch it anew") from None
+            raise UserError(f"{self.path}: {self._after()}cannot be read ({reason}): fetch it again") from None
         self.line += found.count(b"\n")
         return found
 

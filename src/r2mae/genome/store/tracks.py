@@ -214,7 +214,7 @@ def _bigwig_reader(path: Path) -> tuple[dict[str, int], Callable[[str, int, int]
             continue
         except Exception as error:  # each library has its own
             reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{path}: {library} cannot read this bigWig ({reason}): fetch it anew") from None
+            raise UserError(f"{path}: {library} cannot read this bigWig ({reason}): fetch it again") from None
     raise UserError(
         f"{path}: a bigWig needs a library: pip install pybigtools (or pyBigWig), or convert it with bigWigToBedGraph"
     )

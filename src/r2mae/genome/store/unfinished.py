@@ -79,7 +79,7 @@ class Unfinished:
 def unfinished(out: Path, plan: dict[str, Any], every: float | None = None) -> Iterator[Unfinished]:
     """Make, or find again, the folder beside `out` in which it is made; it becomes `out` if no error occurs.
 
-    After a kill or a full disk the folder stays, for the same build to go on; another build begins anew.
+    After a kill or a full disk the folder stays, for the same build to go on; another build begins again.
 
     Parameters
     ----------
@@ -118,13 +118,15 @@ def unfinished(out: Path, plan: dict[str, Any], every: float | None = None) -> I
             sync(out.parent)
             Path(lock.lock_file).unlink(missing_ok=True)
     except BrokenProcessPool:
-        raise UserError(f"{out}: a process ended unexpectedly (out of memory?): the same command goes on") from None
+        raise UserError(
+            f"{out}: a process ended unexpectedly (out of memory?): rerun the same command to resume"
+        ) from None
     except Timeout:
         raise UserError(f"{out}: another process is building it: wait for it, or name another store") from None
     except OSError as error:
         raise UserError(
             f"{error.filename or out.parent}: cannot be written ({error.strerror or error}): choose a place with room; "
-            "the same command goes on"
+            "rerun the same command to resume"
         ) from None
 
 

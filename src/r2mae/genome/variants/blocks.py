@@ -60,7 +60,7 @@ class KeptBlocks:
 def kept_blocks(output: Path, plan: dict[str, Any]) -> Iterator[KeptBlocks]:
     """Make, or find again, the folder beside the output; it is deleted at the end if no error occurs.
 
-    A folder of another plan (other variants, another model) is begun anew.
+    A folder of another plan (other variants, another model) is begun again.
 
     Parameters
     ----------

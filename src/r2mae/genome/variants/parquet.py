@@ -62,7 +62,7 @@ class ParquetVariants:
                 yield self._block(number, batch)
         except (arrow.ArrowInvalid, OSError) as error:
             reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{self.path}: is damaged ({reason}): fetch it anew") from None
+            raise UserError(f"{self.path}: is damaged ({reason}): fetch it again") from None
 
     def _block(self, number: int, batch: Any) -> Block:
         contigs, positions, refs, alts = (batch.column(place).to_pylist() for place in self.places)

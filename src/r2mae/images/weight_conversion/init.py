@@ -209,5 +209,5 @@ def _list_names(names: Iterable[str], count: int | None = None) -> str:
 
 
 def encoder_alone(weights: Weights) -> Weights:
-    """Leave the decoder out."""
+    """Omit the decoder."""
     return replace(weights, state={name: value for name, value in weights.state.items() if not _is_of_decoder(name)})

@@ -34,7 +34,7 @@ def fitted_positions(
     Returns
     -------
     tensor, shape (1, 1 + down · across, width)
-        The same tensor for the same grid. For another one: sines and cosines anew if the file's are those of its own
+        The same tensor for the same grid. For another one: sines and cosines again if the file's are those of its own
         grid, otherwise the file's after bicubic interpolation; the class token's stays as it is.
     told : str
         What was done; empty for the same grid.
@@ -57,7 +57,7 @@ def fitted_positions(
         )
     sizes = f"{grid[0]} x {grid[1]} patches from {there[0]} x {there[1]}"
     if _sines(table, there):
-        return positions(table.shape[2], grid).to(table.dtype), f"{name} computed anew for {sizes} (sines and cosines)"
+        return positions(table.shape[2], grid).to(table.dtype), f"{name} computed again for {sizes} (sines and cosines)"
     return _interpolated(table, there, grid), f"{name} interpolated for {sizes} (bicubic; it holds no sines)"
 
 

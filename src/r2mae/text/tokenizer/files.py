@@ -57,7 +57,7 @@ def read_words(path: Path) -> str:
             raise ValueError(f"longer than {_LARGEST >> 20} MiB")
         return data.decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(f"tokenizer {path}: cannot be read ({reason_of(error)}): fetch it anew") from None
+        raise UserError(f"tokenizer {path}: cannot be read ({reason_of(error)}): fetch it again") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def read_object(path: Path) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         if isinstance(found := json.loads(read_words(path)), dict):
             return found
-    raise UserError(f"tokenizer {path}: expected a JSON object: fetch it anew")
+    raise UserError(f"tokenizer {path}: expected a JSON object: fetch it again")
 
 
 def reason_of(error: BaseException) -> str:

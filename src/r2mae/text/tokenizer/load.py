@@ -73,7 +73,7 @@ def _roberta() -> TextTokenizer:
     if found.vocab_size != PAPER_VOCABULARY:
         raise UserError(
             f"tokenizer {ROBERTA}: {where} has {found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}: "
-            "fetch it anew"
+            "fetch it again"
         )
     return found
 
