@@ -200,7 +200,7 @@ class MaskedAutoencoder:
 
     def _fit(self, config: CellsConfig, data: CellData, run: Path, progress: bool) -> None:
         domain = InMemoryDomain(self._table)
-        reporter = ProgressBar(f"{config.scheme}, {len(data.train):,} cells") if progress else None
+        reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, domain, run, data=data, reporter=reporter)
         self._trained = replace(load_run(fitted.folder.path, domain, device=config.device), setup=self._setup)
         self._config = config

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -10,13 +10,13 @@ from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import measured_in_words
-from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.models import ModelConfig
-from r2mae.training.scheme_options import scheme_of
+from r2mae.training.scheme import SchemeSpec
 
-_HLCA = RatioDefaults(fixed=0.25, low=0.1, high=0.5, curriculum=HLCA_CURRICULUM)
-TIMINGS: Mapping[str, RatioDefaults] = MappingProxyType(
-    {"hlca": _HLCA, "sea-ad": replace(_HLCA, dynamic_end=SEA_AD_DYNAMIC_END, curriculum=SEA_AD_CURRICULUM)}
+_HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)
+TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
+    {"hlca": _HLCA, "sea-ad": _HLCA.with_options(decay_end=SEA_AD_DYNAMIC_END, **SEA_AD_CURRICULUM)}
 )
 """Defaults of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
 
@@ -111,6 +111,11 @@ class CellsConfig(MLPSettings, ModelConfig):
         if self._has_batch_norm and self.batch_size // (self.accumulate * self.ranks) < 2:
             raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
 
+    @property
+    def scheme_defaults(self) -> SchemeDefaults:
+        """The defaults of the schemes, with the schedules of one of the paper's runs."""
+        return TIMINGS[self.timing]
+
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse rules without a probe, and a schedule with a scheme that has none."""
         super().check_given(given)
@@ -120,10 +125,12 @@ class CellsConfig(MLPSettings, ModelConfig):
                     f"{name} selects cells of probes, and there is no probe: name columns in --labels or --regress, or "
                     "omit it"
                 )
-        if "timing" in given and "scheme" in given and "timing" in self.idle_fields:
+        name, options = self.scheme.name, self.scheme.given_options
+        specs = [SchemeSpec.resolve(name, options, defaults) for defaults in TIMINGS.values()]
+        if "timing" in given and "scheme" in given and all(spec == specs[0] for spec in specs):
             raise UserError(
                 f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
-                f"{self.scheme!r} with these options: omit it"
+                f"{name!r} with these options: omit it"
             )
 
     def _check_rules(self) -> None:
@@ -149,12 +156,8 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     @property
     def idle_fields(self) -> frozenset[str]:
-        """`timing`, if the scheme has no schedule that depends on it."""
-        try:
-            first, *others = (scheme_of(self, numbers) for numbers in TIMINGS.values())
-        except UserError:  # a run folder of another version may have options that its scheme does not take here
-            return frozenset()
-        return frozenset() if any(other != first for other in others) else frozenset({"timing"})
+        """`timing`, whose schedules are among the options of the scheme."""
+        return frozenset({"timing"})
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cells.config import TIMINGS, CellsConfig
+from r2mae.cells.config import CellsConfig
 from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import BaseDomain
@@ -25,7 +25,6 @@ from r2mae.domains.options import (
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ class CellsDomain(BaseDomain):
     name = "cells"
     title = "Single cells: raw counts in .h5ad or .zarr"
     config = CellsConfig
-    ratios = TIMINGS["hlca"]
     presets: Mapping[str, Mapping[str, Any]] = {
         "paper": {"n_hidden": 2000, "n_latent": 1000},
         "small": {"n_hidden": 256, "n_latent": 64},
@@ -89,10 +87,6 @@ class CellsDomain(BaseDomain):
         baselines="expression, pca, scvi, and keys of the file's obsm",
         several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
     )
-
-    def ratios_of(self, config: CellsConfig) -> RatioDefaults:
-        """Return the defaults of the schemes, with the schedules that `timing` names."""
-        return TIMINGS[config.timing]
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the metrics of labels and numbers, then of reconstruction; for "both" also those as trained."""

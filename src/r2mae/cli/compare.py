@@ -18,6 +18,7 @@ from r2mae.cli.parsing import (
     describe,
     example_data,
     make_config,
+    options_of,
     print_config,
     read_subject,
 )
@@ -28,7 +29,6 @@ from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
-from r2mae.training.scheme_defaults import ratios_of
 
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
@@ -40,30 +40,30 @@ _VARIANT_FIELDS = ("scheme", "seed")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    from r2mae.compare.variants import plan_variants, with_defaults
+    from r2mae.compare.variants import plan_variants
     from r2mae.sweep.runs import runs_of
     from r2mae.sweep.worker_start import load_ahead
 
     subject = read_subject("compare", words)
     values = _parser(subject).read(subject.words)
+    options = options_of(values)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
     baselines = parse_baselines(named, _default_baselines(subject.domain, config))
     values["baselines"] = baselines or ["none"]
     schemes, seeds = words_of(values["schemes"]), parse_seeds(words_of(values["seeds"]))
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
-    defaults = ratios_of(subject.domain, config)
-    variants = plan_variants(config, defaults, schemes, ratios)  # finds mistakes before torch is imported
+    variants = plan_variants(config, schemes, options, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
-        used = with_defaults(config, defaults, variants, schemes, ratios)
-        print_config(used, skip=_VARIANT_FIELDS, **{name: values[name] for name in _COMPARE_OPTIONS})
+        print_config(config, skip=_VARIANT_FIELDS, **options, **{name: values[name] for name in _COMPARE_OPTIONS})
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")
     runs = runs_of(variants, seeds, out)
     check_run(subject.domain, config, [run.folder for run in runs])
     check_plans(values, baselines=bool(named and baselines))
-    plan: dict[str, Any] = {"schemes": schemes, "seeds": seeds, "ratios": ratios, "baselines": baselines, "out": out}
+    plan: dict[str, Any] = {"schemes": schemes, "options": options, "seeds": seeds, "ratios": ratios}
+    plan |= {"baselines": baselines, "out": out}
     if values["plan_power"] or values["dry_run"]:
         return _plan(subject.domain, config, variants, seeds, out, values)
 

@@ -137,7 +137,7 @@ def _draw(
         if names:
             _check_columns(names, list(columns), values["data"])
         columns = {name: columns[name] for name in names or columns if names or name not in default.omitted}
-    title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme}"
+    title = f"{Path(values['data']).stem}: UMAP of the embedding by {config.scheme.name}"
     most = MOST if values["max_points"] is None else values["max_points"]
     figure = embedding_figure(arrays["embedding"], columns, title=title, max_points=most)
     write_figure(figure, values["figure"])

@@ -14,7 +14,7 @@ import jsonargparse
 import yaml
 
 from r2mae.cli.examples import help_of_each_domain, several_words_error, unknown_data_message, usage
-from r2mae.cli.lists import expand_home, words_of
+from r2mae.cli.lists import expand_home
 from r2mae.cli.model_options import add_settings, as_typed, fields_of_models, written_as
 from r2mae.domains.lookup import (
     check_preset,
@@ -25,12 +25,10 @@ from r2mae.domains.lookup import (
     preset_name,
 )
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import resolved_options, scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.training.config import RunConfig, describe_type, read_config
+from r2mae.training.config import SCHEME_OWN, RunConfig, describe_type, own_options, read_config
 from r2mae.training.folder import RunFolder
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, check_typed, chosen_options, field_of
 
 if TYPE_CHECKING:
     from r2mae.domains.contract import Domain
@@ -292,7 +290,9 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         Options of the command itself, which its file may hold beside the domain's fields.
     """
     kind = subject.domain.config
-    parser.add_class_arguments(kind, None, skip={"data", *fields_of_models(kind), *skip})
+    parser.add_class_arguments(kind, None, skip={"data", "scheme", *fields_of_models(kind), *skip})
+    if "scheme" not in kind.omitted_fields:
+        _add_scheme(parser, kind, named="scheme" not in skip)
     parser.describe("preset", "Name of a preset; other options override it. By default the domain's own settings.")
     parser.add_argument(
         "--config",
@@ -301,18 +301,19 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     )
     own = {name: value for name, value in subject.given.items() if name not in more}
     given = _fields_of(kind, {"data": "", **own}, subject.words)
+    scheme = _scheme_of_file(given, own, None if "scheme" in skip else _said(subject.words, "--scheme"))
+    own = {name: value for name, value in own.items() if name not in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
+    given = {name: value for name, value in given.items() if name != "scheme"}
     # The file of a run describes that run completely. Fields that it lacks (as an older version wrote it) must not come
     # from the named set.
     own = given if _of_a_run(config_file(subject.words)) else own
-    own = {name: value for name, value in own.items() if name not in _numbers_of_another(subject, given, skip)}
     preset = subject.given.get("preset")
     defaults = defaults_of(subject.domain, subject.data, preset if isinstance(preset, str) else None)
     defaults = _over(kind, defaults, {name: given[name] for name in map(partial(written_as, kind, given), own)})
     defaults = _over(kind, defaults, defaults_of(subject.domain, None, _preset_of(subject)))
-    defaults = _over(kind, defaults, {}, _said_fields(subject.words))
+    defaults = _over(kind, defaults, {}, _said_fields(subject.words)) | scheme
     defaults = add_settings(parser, kind, defaults, _said(subject.words, "--model"))
     parser.set_defaults(**{name: value for name, value in defaults.items() if name not in ("domain", "data", *skip)})
-    _add_numbers(parser, subject.domain)
 
 
 def _over(
@@ -345,15 +346,41 @@ def _of_a_run(file: str | None) -> bool:
     return folder.config_file == Path(file) and folder.environment_file.is_file()
 
 
-def _numbers_of_another(subject: Subject, given: Mapping[str, Any], skip: Sequence[str]) -> list[str]:
-    """Return the options that a run's file holds only because its scheme used them, if another scheme runs now."""
-    scheme = given["scheme"]
-    if "scheme" not in skip and _said(subject.words, "--scheme") in (None, scheme):
-        return []
-    config = subject.domain.config.from_dict({**given, "data": ""})
-    chosen = chosen_options(config, ratios_of(subject.domain, config))
-    fields = set(map(field_of, chosen))
-    return [name for name in OPTION_FIELDS if name not in fields]
+def _add_scheme(parser: Parser, kind: type[RunConfig], *, named: bool) -> None:
+    """Add `--scheme` and the options of schemes, with the domain's defaults in their help."""
+    if named:
+        parser.add_argument("--scheme", type=str, default=kind.scheme.name, help="Masking scheme.")
+    defaults = kind.ratios
+    whose = " (ours: the paper gives none)" if defaults.not_in_paper else " (the paper's)"
+    values: dict[str, dict[Any, list[str]]] = {}  # the schemes of each default, by option
+    for scheme in scheme_names():
+        for name, value in resolve_options(scheme, {}, defaults).items():
+            values.setdefault(name, {}).setdefault(value, []).append(scheme)
+    for name, option in SCHEME_OPTIONS.items():
+        ordered = sorted(values.get(name, {}).items(), key=lambda item: -len(item[1]))
+        texts = [value if isinstance(value, str) else f"{value:.3g}" for value, _ in ordered]
+        said = [text + (f" of {', '.join(ordered[place][1])}" if place else "") for place, text in enumerate(texts)]
+        more = f" By default {', '.join(said)}{whose if name in ('ratio', 'low', 'high') else ''}." if said else ""
+        parser.add_argument(f"--{name}", type=option.kind | None, help=option.help + more)
+    parser.add_argument(
+        f"--{SCHEME_OWN}", type=tuple[str, ...], default=(), help="Further options of a scheme, as NAME=NUMBER."
+    )
+
+
+def _scheme_of_file(given: Mapping[str, Any], own: Mapping[str, Any], said: str | None) -> dict[str, Any]:
+    """Return scheme and options of a file as defaults of the command line.
+
+    Of a run's scheme, another scheme on the command line takes over only what the run was given.
+    """
+    if "scheme" not in given or not {"scheme", SCHEME_OWN, *SCHEME_OPTIONS} & {*own}:
+        return {}
+    spec = given["scheme"]
+    name = spec["name"]
+    kept = spec["given"] if said not in (None, name) or not isinstance(own.get("scheme"), Mapping) else [*spec]
+    options = {option: value for option, value in spec.items() if option in kept}
+    common = {option: value for option, value in options.items() if option in SCHEME_OPTIONS}
+    further = tuple(f"{option}={options[option]!r}" for option in options if option not in (*common, "name", "given"))
+    return {"scheme": name, **common, SCHEME_OWN: further}
 
 
 def _said(words: Sequence[str], option: str) -> str | None:
@@ -377,19 +404,10 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
         raise UserError(message if message.startswith(f"{file}: ") else f"{file}: {message}") from None
 
 
-def _add_numbers(parser: Parser, domain: "Domain") -> None:
-    """Add the domain's defaults to the help of the options."""
-    numbers = domain.ratios
-    whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
-    ends = {"low": numbers.low, "high": numbers.high}
-    numbers_of_options = {"ratio": f"{numbers.fixed:g}", **{name: f"{value:g}" for name, value in ends.items()}}
-    for scheme in scheme_names():
-        used = resolved_options(scheme, numbers, {}, 1000)
-        for name, default in ends.items():
-            numbers_of_options[name] += f", of {scheme} {used[name]:g}" if used.get(name, default) != default else ""
-    for name, said in numbers_of_options.items():
-        parser.append(name, f"By default {said} ({whose}).")
-    parser.append("cl_iterations", f"By default {numbers.curriculum.iterations}.")
+def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of schemes among the values of a command line, those that were given."""
+    common = {name: values[name] for name in SCHEME_OPTIONS if values.get(name) is not None}
+    return {**common, **own_options(values.get(SCHEME_OWN) or ())}
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
@@ -408,13 +426,12 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     path = Path(subject.data)
     named = subject.data in subject.domain.sets or not path.exists()
     data = subject.data if named else str(path.absolute())
-    config = kind(data=data, **{name: value for name, value in values.items() if name in fields - {"data"}})
+    own = {name: value for name, value in values.items() if name in fields - {"data", "scheme"}}
     # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.
+    scheme = {"scheme": values["scheme"], **options_of(values)} if "scheme" in values else {}
+    config = kind.make(data=data, **own, **scheme)
     typed = fields & (_said_fields(subject.words) | {"scheme"})
-    given = {name: value for name, value in values.items() if name in typed}
-    config.check_given(given)
-    schemes = [values["scheme"]] if "scheme" in values else words_of(values.get("schemes") or [])
-    check_typed([name for name, value in given.items() if value is not None], schemes)
+    config.check_given({name: value for name, value in values.items() if name in typed})
     return config
 
 

@@ -41,9 +41,8 @@ def run(words: Sequence[str]) -> int:
         from r2mae.sweep.examples import examples_of
         from r2mae.sweep.runs import SweepRun
         from r2mae.training.folder import RunFolder
-        from r2mae.training.scheme_defaults import ratios_of
 
-    variants = [variant_of(config, ratios_of(domain, config)) for _, config in runs]
+    variants = [variant_of(config) for _, config in runs]
     names = _column_names([variant.label for variant in variants], [path for path, _ in runs])
     for path, config in runs:
         RunFolder(path).check_data(config.data, domain.fingerprint(config))

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from r2mae.cli.early import check_run, loading
 from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import resolved
 
 
 def run(words: Sequence[str]) -> int:
@@ -22,11 +20,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
     values = parser.read(subject.words)
     config = make_config(subject, values)
-    used = resolved(config, ratios_of(subject.domain, config))  # finds mistakes before torch is imported
     if values["print_config"]:
-        print_config(used)
+        print_config(config)
         return 0
-    out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme}-seed{config.seed}")
+    out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme.name}-seed{config.seed}")
     check_run(subject.domain, config, [out])
 
     with loading():
@@ -36,14 +33,14 @@ def run(words: Sequence[str]) -> int:
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
         fitted, results = pretrain(
-            config, subject.domain, out, reporter=ProgressBar(f"{config.data}, {config.scheme}"), progress=progress
+            config, subject.domain, out, reporter=ProgressBar(f"{config.data}, {config.scheme.name}"), progress=progress
         )
     if values["json"]:
         print_json({"run": str(out), "worked": fitted.trained_now, **results})
         return 0
     if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
-    scores_table({config.scheme: results["scores"]}, subject.domain.metrics_of(config))
+    scores_table({config.scheme.name: results["scores"]}, subject.domain.metrics_of(config))
     if method := config.measured_in_words():
         print(method)
     print(f"model and results are in {out}")

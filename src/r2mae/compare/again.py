@@ -12,7 +12,6 @@ from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.report.comparison import Comparison
 from r2mae.training.folder import read_json
-from r2mae.training.scheme_defaults import ratios_of
 
 
 def gather_again(out: Path) -> Comparison:
@@ -38,7 +37,7 @@ def gather_again(out: Path) -> Comparison:
         if unread:
             raise UserError(unread[0])
         raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
-    label = previous.get("default_fixed_label") or default_label(base, ratios_of(domain, base))
+    label = previous.get("default_fixed_label") or default_label(base, {})
     default = {"default_fixed_label": label}
     try:
         comparison = gather(runs, domain, base, extra=default)

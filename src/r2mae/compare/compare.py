@@ -1,7 +1,6 @@
 """``compare``: run schemes × seeds, resume what was interrupted, and gather all finished runs."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missi
 from r2mae.sweep.runs import runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, read_json
-from r2mae.training.scheme_defaults import ratios_of
 
 
 def compare(
@@ -30,6 +28,7 @@ def compare(
     domain: Domain,
     *,
     schemes: Sequence[str],
+    options: Mapping[str, Any] | None = None,
     seeds: Sequence[int],
     out: Path,
     ratios: Sequence[float] | None = None,
@@ -49,7 +48,7 @@ def compare(
         The fields that all runs share.
     domain : Domain
         Domain of the data.
-    schemes, ratios
+    schemes, options, ratios
         See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
         Baselines to measure in addition, from :meth:`~r2mae.domains.abilities.HasBaselines.baselines_of`.
@@ -72,8 +71,8 @@ def compare(
     here = cluster is None
     check_sweep(base, here=here)
     runner = runner_of(cluster, jobs, base.device, out)
-    base = replace(base, threads=base.threads or 1)
-    variants = plan_variants(base, ratios_of(domain, base), schemes, ratios)
+    base = base.replace(threads=base.threads or 1)
+    variants = plan_variants(base, schemes, options or {}, ratios)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)
@@ -85,10 +84,10 @@ def compare(
         _prepare_folder(out, shared, base.measurement_fields)
         earlier = finished_runs(out, domain, base, skip={run.folder for run in runs})
         check_folders([*runs, *earlier], domain)  # the report covers both
-        check_options_agree([*earlier, *runs], domain)
+        check_options_agree([*earlier, *runs])
         write_json(out / "compare.json", shared)
         run_missing(runs, domain, runner, console=console)
-        labels = {"default_fixed_label": default_label(base, ratios_of(domain, base))}
+        labels = {"default_fixed_label": default_label(base, options or {})}
         everything = finished_runs(out, domain, base, [variant.label for variant in variants])
         return gather(everything, domain, base, extra=labels)
 

@@ -14,10 +14,8 @@ from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.folder import RunFolder, read_json
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, as_used
 
-_VARIANT_FIELDS = {"scheme", "seed", "preset", *OPTION_FIELDS}
+_VARIANT_FIELDS = {"scheme", "seed", "preset"}
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
@@ -54,7 +52,7 @@ def finished_runs(
     """
     folders = [folder for folder in sorted((out / "runs").glob("*/seed-*")) if folder not in skip]
     runs = [run for folder in folders if (run := _finished_run(folder, domain, base, warn=not skip))]
-    check_options_agree(runs, domain)
+    check_options_agree(runs)
     labels = {run.variant.label for run in runs}
     names = scheme_names()
     default = tuple(getattr(domain, "default_baselines", ()))
@@ -64,7 +62,7 @@ def finished_runs(
         if labels <= set(first):
             return (list(first).index(variant.label), run.seed)
         kind = default.index(variant.label) if variant.label in default else len(default)
-        scheme = kind if variant.baseline else names.index(variant.config.scheme)
+        scheme = kind if variant.baseline else names.index(variant.config.scheme.name)
         ratio = 0.0 if math.isnan(variant.values["ratio"]) else variant.values["ratio"]
         return (variant.baseline, scheme, ratio, variant.label, run.seed)
 
@@ -85,19 +83,19 @@ def damaged_results(out: Path) -> list[str]:
     ]
 
 
-def check_options_agree(runs: Sequence[SweepRun], domain: Domain) -> None:
+def check_options_agree(runs: Sequence[SweepRun]) -> None:
     """Refuse runs of one variant with different scheme options: their mean would have no meaning."""
     known: dict[str, SweepRun] = {}
     for run in runs:
         other = known.setdefault(run.variant.label, run)
-        used, expected = (as_used(one.config, ratios_of(domain, one.config)) for one in (run, other))
-        for option in () if run.variant.baseline else OPTION_FIELDS:
-            value, first = getattr(used, option), getattr(expected, option)
-            if value != first:
-                raise UserError(
-                    f"{other.folder} ran with {option} {first!r}, and seed {run.seed} of {run.variant.label!r} has "
-                    f"{value!r}: choose another --out, or repeat the options of those runs"
-                )
+        if run.variant.baseline or run.config.scheme == other.config.scheme:
+            continue
+        used, expected = run.config.scheme.options, other.config.scheme.options
+        option = next(name for name in {**used, **expected} if used.get(name) != expected.get(name))
+        raise UserError(
+            f"{other.folder} ran with {option} {expected.get(option)!r}, and seed {run.seed} of {run.variant.label!r} "
+            f"has {used.get(option)!r}: choose another --out, or repeat the options of those runs"
+        )
 
 
 def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
@@ -125,7 +123,7 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
                 f"{folder} is no run of this comparison ({name} is {fields[name]!r} there and {value!r} in "
                 f"{folder.parents[2] / 'compare.json'}): move it away"
             )
-    return SweepRun(variant_of(config, ratios_of(domain, config)), config.seed, config, folder)
+    return SweepRun(variant_of(config), config.seed, config, folder)
 
 
 def check_folder(out: Path) -> Path:

@@ -18,10 +18,9 @@ from r2mae.sweep.gather import curves_of, items_by_run, metrics_of, ordered_runs
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import environment
-from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, read_initial_weights
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import chosen_options, effective_options, kind_of, scheme_of
+from r2mae.training.scheme import SchemeSpec
 
 _QUANTILES = 20_000  # evenly spaced quantiles that represent the ratios of all samples
 
@@ -40,14 +39,14 @@ def gather(
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=curves_of(trained),
-        ratios={run.variant.label: _drawn_ratios(run, domain) for run in shown},
-        by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run, domain) is not None),
+        ratios={run.variant.label: _drawn_ratios(run) for run in shown},
+        by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
         reconstructions=_examples(shown, domain) if examples else None,
         config={
             **_config_fields(base),
             "schemes": list(dict.fromkeys(run.variant.label for run in ordered)),
             "seeds": seeds,
-            "rows": _options_by_label(trained, domain),
+            "rows": _options_by_label(trained),
             **extra,
         },
         environment=environment() | _initial_weights(trained),
@@ -68,18 +67,18 @@ def _first_seed(trained: Sequence[SweepRun]) -> int:
     return min(counts, key=lambda seed: (-counts[seed], seed))
 
 
-def _per_sample_ratios(run: SweepRun, domain: Domain) -> Uniform | None:
+def _per_sample_ratios(run: SweepRun) -> Uniform | None:
     """Return the distribution of a run's ratios if every sample has its own ratio; else None."""
-    ratio = scheme_of(run.variant.config, ratios_of(domain, run.variant.config)).ratio
+    ratio = run.variant.config.scheme.make().ratio
     return ratio if isinstance(ratio, Uniform) and ratio.per == "sample" else None
 
 
-def _drawn_ratios(run: SweepRun, domain: Domain) -> Float[np.ndarray, " ratios"]:
+def _drawn_ratios(run: SweepRun) -> Float[np.ndarray, " ratios"]:
     """Return the ratios of a run's steps, or quantiles of their distribution.
 
     Quantiles are for schemes with a ratio for every sample: runs do not record the ratios of samples.
     """
-    ratio = _per_sample_ratios(run, domain)
+    ratio = _per_sample_ratios(run)
     if ratio is not None:
         return ratio.quantile((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
     return np.asarray(metrics_of(run)["ratio"].to_numpy(), dtype=np.float64)
@@ -90,22 +89,16 @@ def _config_fields(base: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
 
 
-def _options_by_label(trained: Sequence[SweepRun], domain: Domain) -> dict[str, dict[str, Any]]:
+def _options_by_label(trained: Sequence[SweepRun]) -> dict[str, dict[str, Any]]:
     """Return for every variant its scheme's options with the values used, and the names of the options given."""
     first = {run.variant.label: run for run in reversed(trained)}
-    return {label: _used_options(first[label], domain) for label in reversed(first)}
+    return {label: _used_options(first[label].variant.config.scheme) for label in reversed(first)}
 
 
-def _used_options(run: SweepRun, domain: Domain) -> dict[str, Any]:
-    config = run.variant.config
-    numbers, kind = ratios_of(domain, config), kind_of(config.scheme)
-    description = read_json(RunFolder(run.folder).model_file)
-    # The planned length, which schedules use: early stopping ends a run earlier. Older folders do not record it.
-    steps = description.get("planned_steps", description.get("steps") if config.steps is None else config.steps)
-    used = effective_options(config, numbers, steps if isinstance(steps, int) else None)
+def _used_options(scheme: SchemeSpec) -> dict[str, Any]:
     # The label of a fixed-ratio variant contains the ratio.
-    given = [name for name in chosen_options(config, numbers) if not (kind.per_ratio and name == "ratio")]
-    return {"scheme": config.scheme, **used, "given": given}
+    given = [name for name in scheme.given if not (scheme.kind.per_ratio and name == "ratio")]
+    return {"scheme": scheme.name, **scheme.options, "given": given}
 
 
 def _examples(runs: Sequence[SweepRun], domain: Domain) -> Reconstructions | None:

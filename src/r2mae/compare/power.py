@@ -47,7 +47,7 @@ def plan_power(
     """
     labels = [variant.label for variant in variants]
     found = finished_runs(out, domain, base) if out.is_dir() else []
-    check_options_agree([*found, *runs_of(variants, seeds, out)], domain)
+    check_options_agree([*found, *runs_of(variants, seeds, out)])
     runs = [run for run in found if run.variant.label in labels and not run.variant.baseline]
     lacking = [label for label in labels if sum(run.variant.label == label for run in runs) < _FEWEST]
     if lacking:

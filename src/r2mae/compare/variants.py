@@ -1,35 +1,38 @@
 """The variants of a comparison: one for each scheme, and one for each fixed ratio of a scheme that has one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from r2mae.errors import UserError
-from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.schemes import Scheme, option_not_taken, scheme_kind, scheme_names
+from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import Variant
 from r2mae.training.config import RunConfig
-from r2mae.training.scheme_options import for_scheme, given_options, kind_of, scheme_of
+from r2mae.training.scheme import SchemeSpec, kind_of
 
 DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
 _RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a variant at each of them
 
 
 def plan_variants(
-    base: RunConfig, defaults: RatioDefaults, schemes: Sequence[str], ratios: Sequence[float] | None = None
+    base: RunConfig,
+    schemes: Sequence[str],
+    options: Mapping[str, Any] | None = None,
+    ratios: Sequence[float] | None = None,
 ) -> list[Variant]:
     """Return the variants of a comparison.
 
     Parameters
     ----------
     base : RunConfig
-        The fields that all variants share; its `ratio`, `low` and `high` replace the domain's defaults.
-    defaults : RatioDefaults
-        The domain's defaults.
+        The fields that all variants share; its scheme is replaced.
     schemes : sequence of str
         Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
         fixed ratio.
+    options : mapping, optional
+        Options of schemes by name. Each variant has those that its scheme takes, and the domain's defaults for others.
     ratios : sequence of float, optional
         The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
         model.
@@ -37,7 +40,7 @@ def plan_variants(
     Raises
     ------
     UserError
-        For unknown or repeated schemes and impossible ratios.
+        For unknown or repeated schemes, impossible ratios, and options that no variant takes.
     """
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
@@ -45,50 +48,34 @@ def plan_variants(
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
         raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
+    given = {name: value for name, value in (options or {}).items() if value is not None}
     taken = {option for name in schemes for option in _options_of_variants(name, ratios)}
-    for option in given_options(base):
+    for option in given:
         if option not in taken:
             if ratios and option in _RATIO_OPTIONS:
                 raise UserError(f"--ratios sets the fixed ratios, so --{option} has no effect: omit it")
             raise UserError(option_not_taken(option, schemes))
     variants = []
     for name in schemes:
-        if kind_of(name).per_ratio:
-            ends = (defaults.low if base.low is None else base.low, defaults.high if base.high is None else base.high)
-            middle = defaults.fixed if base.ratio is None else base.ratio
-            # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
-            chosen = ratios or [middle, *(end for end in ends if 0 < end < 1)]
-            if (
-                not ratios
-                and defaults.fixed_ratios
-                and not any(option in given_options(base) for option in _RATIO_OPTIONS)
-            ):
-                chosen = list(defaults.fixed_ratios)
-            variants += [_variant(base, defaults, name, ratio) for ratio in sorted(set(chosen))]
-        else:
-            variants.append(_variant(base, defaults, name, base.ratio))
+        kind = kind_of(name)
+        own = {option: value for option, value in given.items() if option in kind.options}
+        each = [{**own, "ratio": ratio} for ratio in ratios or _fixed_ratios(base, given)] if kind.per_ratio else [own]
+        variants += [variant_of(_with_scheme(base, name, one)) for one in each]
     return variants
 
 
-def with_defaults(
-    base: RunConfig,
-    defaults: RatioDefaults,
-    variants: Sequence[Variant],
-    schemes: Sequence[str],
-    ratios: Sequence[float] | None = None,
-) -> RunConfig:
-    """Return `base` with None replaced by the domain's default wherever `variants` stay the same."""
+def _fixed_ratios(base: RunConfig, given: Mapping[str, Any]) -> list[float]:
+    """Return the fixed ratios of a comparison that names none."""
+    defaults = base.scheme_defaults
+    if defaults.fixed_ratios and not any(option in given for option in _RATIO_OPTIONS):
+        return list(defaults.fixed_ratios)
+    middle, low, high = (given.get(name, getattr(defaults, name)) for name in _RATIO_OPTIONS)
+    # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
+    return sorted({middle, *(end for end in (low, high) if 0 < end < 1)})
 
-    def labelled_schemes(planned: Sequence[Variant]) -> list[tuple[str, Scheme]]:
-        return [(variant.label, scheme_of(variant.config, defaults)) for variant in planned]
 
-    takers = {number for name in schemes for number in _options_of_variants(name, ratios)}
-    for number, value in (("ratio", defaults.fixed), ("low", defaults.low), ("high", defaults.high)):
-        if number in takers and getattr(base, number) is None:
-            filled = replace(base, **{number: value})  # type: ignore[arg-type]
-            if labelled_schemes(plan_variants(filled, defaults, schemes, ratios)) == labelled_schemes(variants):
-                base = filled
-    return base
+def _with_scheme(base: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
+    return replace(base, scheme=SchemeSpec.resolve(name, options, base.scheme_defaults))
 
 
 def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[Variant]) -> list[Variant]:
@@ -118,23 +105,19 @@ def ratio_label(name: str, ratio: float) -> str:
     return f"{name} {ratio:.2f}" if round(ratio, 2) == ratio else f"{name} {ratio:g}"
 
 
-def default_label(config: RunConfig, defaults: RatioDefaults) -> str:
+def default_label(base: RunConfig, options: Mapping[str, Any]) -> str:
     """Return the label of the variant at the default fixed ratio, whether or not it is in the comparison."""
-    return ratio_label(per_ratio_schemes()[0], defaults.fixed if config.ratio is None else config.ratio)
+    given = options.get("ratio")
+    return ratio_label(per_ratio_schemes()[0], base.scheme_defaults.ratio if given is None else given)
 
 
-def variant_of(config: RunConfig, defaults: RatioDefaults) -> Variant:
+def variant_of(config: RunConfig) -> Variant:
     """Return the variant that a run belongs to."""
-    return _variant(config, defaults, config.scheme, config.ratio)
-
-
-def _variant(base: RunConfig, defaults: RatioDefaults, name: str, ratio: float | None) -> Variant:
-    config, kind = for_scheme(replace(base, ratio=ratio), name), kind_of(name)
-    steps = config.steps or 1000
+    steps, scheme = config.steps or 1000, config.scheme
     epoch = None if config.steps else steps / config.epochs  # a schedule in epochs may end within the first epoch
-    low, high = scheme_of(config, defaults).bind(steps, epoch).ends
-    values = {"scheme": name, "ratio": low if kind.per_ratio else math.nan, "low": low, "high": high}
-    return Variant(ratio_label(name, low) if kind.per_ratio else name, config, values)
+    low, high = replace(scheme.make(), curriculum=None).bind(steps, epoch).ends
+    values = {"scheme": scheme.name, "ratio": low if scheme.kind.per_ratio else math.nan, "low": low, "high": high}
+    return Variant(ratio_label(scheme.name, low) if scheme.kind.per_ratio else scheme.name, config, values)
 
 
 def _options_of_variants(name: str, ratios: Sequence[float] | None) -> tuple[str, ...]:

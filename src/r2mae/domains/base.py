@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class BaseDomain:
     """Base class of domains, with defaults for the optional parts of :class:`r2mae.domains.contract.Domain`.
 
-    A domain must define `name`, `title`, `config`, `ratios`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate`
+    A domain must define `name`, `title`, `config`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate`
     and `embed`.
     """
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from r2mae.training.models import ModelConfig
     from r2mae.training.saving import LoadedRun
 
-_REQUIRED_PARTS = ("title", "config", "ratios", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
+_REQUIRED_PARTS = ("title", "config", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
 _DEFAULTED_PARTS = tuple(name for name in vars(BaseDomain) if not name.startswith("_"))
 
 

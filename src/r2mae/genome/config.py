@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.genome.variants.settings import NO_VARIANTS, OF_VARIANTS, VariantSettings
+from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.models import ModelConfig
 
 MOST_WINDOWS = 2000
@@ -62,6 +63,9 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     """
 
     domain: ClassVar[str] = "genome"
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(
+        0.15, 0.05, 0.3, options=DNA_CURRICULUM, of_scheme={"dynamic": {"low": 0.15}, "r2mae-dynamic": {"low": 0.0}}
+    )
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = GpnMsaSettings
     measurement_fields: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")

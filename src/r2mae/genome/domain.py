@@ -11,7 +11,6 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models import MODELS
 from r2mae.genome.variants.settings import NO_VARIANTS
-from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -94,9 +93,6 @@ class GenomeDomain(BaseDomain):
     title = "Genomes: an alignment store (r2mae data alignment build)"
     config = GenomeConfig
     # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
-    ratios = RatioDefaults(
-        fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), falling_floor=(0.3, 0.0), curriculum=DNA_CURRICULUM
-    )
     presets: Mapping[str, Mapping[str, Any]] = {
         "base": _preset(768, 12, 12, 2048, 1e-4),
         "small": _preset(512, 8, 8, 1024, 2e-4),

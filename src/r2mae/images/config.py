@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.images.finetune.config import FINETUNABLE
 from r2mae.images.models import MODELS, MLPSettings
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.models import ModelConfig
 
 
@@ -51,6 +52,8 @@ class ImagesConfig(MLPSettings, ModelConfig):
     """
 
     domain: ClassVar[str] = "images"
+    # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones, and no curricula of pixels.
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
     measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
@@ -108,6 +111,12 @@ class ImagesConfig(MLPSettings, ModelConfig):
         if not getattr(self.settings, "exchanged", False):
             raise UserError(f"init is for models that other libraries have (vit-mae), not for {self.model!r}: omit it")
         object.__setattr__(self, "init", str(Path(path).absolute()))
+
+    @property
+    def scheme_defaults(self) -> SchemeDefaults:
+        """The defaults of the schemes for the model: patches have others than pixels."""
+        found: SchemeDefaults = getattr(self.settings, "ratios", self.ratios)
+        return found
 
     @property
     def re_estimates_statistics(self) -> bool:

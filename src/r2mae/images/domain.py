@@ -27,7 +27,6 @@ from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
-from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -92,14 +91,6 @@ class ImagesDomain(BaseDomain):
     name = "images"
     title = "Images: digits, MNIST, folders of images, .npy, .npz"
     config = ImagesConfig
-    # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones.
-    ratios = RatioDefaults(
-        fixed=0.7,
-        low=0.5,
-        high=0.9,
-        curriculum=replace(HLCA_CURRICULUM, not_in_paper=True),
-        not_in_paper=True,
-    )
     metrics = (
         Metric("probe_accuracy", "linear probe accuracy", bounds=(0, 1)),
         Metric("attribute_accuracy", "attribute probe, scaled accuracy", bounds=(-inf, 1), optional=True),
@@ -151,11 +142,6 @@ class ImagesDomain(BaseDomain):
             found = [one for one in found if one.name != "clean_mse"]
         default = add_as_trained(found, config.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
-
-    def ratios_of(self, config: ImagesConfig) -> RatioDefaults:
-        """Return the defaults of the schemes for the configured model."""
-        found: RatioDefaults = getattr(config.settings, "ratios", self.ratios)
-        return found
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file or folder, or for a named set its name."""
@@ -302,7 +288,7 @@ class ImagesDomain(BaseDomain):
         """Complete a few masked test images; by default at the fixed ratio of the model's defaults."""
         from r2mae.images.evaluate import complete
 
-        hidden = self.ratios_of(config).fixed if ratio is None else ratio
+        hidden = config.scheme_defaults.ratio if ratio is None else ratio
         return complete(task, model, data, hidden, bn_statistics=config.re_estimates_statistics)
 
     def embed(

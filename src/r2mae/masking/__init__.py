@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import r2mae.masking.builtin_schemes  # noqa: F401 (registers the schemes of the paper)
 from r2mae.lazy import lazy_exports
-from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, CurriculumDefaults, RatioDefaults
+from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.masking.keys import Key, permutation, uniforms
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
 from r2mae.masking.schemes import (
@@ -16,6 +16,7 @@ from r2mae.masking.schemes import (
     SchemeKind,
     make_scheme,
     register,
+    resolve_options,
     scheme_kind,
     scheme_names,
     scheme_summary,
@@ -38,15 +39,14 @@ __all__ = [
     "HLCA_CURRICULUM",
     "SEA_AD_CURRICULUM",
     "Curriculum",
-    "CurriculumDefaults",
     "FeatureWeights",
     "Fixed",
     "Grid",
     "Key",
     "LinearDecay",
     "Ratio",
-    "RatioDefaults",
     "Scheme",
+    "SchemeDefaults",
     "SchemeKind",
     "Uniform",
     "UniformAbove",
@@ -62,6 +62,7 @@ __all__ = [
     "patch_mask",
     "permutation",
     "register",
+    "resolve_options",
     "scale_gradient",
     "scheme_kind",
     "scheme_names",

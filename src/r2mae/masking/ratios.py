@@ -420,6 +420,11 @@ def is_stratified_per_sample(ratio: Ratio) -> bool:
     return isinstance(ratio, Uniform) and ratio.stratified_per_sample
 
 
+def is_per_sample(ratio: Ratio) -> bool:
+    """Return whether every sample has a ratio of its own."""
+    return isinstance(ratio, Uniform) and ratio.per == "sample"
+
+
 def ends_of(ratio: Ratio) -> tuple[float, float]:
     """Return the lowest and the highest ratio, as tables show them.
 

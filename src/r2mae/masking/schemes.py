@@ -1,20 +1,21 @@
 """Schemes by name: a ratio, and for curricula learned loss weights.
 
-A scheme is one function, registered by a decorator, that makes a :class:`Scheme` from a domain's defaults and the
-user's options. Other code reads the properties of a scheme from its :class:`SchemeKind`, and never compares names. The
-paper's schemes are in :mod:`r2mae.masking.builtin_schemes`; other packages register theirs by entry points. This module
-does not import torch: the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
+A scheme is one function, registered by a decorator, that makes a :class:`Scheme` from its options. Other code reads the
+properties of a scheme from its :class:`SchemeKind`, and never compares names. The paper's schemes are in
+:mod:`r2mae.masking.builtin_schemes`; other packages register theirs by entry points. This module does not import torch:
+the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
 """
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from r2mae.errors import nearest, warn_once
-from r2mae.masking.defaults import HLCA_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import HLCA_CURRICULUM, SchemeDefaults
 from r2mae.masking.ratios import Grid, NeedsBatchSize, NeedsEpochLength, Ratio, Uniform, ends_of
 from r2mae.registry import external_schemes
 
@@ -23,7 +24,8 @@ from r2mae.registry import external_schemes
 class Curriculum:
     """How learned loss weights are trained (appendix "Implementations of CL and R²MAE + CL").
 
-    Fractions are of the complete run, so that a shorter run has a schedule of the same shape.
+    A time is a whole number of optimiser steps, or a fraction of the complete run (a float), so that a shorter run has
+    a schedule of the same shape.
 
     Parameters
     ----------
@@ -31,80 +33,60 @@ class Curriculum:
         One weight column for every ratio.
     multiplier : {"constant", "falling"}
         Gradient multiplier of the weight network: always 1 (``k0``: easy), or falling from 1 to −1.
-    warmup, start, end : float
-        Fractions of the run: the network is frozen until `warmup`; the multiplier falls between `start` and `end`. The
-        defaults are the paper's for single cells (HLCA).
+    warmup, start, end : float or int
+        The network is frozen until `warmup`; the multiplier falls between `start` and `end`. The defaults are the
+        paper's for single cells (HLCA).
     iterations : int
         K, iterations of Sinkhorn's normalisation.
     floor : float
         Added to the sigmoid, so that weights stay positive.
-    warmup_steps, start_step, end_step : int, optional
-        The same times in optimiser steps; if given, they replace the fractions.
     total_steps : int, optional
         Set by :meth:`bind`.
     """
 
     grid: Grid
     multiplier: Literal["constant", "falling"] = "falling"
-    warmup: float = HLCA_CURRICULUM.frozen
-    start: float = HLCA_CURRICULUM.start
-    end: float = HLCA_CURRICULUM.end
+    warmup: float = HLCA_CURRICULUM["cl_warmup"]
+    start: float = HLCA_CURRICULUM["cl_start"]
+    end: float = HLCA_CURRICULUM["cl_end"]
     iterations: int = 4
     floor: float = 1e-9
-    warmup_steps: int | None = None
-    start_step: int | None = None
-    end_step: int | None = None
     total_steps: int | None = None
 
     def bind(self, total_steps: int) -> "Curriculum":
-        """Fix the fractions to a run of `total_steps` optimiser steps."""
-        return replace(self, total_steps=total_steps)
-
-    def check_order(self) -> None:
-        """Refuse a bound schedule whose end is before its start: the multiplier would jump instead of fall.
+        """Fix the times to a run of `total_steps` optimiser steps.
 
         Raises
         ------
         ValueError
-            If the end is before the start.
+            If the multiplier would end before it starts.
         """
-        first, last = self._step_of(self.start_step, self.start), self._step_of(self.end_step, self.end)
+        bound = replace(self, total_steps=total_steps)
+        first, last = bound._step_of(self.start), bound._step_of(self.end)
         if self.multiplier == "falling" and last < first:
-            default = f", by default in a run of {self.total_steps} steps"
             raise ValueError(
-                f"cl_start ({first:.0f}{'' if self.start_step is not None else default}) is after cl_end ({last:.0f}"
-                f"{'' if self.end_step is not None else default}): give both, the start before the end"
+                f"cl_start (step {first:.0f}) is after cl_end (step {last:.0f}) in a run of {total_steps:,} steps: "
+                "give both, the start before the end"
             )
+        return bound
 
     def frozen(self, step: int) -> bool:
         """Return whether the weight network is frozen at this step."""
-        return step < self._step_of(self.warmup_steps, self.warmup)
+        return step < self._step_of(self.warmup)
 
     def multiplier_at(self, step: int) -> float:
         """Return the factor on the weight network's gradient, from 1 (easy) to −1 (hard)."""
         if self.multiplier == "constant":
             return 1.0
-        first, last = self._step_of(self.start_step, self.start), self._step_of(self.end_step, self.end)
+        first, last = self._step_of(self.start), self._step_of(self.end)
         if last <= first:
             return 1.0 if step < first else -1.0
         return 1.0 - 2.0 * min(max((step - first) / (last - first), 0.0), 1.0)
 
-    @property
-    def option_values(self) -> dict[str, Any]:
-        """Options that describe this schedule, by name."""
-        return {
-            "cl_warmup": round(self._step_of(self.warmup_steps, self.warmup)),
-            "cl_start": round(self._step_of(self.start_step, self.start)),
-            "cl_end": round(self._step_of(self.end_step, self.end)),
-            "cl_iterations": self.iterations,
-        }
-
-    def _step_of(self, step: int | None, fraction: float) -> float:
-        if step is not None:
-            return step
+    def _step_of(self, time: float) -> float:
         if self.total_steps is None:
             raise ValueError("a curriculum needs the number of steps: call bind(total_steps) first")
-        return fraction * self.total_steps
+        return time if isinstance(time, int) else time * self.total_steps
 
 
 @dataclass(frozen=True)
@@ -144,44 +126,75 @@ class Scheme:
         """The lowest and the highest ratio, as tables show them."""
         return ends_of(self.ratio)
 
-    @property
-    def option_values(self) -> dict[str, Any]:
-        """Values of :data:`SCHEME_OPTIONS` that describe this (bound) scheme; None for an option without effect."""
-        stratified = getattr(self.ratio, "sampling", None) == "stratified"
-        low, high = ends_of(self.curriculum.grid) if self.curriculum else self.ends
-        in_epochs = getattr(self.ratio, "unit", "steps") == "epochs"
-        unknown = in_epochs and getattr(self.ratio, "epoch", None) is None
-        return {
-            "ratio": self.ends[0],
-            "low": low,
-            "high": high,
-            # λ of a schedule in epochs is unknown until the length of an epoch is known.
-            "decay": None if unknown else getattr(self.ratio, "rate", None),
-            "decay_in": "epochs" if in_epochs else None,
-            "sampling": getattr(self.ratio, "sampling", None),
-            "per": getattr(self.ratio, "per", None),
-            "strata": getattr(self.ratio, "strata", None) if stratified else None,
-            **(self.curriculum.option_values if self.curriculum else {}),
-        }
-
 
 Builder = Callable[..., Scheme]
-"""Makes a scheme from a domain's :class:`RatioDefaults`. Further parameters are options of this scheme only."""
+"""Makes a scheme. Its parameters are the options of the scheme."""
 
-SCHEME_OPTIONS = (
-    *("ratio", "low", "high", "decay", "decay_in", "sampling", "per", "strata"),
-    *("cl_warmup", "cl_start", "cl_end", "cl_iterations"),
-)
-"""All common options of schemes. A scheme takes some of them, and refuses the others."""
 
-# The field of RatioDefaults that an option sets. low and high are absent: they set several fields at once.
-_FIELD_OF_OPTION = {"ratio": "fixed", **{name: name for name in ("decay", "decay_in", "sampling", "per", "strata")}}
-_CURRICULUM_FIELD_OF_OPTION = {
-    "cl_warmup": "warmup_steps",
-    "cl_start": "start_step",
-    "cl_end": "end_step",
-    "cl_iterations": "iterations",
+@dataclass(frozen=True)
+class CommonOption:
+    """An option that several schemes take.
+
+    Parameters
+    ----------
+    kind : type
+        Type of the values.
+    help : str
+        What it sets.
+    least, most : float
+        Bounds of numbers that make no ratio; ratios are checked where they are made.
+    """
+
+    kind: Any
+    help: str
+    least: float = -math.inf
+    most: float = math.inf
+
+
+_TIME = int | float
+SCHEME_OPTIONS: Mapping[str, CommonOption] = {
+    "ratio": CommonOption(float, "Mask ratio of the schemes with one ratio, which hides this fraction."),
+    "low": CommonOption(float, "Lower end of the range of ratios."),
+    "high": CommonOption(float, "Upper end of the range of ratios."),
+    "sampling": CommonOption(
+        Literal["independent", "stratified"],
+        "How a random ratio is drawn: independently, or stratified over consecutive steps (over the samples of each "
+        "step if each sample has its own ratio).",
+    ),
+    "per": CommonOption(
+        Literal["batch", "sample"],
+        "One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their "
+        "number of hidden entries; with stratified sampling, as in r2mae-per-sample, all samples have equal weight.",
+    ),
+    "strata": CommonOption(int, "Consecutive steps over which stratified sampling covers the range.", 1, 10_000),
+    "decay": CommonOption(
+        float | Literal["auto"],
+        "λ of a falling ratio, per step or epoch; auto: the value that reaches low at the end.",
+        0,
+        1e9,
+    ),
+    "decay_in": CommonOption(
+        Literal["steps", "epochs"], "Whether a falling ratio changes at every step, or at every epoch."
+    ),
+    "decay_end": CommonOption(float, "Fraction of the run at which a falling ratio reaches low, if decay is auto."),
+    "cl_warmup": CommonOption(
+        _TIME,
+        "Time until which the loss weights of curricula are frozen: a number of steps (500), or a fraction of the run "
+        "(0.1).",
+        0,
+        1e9,
+    ),
+    "cl_start": CommonOption(
+        _TIME, "Time at which the gradient multiplier of the loss weights starts to fall from 1.", 0, 1e9
+    ),
+    "cl_end": CommonOption(_TIME, "Time at which the multiplier reaches -1.", 0, 1e9),
+    "cl_iterations": CommonOption(int, "Iterations of Sinkhorn's normalisation.", 1, 10_000),
+    "cl_grid": CommonOption(
+        _TIME, "Ratios of a curriculum: their number (10), or their distance (0.05).", 1e-4, 10_000
+    ),
+    "cl_floor": CommonOption(float, "Added to the loss weights of curricula, so that they stay positive.", 0, 1e9),
 }
+"""The options that several schemes take, by name. A scheme takes some of them, and refuses the others."""
 
 
 @dataclass(frozen=True)
@@ -193,28 +206,31 @@ class SchemeKind:
     name : str
         Registered name.
     build : callable
-        Makes a :class:`Scheme` from :class:`RatioDefaults` and the scheme's own options.
-    takes : tuple of str
-        The options of :data:`SCHEME_OPTIONS` that the scheme takes.
-    own : mapping of str to float
-        The options of this scheme only, with their defaults: the builder's further parameters.
+        Makes a :class:`Scheme` from the values of its options.
+    defaults : mapping
+        The options that the scheme takes, its own last, with the defaults of `build`. An option without a default there
+        has one in every domain, and here None.
     colour : str, optional
         ``#rrggbb``, for figures.
     per_ratio : bool
-        Whether a comparison has one row of this scheme for each fixed ratio.
+        Whether a comparison has one variant of this scheme for each fixed ratio.
     """
 
     name: str
     build: Builder
-    takes: tuple[str, ...]
-    own: Mapping[str, float] = field(default_factory=dict)
+    defaults: Mapping[str, Any]
     colour: str | None = None
     per_ratio: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
         """All options that the scheme takes; its own are last."""
-        return (*self.takes, *self.own)
+        return tuple(self.defaults)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The options of this scheme only."""
+        return tuple(name for name in self.defaults if name not in SCHEME_OPTIONS)
 
     @property
     def summary(self) -> str:
@@ -225,54 +241,52 @@ class SchemeKind:
 _REGISTRY: dict[str, SchemeKind] = {}
 
 
-def register(
-    name: str, takes: Iterable[str] = (), *, colour: str | None = None, per_ratio: bool = False
-) -> Callable[[Builder], Builder]:
+def register(name: str, *, colour: str | None = None, per_ratio: bool = False) -> Callable[[Builder], Builder]:
     """Register the decorated function as a scheme.
 
-    Its first parameter is a :class:`RatioDefaults`: the domain's defaults, replaced by the user's options. Every
-    further parameter needs a number as its default, and becomes an option of this scheme only.
+    The function's parameters are the options of the scheme. Those of :data:`SCHEME_OPTIONS` have the domain's default,
+    or else the parameter's. Every other parameter needs a number as its default, and is an option of this scheme only.
 
     Parameters
     ----------
     name : str
         Name of the scheme.
-    takes : iterable of str
-        The options of :data:`SCHEME_OPTIONS` that the scheme takes.
     colour : str, optional
         ``#rrggbb``, for figures; by default an unused colour.
     per_ratio : bool
-        Whether a comparison has one row of this scheme for each fixed ratio.
+        Whether a comparison has one variant of this scheme for each fixed ratio.
 
     Raises
     ------
     ValueError
-        If the name is taken, an option does not exist, or the colour is not of the form ``#rrggbb``.
+        If the name is taken, an option has no default, or the colour is not of the form ``#rrggbb``.
     """
 
     def add(build: Builder) -> Builder:
         if name in _REGISTRY:
             raise ValueError(f"there is already a scheme called {name!r}")
-        options = tuple(takes)
-        if unknown := [option for option in options if option not in SCHEME_OPTIONS]:
-            raise ValueError(f"no scheme takes {unknown[0]!r}: choose from {', '.join(SCHEME_OPTIONS)}")
         if colour is not None and not re.fullmatch("#[0-9a-fA-F]{6}", colour):
             raise ValueError(f"the colour of the scheme {name!r} must be #rrggbb, not {colour!r}")
-        _REGISTRY[name] = SchemeKind(name, build, options, _own_options(name, build), colour, per_ratio)
+        _REGISTRY[name] = SchemeKind(name, build, _options_of(name, build), colour, per_ratio)
         return build
 
     return add
 
 
-def _own_options(name: str, build: Builder) -> dict[str, float]:
-    own = {}
-    for parameter in list(inspect.signature(build).parameters.values())[1:]:
-        if parameter.name in SCHEME_OPTIONS:
-            raise ValueError(f"{parameter.name!r} is a common option: name it in `takes` of the scheme {name!r}")
-        if isinstance(parameter.default, bool) or not isinstance(parameter.default, int | float):
-            raise ValueError(f"the option {parameter.name!r} of the scheme {name!r} needs a number as its default")
-        own[parameter.name] = float(parameter.default)
-    return own
+def _options_of(name: str, build: Builder) -> dict[str, Any]:
+    parameters = inspect.signature(build).parameters.values()
+    given: dict[str, Any] = {one.name: None if one.default is one.empty else one.default for one in parameters}
+    for option, default in given.items():
+        if option not in SCHEME_OPTIONS and (isinstance(default, bool) or not isinstance(default, int | float)):
+            common = ", ".join(SCHEME_OPTIONS)
+            raise ValueError(
+                f"the option {option!r} of the scheme {name!r} needs a number as its default, or the name of a common "
+                f"option ({common})"
+            )
+        if default is None and option not in ("ratio", "low", "high"):
+            raise ValueError(f"the option {option!r} of the scheme {name!r} needs a default")
+    own = {option: float(default) for option, default in given.items() if option not in SCHEME_OPTIONS}
+    return {**{option: default for option, default in given.items() if option in SCHEME_OPTIONS}, **own}
 
 
 def scheme_names() -> list[str]:
@@ -343,71 +357,85 @@ def option_not_taken(option: str, names: Sequence[str]) -> str:
     return f"{refusal} {option!r}: omit it, or choose a scheme that does ({', '.join(takers)})"
 
 
-def make_scheme(name: str, defaults: RatioDefaults, /, **given: Any) -> Scheme:
-    """Build a scheme from a domain's defaults and the user's options.
+def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefaults) -> dict[str, Any]:
+    """Return the value of every option that has an effect: the user's, the domain's or the scheme's default.
+
+    This is the only place where given options meet defaults.
 
     Parameters
     ----------
     name : str
         One of :func:`scheme_names`.
-    defaults : RatioDefaults
+    given : mapping
+        Options by name; None keeps the default.
+    defaults : SchemeDefaults
         The domain's defaults.
-    **given
-        Options that replace the domain's defaults; None keeps the default. An option that the scheme does not take is
-        refused, because it would have no effect.
 
     Raises
     ------
     ValueError
-        For an unknown name, a number outside [0, 1], low above high, or an option that the scheme does not take.
+        For an unknown name, an option that the scheme does not take or that has no effect, or an impossible range.
     """
     kind = scheme_kind(name)
     given = {option: value for option, value in given.items() if value is not None}
     for option in given:
         if option not in kind.options:
             raise ValueError(option_not_taken(option, [name]))
-    return kind.build(
-        _with_user_options(defaults, given), **{option: given[option] for option in kind.own if option in given}
-    )
+    options = {**kind.defaults, **defaults.for_scheme(name), **given}
+    options = {option: _checked(option, options[option]) for option in kind.options}
+    _check_range(options, given)
+    for option, reason in _without_effect(options).items():
+        if option in given:
+            raise ValueError(reason)
+        del options[option]
+    return options
 
 
-def resolved_options(name: str, defaults: RatioDefaults, given: Mapping[str, Any], total_steps: int) -> dict[str, Any]:
-    """Return the value of every option that a scheme takes: the user's, or the default of this run.
-
-    Parameters
-    ----------
-    name, defaults, given
-        As for :func:`make_scheme`.
-    total_steps : int
-        Length of the run, which determines the schedules.
+def make_scheme(name: str, options: Mapping[str, Any]) -> Scheme:
+    """Build a scheme from its options, as :func:`resolve_options` returns them.
 
     Raises
     ------
     ValueError
-        As :func:`make_scheme`.
+        For an unknown name or an impossible value.
     """
-    kind, scheme = scheme_kind(name), make_scheme(name, defaults, **given)
-    used = {**scheme.bind(total_steps).option_values, **kind.own}
-    domain = {"ratio": defaults.fixed, "low": defaults.low, "high": defaults.high}
-    missing = {option: value for option, value in domain.items() if option in kind.takes and given.get(option) is None}
-    if make_scheme(name, defaults, **{**given, **missing}) == scheme:  # otherwise the scheme has its own default range
-        used |= missing
-    used |= {option: value for option, value in given.items() if value is not None}
-    return {option: used[option] for option in kind.options if used.get(option) is not None}
+    return scheme_kind(name).build(**options)
 
 
-def _with_user_options(defaults: RatioDefaults, given: Mapping[str, Any]) -> RatioDefaults:
-    """Return the domain's defaults, replaced by the options that the user gave."""
-    fields = {name: given[option] for option, name in _FIELD_OF_OPTION.items() if option in given}
-    of_curriculum = {name: given[option] for option, name in _CURRICULUM_FIELD_OF_OPTION.items() if option in given}
-    replaced = replace(defaults, **fields, curriculum=replace(defaults.curriculum, **of_curriculum))
-    if "low" in given or "high" in given:
-        low, high = given.get("low", defaults.low), given.get("high", defaults.high)
-        if 0 <= high < low <= 1 and ("low" not in given or "high" not in given):
-            missing = "high" if "low" in given else "low"
-            raise ValueError(
-                f"low ({low:g}) is above high ({high:g}), and {missing} is the default: give {missing}, too"
-            )
-        Uniform(low, high)  # raises for an invalid range, in terms of the user's options
-        replaced = replace(replaced, low=low, high=high, dynamic=None, falling_floor=None)
-    return replaced
+def _checked(option: str, value: Any) -> Any:
+    """Return a value, a whole number as a float where that is the option's type; refuse impossible ones."""
+    common = SCHEME_OPTIONS.get(option, CommonOption(float, ""))
+    kinds = {kind for part in (common.kind, *get_args(common.kind)) for kind in (part, *get_args(part))}
+    words = [kind for kind in kinds if isinstance(kind, str)]
+    if value in words:
+        return value
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole and kinds & {int, float}) and not (isinstance(value, float) and float in kinds):
+        numbers = ["a number"] if float in kinds else ["a whole number"] if int in kinds else []
+        raise ValueError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
+    if not common.least <= value <= common.most:
+        raise ValueError(f"{option} must be {common.least:g} to {common.most:g}, not {value:g}")
+    return value if int in kinds else float(value)
+
+
+def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse a range whose ends are exchanged, in terms of what the user gave."""
+    if "low" not in options or "high" not in options or not ("low" in given or "high" in given):
+        return
+    low, high = options["low"], options["high"]
+    if 0 <= high < low <= 1 and ("low" not in given or "high" not in given):
+        missing = "high" if "low" in given else "low"
+        raise ValueError(f"low ({low:g}) is above high ({high:g}), and {missing} is the default: give {missing}, too")
+    Uniform(low, high)  # raises for an invalid range
+
+
+def _without_effect(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that others make idle, with the error for a user who gave one."""
+    idle = {}
+    if "strata" in options and options["sampling"] != "stratified":
+        idle["strata"] = "strata are the parts of stratified sampling: add --sampling stratified, or omit strata"
+    elif "strata" in options and options["per"] == "sample":
+        idle["strata"] = "ratios stratified per sample have as many strata as a step has samples: omit strata"
+    if "decay_end" in options and options["decay"] != "auto":
+        idle["decay_end"] = "decay_end has no effect with a given decay: omit one of them"
+    return idle

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.registry import JOBS
 from r2mae.sweep.measure import check_sizes, log_notes
 from r2mae.sweep.progress_display import ProgressDisplay
@@ -21,11 +20,9 @@ from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.memory_check import check_fits_memory
 from r2mae.training.models import architecture_of
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import OPTION_FIELDS, check_schedule, scheme_of
 from r2mae.training.task import Data
 
-_SIZE_NEUTRAL_FIELDS = {*MACHINE_FIELDS, *OPTION_FIELDS, "scheme", "seed"}  # do not change a model's size
+_SIZE_NEUTRAL_FIELDS = {*MACHINE_FIELDS, "scheme", "seed"}  # do not change a model's size
 
 
 @runtime_checkable
@@ -77,7 +74,7 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
         data = log_notes(domain.load(first))
         if number == 0:
             for config in scheduled:
-                check_schedule(scheme_of(config, ratios_of(domain, config)).bind(config.total_steps(len(data.train))))
+                config.scheme.bind(config.total_steps(len(data.train)))  # refuses times in the wrong order
         if not here:
             continue
         if number == 0:  # baselines have no model
@@ -94,7 +91,7 @@ def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
         if not run.variant.baseline:
             variants.setdefault(run.variant.label, []).append(run)
     new = [own[0].config for own in variants.values() if not any(run.folder.exists() for run in own)]
-    return [config for config in new if config.hides and (config.cl_start, config.cl_end) != (None, None)]
+    return [config for config in new if config.hides and {"cl_start", "cl_end"} & {*config.scheme.given}]
 
 
 def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, jobs: int) -> None:
@@ -119,7 +116,7 @@ def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = Tr
     reads = configs_by_data(runs)
     known = {read: domain.fingerprint(config) for read, config in reads.items()}
     for run in runs:
-        _check_folder(run, known[data_key(run.config)], ratios_of(domain, run.config), locked=locked)
+        _check_folder(run, known[data_key(run.config)], locked=locked)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data).name, set()).add(known[read])
@@ -164,13 +161,13 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
             runner.run(waiting, domain, display)
 
 
-def _check_folder(run: SweepRun, fingerprint: str, defaults: RatioDefaults, *, locked: bool) -> None:
+def _check_folder(run: SweepRun, fingerprint: str, *, locked: bool) -> None:
     folder = RunFolder(run.folder)
     if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
         raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure again")
     if folder.config_file.exists():
         with FolderLock(run.folder) if locked else nullcontext():
-            folder.claim(run.config, fingerprint, defaults)
+            folder.claim(run.config, fingerprint)
 
 
 def finished(run: SweepRun) -> bool:

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +111,7 @@ def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> lis
             both = f"{owners[name]!r} and {label!r}"
             raise UserError(f"the variants {both} would share the folder {name}: omit one of them")
     return [
-        SweepRun(
-            variant, seed, replace(variant.config, seed=seed), out / "runs" / names[variant.label] / f"seed-{seed}"
-        )
+        SweepRun(variant, seed, variant.config.replace(seed=seed), out / "runs" / names[variant.label] / f"seed-{seed}")
         for seed in seeds
         for variant in variants
     ]

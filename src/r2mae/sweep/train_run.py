@@ -18,7 +18,7 @@ from r2mae.training.progress import Reporter
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
-from r2mae.training.scheme_options import kind_of
+from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
 
 
@@ -42,7 +42,7 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
     SystemExit
         After a signal, when the run has been saved.
     """
-    check_scheme(fields["scheme"])
+    check_scheme(fields["scheme"]["name"] if "scheme" in fields else "r2mae")
     domain = get_domain(domain_name)
     config = domain.config.from_dict(fields)
     if baseline is None:
@@ -95,7 +95,7 @@ def _pretrain(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Fitted, dict[str, Any]]:
     run, folder = Run.resolve(config, domain), RunFolder(out)
-    folder.check_config(config, run.defaults)
+    folder.check_config(config)
     if data is None and not (folder.trained and folder.results_for(config) is not None):
         data = log_notes(domain.load(config))
     fitted = fit_run(run, out, data=data, reporter=reporter)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.models import ModelConfig
 
@@ -56,6 +57,8 @@ class TextConfig(RobertaSettings, ModelConfig):
     """
 
     domain: ClassVar[str] = "text"
+    # The paper has no curricula of text: its tokens take the numbers of its DNA models.
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = RobertaSettings
     measurement_fields: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import BaseDomain
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
 from r2mae.evaluation.metrics import Metric
-from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
 from r2mae.text.config import ROBERTA, TextConfig
 from r2mae.text.models import MODELS
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
@@ -68,7 +67,6 @@ class TextDomain(BaseDomain):
     title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
     # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
-    ratios = RatioDefaults(fixed=0.15, low=0.15, high=0.4, curriculum=replace(DNA_CURRICULUM, not_in_paper=True))
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
     sets = SETS
     set_defaults = SET_DEFAULTS
@@ -159,7 +157,6 @@ class TextDomain(BaseDomain):
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
         from r2mae.text.glue import find_glue, read_limited
-        from r2mae.training.scheme_options import scheme_of
 
         self.check_source(config)
         if config.tokenizer == ROBERTA:
@@ -169,7 +166,7 @@ class TextDomain(BaseDomain):
         if config.glue_limit is not None:  # too few examples for a probe are refused
             for name in config.glue_probes:
                 read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
-        check_memory(config, scheme_of(config, self.ratios).ends[1])
+        check_memory(config, config.scheme.make().ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
         """Return the data of a run, tokenised unless that was done before."""

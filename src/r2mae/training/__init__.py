@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
     from r2mae.training.saving import LoadedRun, load_model
-    from r2mae.training.scheme_options import scheme_of
+    from r2mae.training.scheme import SchemeSpec
 
-__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "fit", "load_model", "scheme_of"]
+__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "SchemeSpec", "fit", "load_model"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "config": ("RunConfig",),
-        "scheme_options": ("scheme_of",),
+        "scheme": ("SchemeSpec",),
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),

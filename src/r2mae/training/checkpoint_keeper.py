@@ -215,7 +215,8 @@ class CheckpointKeeper(Callback):
 
 def mean_validation_loss(run: Run, module: Pretraining, data: Batches) -> float:
     """Return the validation loss: the mean over the domain's three ratios; for a run that hides nothing, at ratio 0."""
-    ratios = (run.defaults.low, run.defaults.fixed, run.defaults.high) if run.config.hides else (0.0,)
+    defaults = run.config.scheme_defaults if run.config.hides else None
+    ratios = (0.0,) if defaults is None else (defaults.low, defaults.ratio, defaults.high)
     task = module.task.evaluation_task if isinstance(module.task, HasEvaluationTask) else module.task
     losses = masked_losses(task, module.evaluation_model, data, ratios, device=str(module.device))
     return sum(losses) / len(losses)

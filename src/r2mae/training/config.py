@@ -2,16 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
+from r2mae.masking.ratios import is_per_sample
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import coerce_values, describe_type, require_at_least, require_positive, short_repr
 from r2mae.training.records import read_yaml as read_config
+from r2mae.training.scheme import SchemeSpec
 
 __all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type", "read_config"]
 
@@ -24,8 +27,6 @@ _MAXIMUM = {
     "workers": 1024,
     "devices": 4096,
     "nodes": 4096,
-    "cl_iterations": 10_000,
-    "strata": 10_000,
 }
 
 # Fields that set where and how a run is computed, not what: a run may resume with other values.
@@ -46,8 +47,14 @@ MACHINE_FIELDS = frozenset(
     }
 )
 
-HIDING_FIELDS = frozenset({"scheme", "scheme_options", "weighting", *SCHEME_OPTIONS})
+HIDING_FIELDS = frozenset({"scheme", "weighting"})
 """Fields that set how a run hides entries; a run that hides nothing omits them all."""
+
+SCHEME_OWN = "scheme_options"
+"""The option that gives the options that only one scheme has, as NAME=NUMBER."""
+
+DEFAULT_SCHEME = SchemeSpec("r2mae")
+"""The scheme of a configuration that names none; its options are resolved when the configuration is made."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -64,37 +71,8 @@ class RunConfig:
         A named set (`r2mae data list`) or a path.
     preset : str, optional
         Name of a preset of the domain; options override its values.
-    scheme : str
-        Masking scheme.
-    ratio : float, optional
-        Mask ratio of the schemes `fixed`, `cl` and `cl-k0`.
-    low : float, optional
-        Lower end of the range of ratios.
-    high : float, optional
-        Upper end of the range of ratios.
-    decay : float, optional
-        λ of the dynamic ratio, per step (or epoch, see `decay_in`); by default the value that reaches `low` at the end.
-    decay_in : {"steps", "epochs"}, optional
-        Whether the dynamic ratio falls at every step, or at every epoch (as in the paper's ViT-MAE); by default as in
-        the paper for such data or models.
-    cl_warmup : int, optional
-        Steps for which the loss weights of curricula are frozen; by default a fraction of the run, as in the paper.
-    cl_start : int, optional
-        Step at which the gradient multiplier of the loss weights starts to fall from 1.
-    cl_end : int, optional
-        Step at which the multiplier reaches −1.
-    cl_iterations : int, optional
-        Iterations of Sinkhorn's normalisation.
-    sampling : {"independent", "stratified"}
-        How a random ratio is drawn: independently, or stratified over consecutive steps (over the samples of each
-        step if each sample has its own ratio).
-    per : {"batch", "sample"}
-        One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their number
-        of hidden entries; with stratified sampling, as in `r2mae-per-sample`, all samples have equal weight.
-    strata : int, optional
-        Consecutive steps over which stratified sampling covers the range; by default 16.
-    scheme_options : tuple of str
-        Further options of a scheme, as NAME=NUMBER.
+    scheme : SchemeSpec
+        Masking scheme with all its options. :meth:`make` and :meth:`replace` take its name and options by name.
     weighting : {"mean", "sum", "inverse-ratio"}
         Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
     epochs : float
@@ -167,6 +145,8 @@ class RunConfig:
     """
 
     domain: ClassVar[str] = ""
+    ratios: ClassVar[SchemeDefaults]
+    """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     omitted_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields without a meaning in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
     measurement_fields: ClassVar[tuple[str, ...]] = ()
@@ -178,20 +158,7 @@ class RunConfig:
 
     data: str
     preset: str | None = None
-    scheme: str = "r2mae"
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    decay: float | None = None
-    decay_in: Literal["steps", "epochs"] | None = None
-    cl_warmup: int | None = None
-    cl_start: int | None = None
-    cl_end: int | None = None
-    cl_iterations: int | None = None
-    sampling: Literal["independent", "stratified"] = "independent"
-    per: Literal["batch", "sample"] = "batch"
-    strata: int | None = None
-    scheme_options: tuple[str, ...] = ()
+    scheme: SchemeSpec = DEFAULT_SCHEME
     weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
     epochs: float = 15
     steps: int | None = None
@@ -227,15 +194,17 @@ class RunConfig:
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
 
     def __post_init__(self) -> None:
+        if self.hides and not self.scheme.options and not self.scheme.given:
+            spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
+            object.__setattr__(self, "scheme", spec)
         self._check_bounds()
         for name in ("batch_size", "accumulate", "save_every", "devices", "nodes"):
             require_at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience", "threads", "cl_iterations", "keep_every", "strata"):
+        for name in ("steps", "validate_every", "patience", "threads", "keep_every"):
             if getattr(self, name) is not None:
                 require_at_least(self, name, 1)
-        for name in ("workers", "seed", "weight_decay", "decay", "cl_warmup", "cl_start", "cl_end"):
-            if getattr(self, name) is not None:
-                require_at_least(self, name, 0)
+        for name in ("workers", "seed", "weight_decay"):
+            require_at_least(self, name, 0)
         for name in ("epochs", "lr"):
             require_positive(self, name)
         for name in ("clip", "base_lr"):
@@ -269,7 +238,6 @@ class RunConfig:
                 raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_combinations(self) -> None:
-        _ = self.scheme_option_values  # raises for invalid ones
         for field in dataclasses.fields(self):
             if field.name in self.omitted_fields and getattr(self, field.name) != field.default:
                 raise UserError(f"{field.name} has no meaning in a run of {self.domain}: omit it")
@@ -286,8 +254,11 @@ class RunConfig:
             raise UserError("keep 'best' needs a validation loss: add --validation 0.1")
         if self.patience is not None and self.validation == 0:
             raise UserError("patience needs a validation loss: add --validation 0.1")
-        if self.weighting == "inverse-ratio" and self.per == "sample":
-            raise UserError("weighting 'inverse-ratio' needs one ratio for the mini-batch: leave per at 'batch'")
+        if self.weighting == "inverse-ratio" and self.hides and is_per_sample(self.scheme.make().ratio):
+            raise UserError(
+                "weighting 'inverse-ratio' needs one ratio for the mini-batch, and every sample has its own under the "
+                f"scheme {self.scheme.name!r} with these options: leave weighting at 'mean'"
+            )
         if self.validate_every is not None and self.validation == 0:
             raise UserError("validate_every needs validation data: add --validation 0.1")
 
@@ -312,25 +283,6 @@ class RunConfig:
             raise UserError("activation_checkpointing and compile do not go together: omit one")
 
     @property
-    def scheme_option_values(self) -> dict[str, float]:
-        """`scheme_options` as numbers by name."""
-        found: dict[str, float] = {}
-        for word in self.scheme_options:
-            name, _, value = word.partition("=")
-            if name in SCHEME_OPTIONS:
-                raise UserError(f"{name} is no further option of a scheme: give {word} as --{name.replace('_', '-')}")
-            try:
-                number = float(value)
-            except ValueError:
-                number = math.nan
-            if not name or name in found or not math.isfinite(number):
-                raise UserError(
-                    f"scheme_options takes NAME=NUMBER, each name once, such as power=3, not {short_repr(word)}"
-                )
-            found[name] = number
-        return found
-
-    @property
     def key(self) -> Key:
         """The root of all random numbers of the run."""
         return Key.root(self.seed)
@@ -339,6 +291,11 @@ class RunConfig:
     def ranks(self) -> int:
         """Processes that train together, over all machines."""
         return self.devices * self.nodes
+
+    @property
+    def scheme_defaults(self) -> SchemeDefaults:
+        """The domain's defaults for the schemes of such a run."""
+        return self.ratios
 
     @property
     def hides(self) -> bool:
@@ -408,26 +365,129 @@ class RunConfig:
             )
         return round(wanted)
 
+    @classmethod
+    def make(cls: type[_Own], **values: Any) -> _Own:
+        """Return a configuration, with the scheme and its options by name: ``make(data=…, scheme="r2mae", low=0.5)``.
+
+        Options that are None keep their defaults.
+
+        Raises
+        ------
+        UserError
+            For values that are refused.
+        """
+        fields, name, options = _split(values)
+        config = cls(**fields)
+        return config if name is None and not options else config._with_scheme(name or config.scheme.name, options)
+
+    def replace(self: _Own, **values: Any) -> _Own:
+        """Return the configuration with other values; options of the scheme are given by name, as in :meth:`make`.
+
+        Another scheme has none of the options given before. If the domain's defaults differ for the new values, options
+        that were not given follow them.
+
+        Raises
+        ------
+        UserError
+            For values that are refused.
+        """
+        fields, name, options = _split(values)
+        changed = replace(self, **fields)
+        same = name in (None, self.scheme.name)
+        if same and not options and (not self.hides or changed.scheme_defaults == self.scheme_defaults):
+            return changed
+        given = {**(self.scheme.given_options if same else {}), **options}
+        return changed._with_scheme(name or self.scheme.name, given)
+
+    def _with_scheme(self: _Own, name: str, given: Mapping[str, Any]) -> _Own:
+        if not self.hides:
+            raise UserError(f"a run of {self.domain} hides nothing, so a scheme has no meaning: omit it")
+        return replace(self, scheme=SchemeSpec.resolve(name, given, self.scheme_defaults))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the domain's name first."""
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.omitted_fields}
         plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
+        if self.hides:
+            plain["scheme"] = self.scheme.to_dict()
         return {"domain": self.domain, **plain}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types; an unknown field raises a UserError."""
+        """Build from plain types; an unknown field raises a UserError.
+
+        The scheme is what :meth:`to_dict` writes, or a name, with options as fields of their own.
+        """
         fields = {field.name for field in dataclasses.fields(cls)} - cls.omitted_fields
+        allowed = fields | ({*SCHEME_OPTIONS, SCHEME_OWN} if "scheme" in fields else set())
         given = {key: value for key, value in values.items() if key != "domain"}
         for key in given:
-            if key not in fields:
-                raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(fields))}")
+            if key not in allowed:
+                raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(allowed))}")
         if "data" not in given:
             raise UserError(f"{source}: the field 'data' is missing")
-        return cls(**coerce_values(cls, given, f"{source}: "))
+        scheme = given.pop("scheme", None) if "scheme" in fields else None
+        options = {key: given.pop(key) for key in [*given] if key not in fields}
+        plain = coerce_values(cls, given, f"{source}: ")
+        if isinstance(scheme, Mapping):
+            return cls(**plain, scheme=SchemeSpec.from_dict({**scheme, **options}, source))
+        if not isinstance(scheme, str | None):
+            raise UserError(f"{source}: scheme takes a name, not {short_repr(scheme)}")
+        try:
+            return cls.make(**plain, scheme=scheme, **options)
+        except UserError as error:
+            raise UserError(f"{source}: {error}") from None
 
-    def differences(self, other: "RunConfig") -> list[str]:
-        """Return the fields that differ between two configurations, except idle, machine and measurement fields."""
-        own, others = self.to_dict(), other.to_dict()
+    def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
+        """Return what differs from another configuration: its own and the other's value, by field or scheme option.
+
+        Idle, machine and measurement fields are not compared, nor which options of the scheme were given.
+        """
+        own, others = _flat(self.to_dict()), _flat(other.to_dict())
         free = MACHINE_FIELDS.union(self.measurement_fields, self.idle_fields)
-        return [key for key in own if key not in free and own[key] != others.get(key)]
+        names = [*own, *(name for name in others if name not in own)]
+        pairs = {name: (own.get(name), others.get(name)) for name in names if name not in free}
+        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain values with the scheme's name and options as fields of their own."""
+    scheme = dict(values.get("scheme") or {})
+    scheme.pop("given", None)
+    flat = {name: value for name, value in values.items() if name != "scheme"}
+    return {**({"scheme": scheme.pop("name")} if scheme else {}), **scheme, **flat}
+
+
+def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
+    """Return the fields among these values, the scheme's name, and its options."""
+    fields = {key: value for key, value in values.items() if key not in SCHEME_OPTIONS and key != SCHEME_OWN}
+    options = {key: value for key, value in values.items() if key in SCHEME_OPTIONS}
+    name = fields.pop("scheme", None) if isinstance(fields.get("scheme"), str | None) else None
+    return fields, name, {**options, **_own(values.get(SCHEME_OWN) or ())}
+
+
+def _own(given: Any) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else own_options(given)
+
+
+def own_options(words: Sequence[str]) -> dict[str, float]:
+    """Return the options that only one scheme has, given as NAME=NUMBER.
+
+    Raises
+    ------
+    UserError
+        For another form, and for common options.
+    """
+    found: dict[str, float] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in SCHEME_OPTIONS:
+            raise UserError(f"{name} is no further option of a scheme: give {word} as --{name.replace('_', '-')}")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not name or name in found or not math.isfinite(number):
+            raise UserError(f"{SCHEME_OWN} takes NAME=NUMBER, each name once, such as power=3, not {short_repr(word)}")
+        found[name] = number
+    return found

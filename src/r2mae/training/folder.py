@@ -23,8 +23,6 @@ import yaml
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
-from r2mae.masking.defaults import RatioDefaults
-from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_takes
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import add_change, environment
 from r2mae.training.records import (
@@ -37,7 +35,6 @@ from r2mae.training.records import (
     read_results,
     read_yaml,
 )
-from r2mae.training.scheme_options import as_used, resolved
 
 __all__ = ["FolderLock", "InUseError", "RunFolder", "hint_for", "read_json"]
 
@@ -120,17 +117,15 @@ class RunFolder:
             )
         return config
 
-    def claim(self, config: RunConfig, fingerprint: str, defaults: RatioDefaults | None = None) -> None:
+    def claim(self, config: RunConfig, fingerprint: str) -> None:
         """Write the configuration and the data's fingerprint into a new folder; compare them with those of an old one.
-
-        With `defaults`, fields that the configuration leaves at None are written with the values that are used.
 
         Raises
         ------
         UserError
             If the folder belongs to another configuration or other data, or contains files of no run.
         """
-        self.check_config(config, defaults)
+        self.check_config(config)
         if self.config_file.exists():
             known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
@@ -139,10 +134,9 @@ class RunFolder:
         write_json(self.environment_file, environment())
         write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
         with atomic_write(self.config_file) as file:
-            used = config if defaults is None else resolved(config, defaults)
-            yaml.safe_dump(used.to_dict(), file, sort_keys=False)
+            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
 
-    def check_config(self, config: RunConfig, defaults: RatioDefaults | None = None) -> None:
+    def check_config(self, config: RunConfig) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
         Raises
@@ -152,26 +146,10 @@ class RunFolder:
         """
         if self.config_file.exists():
             existing = type(config).from_dict(self._read_config_of_domain(config), source=str(self.config_file))
-            same = existing.scheme == config.scheme
-            if (
-                defaults is not None
-                and same
-                and existing.cl_iterations is None
-                and _scheme_takes(config, "cl_iterations")
-            ):
-                raise UserError(
-                    f"{self.path} holds a curriculum of an earlier version, which had another schedule: choose another "
-                    "--out"
-                )
-            wanted, found = as_used(config, defaults), as_used(existing, defaults)
-            different = wanted.differences(found)
-            if different:
-                name = different[0]
-                yours, its = wanted.to_dict()[name], found.to_dict()[name]
-                repeat = ", or repeat the options of that run" if _scheme_takes(config, name) else ""
+            for name, (yours, its) in config.differences(existing).items():
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
-                    f"{yours!r} here): choose another --out{repeat}"
+                    f"{yours!r} here): choose another --out, or repeat the options of that run"
                 )
             return
         own = {self.environment_file.name, self.data_file.name}  # written before config.yaml
@@ -294,8 +272,3 @@ class FolderLock:
     ) -> None:
         """Release the lock."""
         os.close(self._handle)
-
-
-def _scheme_takes(config: RunConfig, name: str) -> bool:
-    """Return True unless the field is a scheme option that the configuration's scheme does not take."""
-    return name not in SCHEME_OPTIONS or name in scheme_takes(config.scheme)

@@ -39,7 +39,6 @@ from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
-from r2mae.training.scheme_options import check_schedule
 from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
@@ -142,7 +141,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
     with FolderLock(folder.path) if run.rank == 0 else nullcontext(), cpu_threads(config.threads):
         begun = folder.config_file.exists()
         if begun:
-            folder.claim(config, run.fingerprint, run.defaults)
+            folder.claim(config, run.fingerprint)
             check_initial_weights_unchanged(folder)
         if folder.trained:
             description = folder.description
@@ -159,7 +158,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # after the build: initial weights may not fit
-                    folder.claim(config, run.fingerprint, run.defaults)
+                    folder.claim(config, run.fingerprint)
                 record_initial_weights(folder, origin)
                 folder.remove_unfinished()
                 if changed := folder.record_machine(run.device.type, step):
@@ -190,9 +189,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if isinstance(data, StartsFromWeights):
         data.load_start_weights(model)
     origin = load_initial_weights(run, model) if fresh else None
-    scheme = run.scheme and run.scheme.bind(total, samples / config.batch_size, config.batch_size)
-    if fresh and scheme is not None:
-        check_schedule(scheme)
+    scheme = config.scheme.bind(total, samples / config.batch_size, config.batch_size) if config.hides else None
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
         logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
     if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):

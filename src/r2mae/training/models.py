@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.training.config import RunConfig
+from r2mae.masking.schemes import SCHEME_OPTIONS
+from r2mae.training.config import SCHEME_OWN, RunConfig
 from r2mae.training.fields import coerce_values, short_repr
 
 PREFIX = "model."
@@ -196,16 +197,21 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
 def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     """Return a configuration with other plain values in some fields, which may include `model.NAME`.
 
-    If they name another model, the settings of the previous model are dropped.
+    If they name another model, the settings of the previous model are dropped, and options of the scheme that were not
+    given follow the new model's defaults.
     """
     if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
-        return dataclasses.replace(config, **values)
-    name = values.get("model", config.model)
+        return config.replace(**values)
+    scheme = {key: value for key, value in values.items() if key in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
+    others = {key: value for key, value in values.items() if key not in scheme}
+    name = others.get("model", config.model)
     before = {PREFIX + key if config.model_settings is not None else key for key in config._settings_names()}
     kept = {key: value for key, value in config.to_dict().items() if name == config.model or key not in before}
+    kept.pop("scheme", None)
     if name == default_model(type(config)):
-        values = {key.removeprefix(PREFIX): value for key, value in values.items()}
-    return type(config).from_dict({**kept, **values})
+        others = {key.removeprefix(PREFIX): value for key, value in others.items()}
+    made = type(config).from_dict({**kept, **others})
+    return made.replace(scheme=config.scheme.name, **config.scheme.given_options).replace(**scheme)
 
 
 def check_sizes(

@@ -1,25 +1,21 @@
-"""A run on this machine: resolves once what the configuration leaves to the domain or the machine."""
+"""A run on this machine: resolves once what the configuration leaves to the machine."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
-from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import process_rank
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Trainable
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration together with its scheme, device and rank on this machine; make it with :meth:`resolve`.
+    """A configuration together with its device and rank on this machine; make it with :meth:`resolve`.
 
     Parameters
     ----------
@@ -27,10 +23,6 @@ class Run:
         The user's configuration.
     domain : Trainable
         The domain of its data and model.
-    defaults : RatioDefaults
-        The domain's defaults for the schemes of such a run.
-    scheme : Scheme, optional
-        Not yet bound to a number of steps, which depends on the data; None for a run that hides nothing.
     device : torch.device
         Device of the training.
     rank : int
@@ -39,8 +31,6 @@ class Run:
 
     config: RunConfig
     domain: Trainable
-    defaults: RatioDefaults
-    scheme: Scheme | None
     device: torch.device
     rank: int
 
@@ -53,22 +43,13 @@ class Run:
         Raises
         ------
         UserError
-            For an unknown scheme or option, a missing device, far too many threads, a tracker that is not installed,
+            For a missing device, far too many threads, a tracker that is not installed,
             or another number of processes than in the configuration.
         """
-        defaults = ratios_of(domain, config)
-        scheme = scheme_of(config, defaults) if config.hides else None
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(
-            config,
-            domain,
-            defaults,
-            scheme,
-            device,
-            0 if single_process else process_rank(config.devices, config.nodes),
-        )
+        return cls(config, domain, device, 0 if single_process else process_rank(config.devices, config.nodes))
 
     @property
     def key(self) -> Key:

@@ -14,7 +14,6 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
@@ -266,10 +265,6 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     @property
     def config(self) -> type[_Config]:
         """The class of the domain's configuration."""
-
-    @property
-    def ratios(self) -> RatioDefaults:
-        """The domain's default ratios, and other defaults of the masking schemes."""
 
     def fingerprint(self, config: _Config) -> str:
         """Return a short text that differs for other data; it must be fast, and read as little as possible."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import HIDING_FIELDS, RunConfig
 
 FINETUNABLE = ("vit-mae", "mlp")
@@ -59,6 +60,7 @@ class FinetuneConfig(RunConfig):
     """
 
     domain: ClassVar[str] = "images-finetune"
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
     omitted_fields: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
 
     run: str

@@ -12,7 +12,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.models import MODELS
 from r2mae.images.sets import SETS
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class FinetuneDomain(BaseDomain):
     name = "images-finetune"
     title = "Classifiers of images, fine-tuned or on frozen features"
     config = FinetuneConfig
-    ratios = RatioDefaults(fixed=0.5, low=0.0, high=1.0, not_in_paper=True)  # which no such run uses: nothing is hidden
     sets = SETS
 
     @property

@@ -103,7 +103,7 @@ def _finetune(
     run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
 ) -> dict[str, Any]:
     folder = RunFolder(out)
-    folder.check_config(config, run.defaults)
+    folder.check_config(config)
     results = folder.results_for(config) if folder.trained else None
     data = load_data(config, splits) if results is None else None
     fitted = fit_run(run, out, data=data, reporter=reporter)

@@ -25,8 +25,6 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import read_metrics
 from r2mae.training.saving import load_model
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import scheme_of
 
 _PICKLED = (".pth", ".pt")
 _BILINEAR = 2  # as PIL numbers it
@@ -273,7 +271,7 @@ def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
     """
     steps = folder.description.steps
     epoch = None if config.steps else steps / config.epochs
-    ratio = scheme_of(config, ratios_of(domain, config)).bind(steps, epoch).ratio
+    ratio = config.scheme.bind(steps, epoch).ratio
     if is_scheduled(ratio) and folder.metrics_file.is_file():
         return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
     values, weights = ratio.nodes()

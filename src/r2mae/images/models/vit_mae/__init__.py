@@ -1,12 +1,12 @@
 """`vit-mae`, the masked autoencoder of a vision transformer (paper: "ViT MAE models"). Settings load no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.lazy import lazy_exports
-from r2mae.masking.defaults import DNA_CURRICULUM, RatioDefaults
+from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.models import PREFIX, check_sizes
 
 if TYPE_CHECKING:
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PatchTask", "Settings", "VisionTransformerMAE", "build"]
 
-PATCH_RATIOS = RatioDefaults(
-    fixed=0.75,
+PATCH_RATIOS = SchemeDefaults(
+    ratio=0.75,
     low=0.6,
     high=0.9,
     fixed_ratios=(0.5, 0.75, 0.9),
-    decay_in="epochs",
     # The paper has no curricula of patches; these use the defaults of its token models, those of DNA.
-    curriculum=replace(DNA_CURRICULUM, not_in_paper=True),
+    options={"decay_in": "epochs", **DNA_CURRICULUM},
 )
 """The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
@@ -57,7 +56,7 @@ class Settings:
     """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = False
     """Whether it reconstructs unmasked images."""
-    ratios: ClassVar[RatioDefaults] = PATCH_RATIOS
+    ratios: ClassVar[SchemeDefaults] = PATCH_RATIOS
     """Defaults of the schemes, instead of the domain's."""
     error_bound: ClassVar[float] = float("inf")
     """The largest possible error of a hidden patch: the output is not clipped."""

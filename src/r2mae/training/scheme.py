@@ -1,0 +1,130 @@
+"""A masking scheme with all its options: the only place where given options meet the domain's defaults. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from r2mae.errors import UserError
+from r2mae.masking.defaults import SchemeDefaults
+from r2mae.masking.schemes import Scheme, SchemeKind, make_scheme, resolve_options, scheme_kind
+from r2mae.training.fields import short_repr
+
+
+@dataclass(frozen=True)
+class SchemeSpec:
+    """The scheme of a run: its name and the value of every option that has an effect.
+
+    Two are equal if they mask in the same way, whichever options were given. :meth:`resolve` makes one.
+
+    Parameters
+    ----------
+    name : str
+        Registered name of the scheme.
+    options : mapping
+        The options by name, none of them None. Not to be changed.
+    given : tuple of str
+        The options that the user gave, for display.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    given: tuple[str, ...] = field(default=(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.name, *sorted(self.options)))
+
+    @classmethod
+    def resolve(cls, name: str, given: Mapping[str, Any], defaults: SchemeDefaults) -> "SchemeSpec":
+        """Return a scheme with the given options, and the defaults for all others.
+
+        Parameters
+        ----------
+        name : str
+            Registered name of the scheme.
+        given : mapping
+            Options by name; None keeps the default.
+        defaults : SchemeDefaults
+            The domain's defaults.
+
+        Raises
+        ------
+        UserError
+            For an unknown scheme, impossible ratios, or options that the scheme does not take.
+        """
+        try:
+            options = resolve_options(name, given, defaults)
+            make_scheme(name, options)  # refuses impossible ratios
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return cls(name, options, tuple(option for option in options if given.get(option) is not None))
+
+    @property
+    def kind(self) -> SchemeKind:
+        """The registered properties of the scheme."""
+        return kind_of(self.name)
+
+    @property
+    def given_options(self) -> dict[str, Any]:
+        """The options that the user gave, by name."""
+        return {option: self.options[option] for option in self.given}
+
+    def make(self) -> Scheme:
+        """Return the scheme, not yet bound to a number of steps."""
+        return make_scheme(self.name, self.options)
+
+    def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> Scheme:
+        """Return the scheme bound to a run, see :meth:`r2mae.masking.schemes.Scheme.bind`.
+
+        Raises
+        ------
+        UserError
+            If the times of a curriculum are in the wrong order in such a run.
+        """
+        try:
+            return self.make().bind(total_steps, steps_per_epoch, batch_size)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types for a run folder: the name, the options, and which of them were given."""
+        return {"name": self.name, **self.options, "given": list(self.given)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str) -> "SchemeSpec":
+        """Read what :meth:`to_dict` wrote, whatever today's defaults are.
+
+        Raises
+        ------
+        UserError
+            If the options are not those of the scheme in this version.
+        """
+        name, given = values.get("name"), values.get("given")
+        options = {option: value for option, value in values.items() if option not in ("name", "given")}
+        if not isinstance(name, str) or not isinstance(given, list) or not {*given} <= {*options}:
+            raise UserError(f"{source}: scheme takes a name and its options, not {short_repr(dict(values))}")
+        kind = kind_of(name)
+        try:
+            unset = SchemeDefaults(0.5, 0.0, 1.0)
+            complete = resolve_options(name, options, unset) if kind.options else {}
+            make_scheme(name, options)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{source}: scheme: {error}") from None
+        if missing := [option for option in complete if option not in options]:
+            raise UserError(
+                f"{source}: the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
+            )
+        return cls(name, options, tuple(given))
+
+
+def kind_of(name: str) -> SchemeKind:
+    """Return what is known of a scheme.
+
+    Raises
+    ------
+    UserError
+        For an unknown scheme.
+    """
+    try:
+        return scheme_kind(name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
