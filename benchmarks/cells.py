@@ -25,7 +25,6 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN, CellsDomain
 from r2mae.masking import Key
 from r2mae.masking.masks import hidden_count
-from r2mae.masking.schemes import make_scheme
 from r2mae.training.loop import fit
 
 WARM_UP = 5
@@ -178,7 +177,7 @@ def matrix_rate() -> float:
 
 def bound(config: CellsConfig, genes: int) -> float:
     """Measure the rate, and return the seconds for the products of a step at this rate, as a mean over the ratios."""
-    ratio = make_scheme(config.scheme, DOMAIN.ratios).bind(config.steps or 1).ratio
+    ratio = DOMAIN.config.make(data="x", scheme=config.scheme).scheme.make().bind(config.steps or 1).ratio
     key = Key.root(config.seed).fold("ratio")
     work = [
         sum(m * k * n for m, k, n in products(config, genes, ratio(step, key))) for step in range(config.steps or 1)
@@ -200,7 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     counts = synthetic(options.cells, options.genes, options.density)
-    config = CellsConfig(data="synthetic", steps=options.steps, scheme=options.scheme, save_every=10**6, precision="32")
+    config = CellsConfig.make(
+        data="synthetic", steps=options.steps, scheme=options.scheme, save_every=10**6, precision="32"
+    )
     contenders = {
         "matrix products alone": lambda: bound(config, options.genes),
         "r2mae": lambda: ours(config, counts),

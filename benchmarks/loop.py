@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", default="mnist")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    config = ImagesConfig(data=options.data, steps=options.steps, scheme="r2mae", save_every=10**6)
+    config = ImagesConfig.make(data=options.data, steps=options.steps, scheme="r2mae", save_every=10**6)
     data = load_data(config)
     losses: dict[str, list[np.ndarray]] = {"framework": [], "bare": [], "bare, fused Adam": []}
     times = alternate(

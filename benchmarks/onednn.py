@@ -63,7 +63,7 @@ def largest_difference() -> float:
 def runs(steps: int, threads: int) -> dict[str, Callable[[], float]]:
     """Return runs at the default sizes of the benchmarks of cells and text; each returns seconds per step."""
     counts = cells.synthetic(4000, 5000, 0.1)
-    config = CellsConfig(data="synthetic", steps=5 * steps, scheme="r2mae", save_every=10**6, precision="32")
+    config = CellsConfig.make(data="synthetic", steps=5 * steps, scheme="r2mae", save_every=10**6, precision="32")
     sizes = {"preset": "roberta-medium", "vocab_size": 50265, "length": 128, "rows": 16, "dropout": 0.1}
     options = argparse.Namespace(**sizes, steps=steps, threads=threads, compile=False)
     return {"cells": lambda: cells.ours(config, counts), "roberta-medium": lambda: text.ours(options)}

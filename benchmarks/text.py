@@ -30,7 +30,6 @@ from transformers import (
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.masking import Key, Uniform
-from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.masks import hidden_count
 from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
@@ -87,7 +86,7 @@ class Data:
 class Domain:
     """The domain `text` with random tokens instead of a corpus, and without a tokenizer."""
 
-    name, config, ratios = "text", TextConfig, RatioDefaults(fixed=LOW, low=LOW, high=HIGH)
+    name, config = "text", TextConfig
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -125,7 +124,7 @@ def tokenizer(options: argparse.Namespace) -> PreTrainedTokenizerFast:
 def ours(options: argparse.Namespace, *, bf16: bool = False) -> float:
     """Train through `fit`; return seconds per step."""
     data = Data(options)
-    config = TextConfig(
+    config = TextConfig.make(
         data="random",
         steps=options.steps + WARM_UP + 1,
         batch_size=options.rows,

@@ -64,7 +64,7 @@ def plain(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, la
     optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=fused)
     steps = config.steps or 0
     order = BatchOrder(len(images), config.batch_size, steps, key)
-    ratio, kept = Uniform(DOMAIN.ratios.low, DOMAIN.ratios.high).bind(steps), []
+    ratio, kept = Uniform(DOMAIN.config.ratios.low, DOMAIN.config.ratios.high).bind(steps), []
     for step in range(steps):
         batch = images.batch(order.indices(step), key)
         clean = (batch.float() / 255).permute(0, 3, 1, 2).contiguous(memory_format=layout)

@@ -25,7 +25,6 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
 from r2mae.training.saving import load_model
-from r2mae.training.scheme_options import scheme_of
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +128,7 @@ def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFac
     path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
     path.write_bytes(change((run / "config.yaml").read_bytes()))
     with in_a_line():
-        scheme_of(ImagesConfig.from_dict(read_config(path)), DOMAIN.ratios)
+        ImagesConfig.from_dict(read_config(path)).scheme.make()
 
 
 FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
@@ -144,7 +143,7 @@ def test_configurations_as_values(changes: dict[str, Any]) -> None:
     text = yaml.safe_dump({**ImagesConfig(data="digits").to_dict(), **changes}, allow_unicode=True)
     try:
         config = ImagesConfig.from_dict(yaml.safe_load(text))
-        scheme_of(config, DOMAIN.ratios).bind(10)
+        config.scheme.make().bind(10)
         config.total_steps(1000)
     except UserError:
         pass

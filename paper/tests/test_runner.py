@@ -149,7 +149,7 @@ class Widths:
     TITLE, PAPER, SIZE = "Accuracy by width and ratio", "Nothing.", Sweep
 
     def cells(self, size: Sweep, out: Path) -> list[SweepRun]:
-        base = ImagesConfig(data="digits", scheme="fixed", steps=2, batch_size=64)
+        base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
         presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
         return runs_of(grid(base, [presets, SweepParameter.over("ratio", [0.2, 0.6])]), size.seeds, out)
 

@@ -31,7 +31,7 @@ class WithoutNormalisation(CellsDomain):
 
 def run(data: str, out: str, options: Mapping[str, Any]) -> None:
     """Train a small model."""
-    config = CellsConfig(data=data, n_hidden=16, n_latent=4, batch_size=40, threads=1, device="cpu", **options)
+    config = CellsConfig.make(data=data, n_hidden=16, n_latent=4, batch_size=40, threads=1, device="cpu", **options)
     fit(config, WithoutNormalisation(), out)
 
 

@@ -103,16 +103,16 @@ def test_a_run_reads_its_columns(make: Make, write: Callable[..., Path], tmp_pat
     config = {"data": path, "donor_key": "donor", "labels": ("kind",), "validation": 0}
     adata.obs["donor"] = [f"d{i // 5}" for i in range(30)]
     path = str(write(adata, tmp_path / "cells.h5ad"))
-    data = load_data(CellsConfig(**config))
+    data = load_data(CellsConfig.make(**config))
     assert data.validation is None
     assert len(data.train) == 30
     assert "kind: 10 cells with no known label removed" in data.table.notes
     with pytest.raises(UserError, match="obs has no column 'kin': did you mean 'kind'"):
-        load_data(CellsConfig(**{**config, "labels": ("kin",)}))
+        load_data(CellsConfig.make(**{**config, "labels": ("kin",)}))
     with pytest.raises(UserError, match="obs has no column 'knd'"):
-        load_data(CellsConfig(**{**config, "exclude": ("knd=a",)}))
+        load_data(CellsConfig.make(**{**config, "exclude": ("knd=a",)}))
     with pytest.raises(UserError, match=r"column 'donor' \(regress\) has not two different numbers"):
-        load_data(CellsConfig(**{**config, "regress": ("donor",)}))
+        load_data(CellsConfig.make(**{**config, "regress": ("donor",)}))
 
 
 def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Make, write: Callable[..., Path]) -> None:

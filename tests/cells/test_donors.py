@@ -76,7 +76,7 @@ def test_the_seed_alone_divides_the_donors(obs: pd.DataFrame) -> None:
 
     table = make_table(obs)
     first = test_donors(CONFIG, table)
-    assert first == test_donors(replace(CONFIG, scheme="mdlm"), table)
+    assert first == test_donors(CONFIG.replace(scheme="mdlm"), table)
     assert first == test_donors(CONFIG, make_table(obs.iloc[::-1].reset_index(drop=True)))
     assert len({frozenset(test_donors(replace(CONFIG, seed=seed), table)) for seed in range(8)}) > 2
 

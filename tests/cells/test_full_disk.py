@@ -78,7 +78,7 @@ def test_weights_and_their_description_change_together(
 
 def test_a_checkpoint(make: Make, write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(make(), tmp_path / "a.h5ad")
-    config = CellsConfig(data=str(path), steps=30, save_every=10, **SMALL)
+    config = CellsConfig.make(data=str(path), steps=30, save_every=10, **SMALL)
     fit(config, DOMAIN, tmp_path / "whole")
     checkpoint = tmp_path / "cut" / "checkpoints" / "last.ckpt"
     line = [f"--{name.replace('_', '-')}={value}" for name, value in {**SMALL, "steps": 30, "save_every": 10}.items()]
@@ -109,7 +109,7 @@ def test_an_earlier_checkpoint_survives(make: Make, write: Write, tmp_path: Path
             return
 
     path = write(make(), tmp_path / "a.h5ad")
-    config = CellsConfig(data=str(path), steps=30, save_every=10, **SMALL)
+    config = CellsConfig.make(data=str(path), steps=30, save_every=10, **SMALL)
     fit(config, DOMAIN, tmp_path / "whole")
     with pytest.raises(OSError, match="File too large"), file_size(1 << 30):
         fit(config, DOMAIN, tmp_path / "cut", reporter=FillAt())
@@ -125,7 +125,7 @@ def test_an_earlier_checkpoint_survives(make: Make, write: Write, tmp_path: Path
 def test_embedding(make: Make, write: Write, tmp_path: Path, suffix: str) -> None:
     """In a process of its own: the HDF5 library used to end it when it could not close a file."""
     path = write(make(300, 40), tmp_path / "a.h5ad")
-    config = CellsConfig(data=str(path), steps=2, **SMALL)
+    config = CellsConfig.make(data=str(path), steps=2, **SMALL)
     fit(config, DOMAIN, tmp_path / "run")
     output = tmp_path / f"out.{suffix}"
     output.write_bytes(b"before")

@@ -164,7 +164,7 @@ TRAINING = {"batch_size": 30, "threads": 1, "device": "cpu"}
 def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_path: Path) -> None:
     adata = make(90, 20)
     path = write(adata, tmp_path / "a.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(path), layer="raw", batch_key="donor", labels=("kind",), epochs=3, validation=0, **SMALL, **TRAINING
     )
     adata.obs["kind"] = ["x", "y"] * 45
@@ -194,7 +194,7 @@ def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     with pytest.raises(UserError, match="is a run of the domain 'images', not 'cells': name a run on cells"):
         MaskedAutoencoder.load(tmp_path / "digits", adata)
     path = write(make(90, 20), tmp_path / "a.h5ad")
-    fit(CellsConfig(data=str(path), steps=1, **SMALL, **TRAINING), DOMAIN, tmp_path / "run")
+    fit(CellsConfig.make(data=str(path), steps=1, **SMALL, **TRAINING), DOMAIN, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
     with pytest.raises(UserError, match=r"without its config\.yaml: name the complete run folder"):
         MaskedAutoencoder.load(tmp_path / "run", adata)

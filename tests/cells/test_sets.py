@@ -18,8 +18,6 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training import fit
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import scheme_of
 
 SHARED = ("csle", "covid-tcells", "onek1k", "perez-tcells", "combat", "pig-airway")
 SHAPES = {
@@ -35,7 +33,7 @@ SHAPES = {
 def test_all_sets_have_defaults() -> None:
     assert set(SETS) == set(SET_DEFAULTS) == {*SHARED, "hlca", "sea-ad"}
     for name, defaults in SET_DEFAULTS.items():
-        CellsConfig(data=name, **defaults)
+        CellsConfig.make(data=name, **defaults)
         assert SETS[name].domain == "cells"
 
 
@@ -43,12 +41,12 @@ def test_all_sets_have_defaults() -> None:
 @pytest.mark.parametrize("scheme", ["dynamic", "r2mae-dynamic"])
 def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
     """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
-    config = CellsConfig(data="x", scheme=scheme, **options)
+    config = CellsConfig.make(data="x", scheme=scheme, **options)
     steps = CellsConfig(data="x").total_steps(round(0.9 * 1_378_211))
     assert steps == 155_049
 
     def floor(total: int) -> LinearDecay:
-        ratio = scheme_of(config, ratios_of(DOMAIN, config)).bind(total).ratio
+        ratio = config.scheme.make().bind(total).ratio
         return ratio if isinstance(ratio, LinearDecay) else ratio.floor  # type: ignore[attr-defined, no-any-return]
 
     key = Key.root(0)
@@ -63,8 +61,8 @@ def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) 
 @pytest.mark.parametrize("options", [DOMAIN.presets["sea-ad"], SET_DEFAULTS["sea-ad"]])
 def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> None:
     """Frozen for 5,000 steps; the multiplier falls from step 30,000 to 120,000 of 155,049."""
-    config = CellsConfig(data="x", scheme="cl", **options)
-    curriculum = scheme_of(config, ratios_of(DOMAIN, config)).bind(155_049).curriculum
+    config = CellsConfig.make(data="x", scheme="cl", **options)
+    curriculum = config.scheme.make().bind(155_049).curriculum
     assert curriculum is not None
     assert (curriculum.frozen(4_999), curriculum.frozen(5_001)) == (True, False)
     moments = [curriculum.multiplier_at(step) for step in (30_000, 75_000, 120_000)]
@@ -73,9 +71,9 @@ def test_curricula_of_sea_ad_keep_the_papers_steps(options: dict[str, Any]) -> N
 
 def test_schedule_of_other_runs_falls_to_the_last_step() -> None:
     for options in ({}, {"preset": "hlca", **DOMAIN.presets["hlca"]}, SET_DEFAULTS["hlca"], SET_DEFAULTS["csle"]):
-        config = CellsConfig(data="x", scheme="dynamic", **options)
-        assert ratios_of(DOMAIN, config) == DOMAIN.ratios
-        assert scheme_of(config, ratios_of(DOMAIN, config)).ratio == LinearDecay(0.5, 0.1)
+        config = CellsConfig.make(data="x", scheme="dynamic", **options)
+        assert config.scheme_defaults == DOMAIN.config.ratios
+        assert config.scheme.make().ratio == LinearDecay(0.5, 0.1)
 
 
 @pytest.mark.slow
@@ -84,7 +82,7 @@ def test_a_finished_run_used_the_timing_that_its_folder_names(
 ) -> None:
     """The loop asks for the numbers of the configuration, not of the domain."""
     file = write(make(), tmp_path / "cells.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(file), scheme="dynamic", timing="sea-ad", n_hidden=8, n_latent=4, steps=101, batch_size=10, threads=1
     )
     ratios = pd.read_csv(fit(config, DOMAIN, tmp_path / "run").folder.metrics_file)["ratio"]
@@ -102,7 +100,7 @@ def test_sets_name_their_tables_of_the_paper() -> None:
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_sets_are_what_they_are_called(shared_data: Path, name: str) -> None:
     assert set(verify(SETS[name]).values()) == {"ok"}
-    data = load_data(CellsConfig(data=name, **SET_DEFAULTS[name]))
+    data = load_data(CellsConfig.make(data=name, **SET_DEFAULTS[name]))
     without = [note for note in data.table.notes if "without a count" in note and name != "combat"]
     left_out = int(without[0].split()[0]) if without else 0
     assert (len(data.table), len(data.table.genes) + left_out) == SHAPES[name]
@@ -113,7 +111,7 @@ def test_batches_do_not_stand_for_what_is_predicted(shared_data: Path) -> None:
         defaults = SET_DEFAULTS[name]
         if "batch_key" not in defaults:
             continue
-        obs = load_data(CellsConfig(data=name, **defaults)).table.obs
+        obs = load_data(CellsConfig.make(data=name, **defaults)).table.obs
         for column in defaults["labels"]:
             seen = pd.crosstab(obs[defaults["batch_key"]], obs[column])
             assert (seen > 0).all(axis=None) or (seen.gt(0).sum(axis=1) > 1).all(), (name, column)

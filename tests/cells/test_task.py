@@ -11,7 +11,7 @@ from r2mae.cells.likelihood import hidden_losses, nb_log_likelihood
 from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.sparse_rows import SparseRows
 from r2mae.cells.task import GeneTask, KeptGenes, _mask_on_device, _mask_on_host, dense
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count
 from r2mae.masking.schemes import make_scheme
@@ -230,7 +230,7 @@ def test_a_cell_without_counts_has_a_finite_loss(counts: np.ndarray, model: Coun
 
 
 def test_learned_weights(counts: np.ndarray, model: CountAutoencoder) -> None:
-    scheme = make_scheme("r2mae-cl", RatioDefaults(fixed=0.25, low=0.1, high=0.5)).bind(10)
+    scheme = make_scheme("r2mae-cl", SchemeDefaults(ratio=0.25, low=0.1, high=0.5)).bind(10)
     assert scheme.curriculum is not None
     task = GeneTask(GENES)
     network = task.weight_network(scheme.curriculum)

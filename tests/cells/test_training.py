@@ -87,7 +87,7 @@ class InterruptAt:
 
 
 def train(data: Path, out: Path, *, cut: int | None = None, **options: Any) -> Fitted:
-    config = CellsConfig(data=str(data), **{**SMALL, **options})
+    config = CellsConfig.make(data=str(data), **{**SMALL, **options})
     return fit(config, DOMAIN, out, reporter=None if cut is None else InterruptAt(cut))
 
 
@@ -200,7 +200,7 @@ def test_counts_on_disk_train_to_the_bytes_of_memory(
         options |= {"n_top_genes": 12, "min_genes": 3}
     train(path, tmp_path / "memory", **options)
     monkeypatch.setattr(table, "memory_limit", lambda: 100)
-    loaded = DOMAIN.load(CellsConfig(data=str(path), **{**SMALL, **options}))
+    loaded = DOMAIN.load(CellsConfig.make(data=str(path), **{**SMALL, **options}))
     assert isinstance(loaded.table.counts, StoredCounts)
     train(path, tmp_path / "disk", **options)
     train(path, tmp_path / "workers", workers=2, **options)

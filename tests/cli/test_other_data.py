@@ -67,14 +67,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("R2MAE_CACHE", str(folder / "cache"))
         small = {"epochs": 1, "threads": 1, "seed": 0}
-        images = ImagesConfig(data=str(folder / "a.npz"), hidden=16, latent=8, **small)
+        images = ImagesConfig.make(data=str(folder / "a.npz"), hidden=16, latent=8, **small)
         pretrain(images, IMAGES, folder / "images")
-        of_cells = CellsConfig(
+        of_cells = CellsConfig.make(
             data=str(folder / "a.h5ad"), donor_key="donor", labels=("kind",), n_hidden=8, n_latent=4, batch_size=20,
             **small,
         )  # fmt: skip
         pretrain(of_cells, CELLS, folder / "cells")
-        of_text = TextConfig(
+        of_text = TextConfig.make(
             data=str(folder / "a.txt"), vocab_size=300, sequence_length=16, hidden_size=8, layers=1, heads=1,
             intermediate_size=16, batch_size=8, validation=0.1, **small,
         )  # fmt: skip

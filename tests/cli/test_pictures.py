@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = DOMAIN.load(BASE)
     for name, config in {
         "a": BASE,
-        "low": replace(BASE, scheme="fixed", ratio=0.3),
+        "low": BASE.replace(scheme="fixed", ratio=0.3),
         "seed": replace(BASE, seed=1),
         "other": replace(BASE, data=str(folder / "other.npz")),
     }.items():

@@ -14,7 +14,6 @@ from r2mae.compare.variants import plan_variants
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.train_run import pretrain
-from r2mae.training.scheme_defaults import ratios_of
 
 BASE = ImagesConfig(data="digits", steps=40, hidden=32, latent=16, threads=1, device="cpu")
 
@@ -36,7 +35,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 @pytest.mark.slow
 def test_finished_runs_are_not_counted_and_time_is_steps_times_runs(tmp_path: Path) -> None:
-    variants = plan_variants(BASE, ratios_of(DOMAIN, BASE), ["fixed", "mdlm"])
+    variants = plan_variants(BASE, ["fixed", "mdlm"])
     first = variants[0].config
     out = tmp_path / "c"
     pretrain(first, DOMAIN, out / "runs" / variants[0].label.replace(" ", "-") / "seed-0")

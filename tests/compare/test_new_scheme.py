@@ -1,7 +1,6 @@
 """A scheme of one's own is one function: rows, options, refusals, colours, help and training follow from it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,11 @@ from r2mae.compare.variants import plan_variants, variant_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.masking import Key, RatioDefaults, Scheme, register, schemes
+from r2mae.masking import Key, Scheme, register, schemes
 from r2mae.report.drawing import scheme_colours
 from r2mae.sweep.runs import runs_of
 from r2mae.sweep.train_run import pretrain
 from r2mae.training.config import read_config
-from r2mae.training.scheme_options import as_used, effective_options, scheme_of
 
 SMALL = {"steps": 1, "batch_size": 32, "hidden": 4, "latent": 2, "threads": 1, "device": "cpu"}
 
@@ -51,48 +49,49 @@ def bent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register a scheme, and forget it after the test."""
     monkeypatch.setattr(schemes, "_REGISTRY", dict(schemes._REGISTRY))
 
-    @register("bent", takes=["low", "high"])
-    def build(numbers: RatioDefaults, power: float = 2.0) -> Scheme:
+    @register("bent")
+    def build(low: float, high: float, power: float = 2.0) -> Scheme:
         """A power of a uniform number, between low and high."""
-        return Scheme("bent", Bent(numbers.low, numbers.high, power))
+        return Scheme("bent", Bent(low, high, power))
 
     yield
 
 
 def test_its_row_holds_its_options_and_no_other_does() -> None:
-    base = ImagesConfig(data="digits", low=0.4, scheme_options=("power=3",))
-    rows = {row.label: row for row in plan_variants(base, DOMAIN.ratios, ["fixed", "r2mae", "bent"])}
+    base, options = ImagesConfig(data="digits"), {"low": 0.4, "power": 3.0}
+    rows = {row.label: row for row in plan_variants(base, ["fixed", "r2mae", "bent"], options)}
     assert rows["bent"].values["low"] == 0.4 and rows["bent"].values["high"] == 0.9
-    assert [rows[label].config.scheme_options for label in ("bent", "r2mae", "fixed 0.40")] == [("power=3.0",), (), ()]
-    assert variant_of(rows["bent"].config, DOMAIN.ratios) == rows["bent"]
+    given = [rows[label].config.scheme.given_options for label in ("bent", "r2mae", "fixed 0.40")]
+    assert given == [{"low": 0.4, "power": 3.0}, {"low": 0.4}, {"ratio": 0.4}]
+    assert variant_of(rows["bent"].config) == rows["bent"]
     with pytest.raises(UserError, match=r"none of fixed, r2mae takes 'power': .*\(bent\)"):
-        plan_variants(base, DOMAIN.ratios, ["fixed", "r2mae"])
+        plan_variants(base, ["fixed", "r2mae"], options)
     with pytest.raises(UserError, match=r"the scheme 'bent' does not take 'ratio': .*\(fixed, cl, cl-k0\)"):
-        plan_variants(replace(base, ratio=0.3), DOMAIN.ratios, ["bent"])
+        plan_variants(base, ["bent"], {"ratio": 0.3})
 
 
 def test_its_options_are_told_and_compared_as_numbers() -> None:
     plain, same, other = (
-        ImagesConfig(data="digits", scheme="bent", scheme_options=words)
+        ImagesConfig.make(data="digits", scheme="bent", scheme_options=words)
         for words in ((), ("power=2",), ("power=2.50",))
     )
-    assert effective_options(plain, DOMAIN.ratios) == {"low": 0.5, "high": 0.9, "power": 2.0}
-    assert effective_options(other, DOMAIN.ratios)["power"] == 2.5
-    assert as_used(plain, DOMAIN.ratios) == as_used(same, DOMAIN.ratios)
-    assert as_used(plain, DOMAIN.ratios).differences(as_used(other, DOMAIN.ratios)) == ["scheme_options"]
-    assert scheme_of(other, DOMAIN.ratios).ratio == Bent(0.5, 0.9, 2.5)
+    assert plain.scheme.options == {"low": 0.5, "high": 0.9, "power": 2.0}
+    assert other.scheme.options["power"] == 2.5
+    assert plain == same
+    assert plain.differences(other) == {"power": (2.0, 2.5)}
+    assert other.scheme.make().ratio == Bent(0.5, 0.9, 2.5)
 
 
 def test_a_scheme_may_stand_for_every_fixed_ratio() -> None:
-    @register("held", takes=["ratio"], per_ratio=True)
-    def held(numbers: RatioDefaults, extra: float = 0.0) -> Scheme:
+    @register("held", per_ratio=True)
+    def held(ratio: float, extra: float = 0.0) -> Scheme:
         """One ratio."""
-        return Scheme("held", Bent(numbers.fixed, numbers.fixed, 1 + extra))
+        return Scheme("held", Bent(ratio, ratio, 1 + extra))
 
-    rows = plan_variants(ImagesConfig(data="digits"), DOMAIN.ratios, ["held", "r2mae"])
+    rows = plan_variants(ImagesConfig(data="digits"), ["held", "r2mae"])
     assert [row.label for row in rows] == ["held 0.50", "held 0.70", "held 0.90", "r2mae"]
-    own = plan_variants(ImagesConfig(data="digits", scheme_options=("extra=1",)), DOMAIN.ratios, ["held"], [0.3])
-    assert [(row.label, row.config.scheme_options) for row in own] == [("held 0.30", ("extra=1.0",))]
+    own = plan_variants(ImagesConfig(data="digits"), ["held"], {"extra": 1.0}, [0.3])
+    assert [(row.label, row.config.scheme.options) for row in own] == [("held 0.30", {"ratio": 0.3, "extra": 1.0})]
 
 
 def test_it_has_a_colour_of_its_own() -> None:
@@ -104,7 +103,7 @@ def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) 
     line = "pretrain digits --scheme bent --scheme-options power=3 --low 0.3 --print-config"
     assert main(line.split()) == 0
     printed = capsys.readouterr().out
-    assert "- power=3.0" in printed
+    assert "power: 3.0" in printed
     assert main([*line.replace("bent", "r2mae").split()]) == 2
     assert "the scheme 'r2mae' does not take 'power'" in capsys.readouterr().err
 
@@ -113,11 +112,11 @@ def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
 @pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_it_trains_and_its_row_tells_its_options(tmp_path: Path) -> None:
-    base = ImagesConfig(data="digits", scheme_options=("power=3",), **SMALL)  # type: ignore[arg-type]
-    runs = runs_of(plan_variants(base, DOMAIN.ratios, ["bent"]), [0], tmp_path)
+    base = ImagesConfig.make(data="digits", **SMALL)
+    runs = runs_of(plan_variants(base, ["bent"], {"power": 3.0}), [0], tmp_path)
     for run in runs:
         pretrain(run.config, DOMAIN, run.folder)
-    assert read_config(runs[0].folder / "config.yaml")["scheme_options"] == ["power=3.0"]
+    assert read_config(runs[0].folder / "config.yaml")["scheme"]["power"] == 3.0
     assert 0.5 <= pd.read_csv(runs[0].folder / "metrics.csv")["ratio"][0] <= 0.9
     found = gather(runs, DOMAIN, base, {}, examples=False)
     assert found.config["rows"]["bent"] == {"scheme": "bent", "low": 0.5, "high": 0.9, "power": 3.0, "given": ["power"]}

@@ -17,7 +17,6 @@ from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import runs_of
-from r2mae.training.scheme_defaults import ratios_of
 
 BASE = ImagesConfig(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
 SCHEMES = ["fixed", "mdlm", "r2mae"]
@@ -29,7 +28,7 @@ SCORES = {
 
 def finished_runs_in(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schemes: list[str] = SCHEMES) -> Path:
     """Write the folder of a comparison as far as its scores are read."""
-    variants = plan_variants(base, ratios_of(DOMAIN, base), schemes)
+    variants = plan_variants(base, schemes)
     write_json(out / "compare.json", shared_fields(base))
     for run in runs_of(variants, range(seeds), out):
         run.folder.mkdir(parents=True)
@@ -43,7 +42,7 @@ def finished_runs_in(out: Path, seeds: int = 3, base: ImagesConfig = BASE, schem
 
 
 def plan(out: Path, seeds: int) -> dict[str, dict[str, object]]:
-    variants = plan_variants(BASE, ratios_of(DOMAIN, BASE), SCHEMES)
+    variants = plan_variants(BASE, SCHEMES)
     return {row["label"]: row for row in plan_power(BASE, DOMAIN, variants, list(range(seeds)), out)}
 
 

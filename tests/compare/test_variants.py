@@ -9,24 +9,22 @@ from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
 from r2mae.domains.lookup import defaults_of, domain_of, get_domain, public_sets
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
-from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
+from r2mae.masking.schemes import scheme_names, scheme_takes
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
 from r2mae.sweep.runs import runs_of
-from r2mae.training.scheme_options import OPTION_DEFAULTS
 
 BASE = ImagesConfig(data="digits")
 
 
 def test_fixed_stands_for_three_rows() -> None:
-    rows = plan_variants(BASE, DOMAIN.ratios, ["fixed", "r2mae"])
+    rows = plan_variants(BASE, ["fixed", "r2mae"])
     assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.70", "fixed 0.90", "r2mae"]
     assert [row.values["ratio"] for row in rows[:3]] == [0.5, 0.7, 0.9] and math.isnan(rows[3].values["ratio"])
     assert [(row.values["low"], row.values["high"]) for row in rows] == [(0.5, 0.5), (0.7, 0.7), (0.9, 0.9), (0.5, 0.9)]
 
 
 def test_every_scheme_has_a_row_with_its_ends() -> None:
-    rows = {row.label: row for row in plan_variants(BASE, DOMAIN.ratios, scheme_names())}
+    rows = {row.label: row for row in plan_variants(BASE, scheme_names())}
     assert [name for name in scheme_names() if name in rows] == [name for name in scheme_names() if name != "fixed"]
     assert (rows["mdlm"].values["low"], rows["mdlm"].values["high"]) == (0, 1)
     assert (rows["cl"].values["low"], rows["cl"].values["high"]) == (0.7, 0.7)
@@ -36,50 +34,47 @@ def test_every_scheme_has_a_row_with_its_ends() -> None:
 
 def test_spread_ratios_are_a_row_where_they_are_asked_for() -> None:
     assert "r2mae-per-sample" not in DEFAULT_SCHEMES
-    (row,) = plan_variants(ImagesConfig(data="digits", low=0.2), DOMAIN.ratios, ["r2mae-per-sample"])
+    (row,) = plan_variants(ImagesConfig.make(data="digits", low=0.2), ["r2mae-per-sample"])
     assert (row.label, row.values["low"], row.values["high"]) == ("r2mae-per-sample", 0.2, 0.9)
     for word in ("per", "sampling", "strata"):
         option = {"per": "sample", "sampling": "stratified", "strata": 8}[word]
         with pytest.raises(UserError, match=f"does not take '{word}'"):
-            plan_variants(ImagesConfig(data="digits", **{word: option}), DOMAIN.ratios, ["r2mae-per-sample"])
+            plan_variants(BASE, ["r2mae-per-sample"], {word: option})
     with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
-        plan_variants(
-            ImagesConfig(data="digits", weighting="inverse-ratio"), DOMAIN.ratios, ["r2mae", "r2mae-per-sample"]
-        )
+        plan_variants(ImagesConfig(data="digits", weighting="inverse-ratio"), ["r2mae", "r2mae-per-sample"])
 
 
 def test_a_schedule_in_epochs_does_not_fall_in_the_first() -> None:
     for epochs, low in ((1.0, 0.9), (2.0, 0.5)):
-        base = ImagesConfig(data="digits", epochs=epochs, decay_in="epochs")
-        (row,) = plan_variants(base, DOMAIN.ratios, ["dynamic"])
+        base = ImagesConfig(data="digits", epochs=epochs)
+        (row,) = plan_variants(base, ["dynamic"], {"decay_in": "epochs"})
         assert (row.values["low"], row.values["high"]) == (low, 0.9)
 
 
 def test_own_numbers_reach_the_rows_that_listen() -> None:
-    base = ImagesConfig(data="digits", ratio=0.6, low=0.2, high=0.8)
-    rows = {row.label: row for row in plan_variants(base, DOMAIN.ratios, ["fixed", "mdlm", "r2mae", "cl"], None)}
+    options = {"ratio": 0.6, "low": 0.2, "high": 0.8}
+    rows = {row.label: row for row in plan_variants(BASE, ["fixed", "mdlm", "r2mae", "cl"], options)}
     assert list(rows) == ["fixed 0.20", "fixed 0.60", "fixed 0.80", "mdlm", "r2mae", "cl"]
-    assert rows["mdlm"].config.low is None
-    assert (rows["r2mae"].config.low, rows["r2mae"].config.high, rows["r2mae"].config.ratio) == (0.2, 0.8, None)
-    assert rows["cl"].config.ratio == 0.6
-    many = plan_variants(BASE, DOMAIN.ratios, ["fixed"], [0.9, 0.1, 0.123, 0.1])
+    given = {label: row.config.scheme.given_options for label, row in rows.items()}
+    assert given["mdlm"] == {}
+    assert given["r2mae"] == {"low": 0.2, "high": 0.8}
+    assert given["cl"] == options
+    many = plan_variants(BASE, ["fixed"], ratios=[0.9, 0.1, 0.123, 0.1])
     assert [row.label for row in many] == ["fixed 0.10", "fixed 0.123", "fixed 0.90"]
 
 
 def test_a_range_may_reach_zero_and_one() -> None:
-    rows = plan_variants(ImagesConfig(data="digits", low=0.0, high=1.0), DOMAIN.ratios, ["fixed", "r2mae"])
+    rows = plan_variants(ImagesConfig.make(data="digits", low=0.0, high=1.0), ["fixed", "r2mae"])
     assert [row.label for row in rows] == ["fixed 0.70", "r2mae"]
 
 
 def test_schedules_reach_the_rows_that_have_them() -> None:
-    base = ImagesConfig(data="digits", decay=0.01, cl_warmup=3)
-    rows = {row.label: row.config for row in plan_variants(base, DOMAIN.ratios, ["dynamic", "r2mae", "r2mae-cl"])}
-    assert [rows[name].decay for name in rows] == [0.01, None, None]
-    assert [rows[name].cl_warmup for name in rows] == [None, None, 3]
+    rows = plan_variants(BASE, ["dynamic", "r2mae", "r2mae-cl"], {"decay": 0.01, "cl_warmup": 3})
+    assert [row.config.scheme.given_options for row in rows] == [{"decay": 0.01}, {}, {"cl_warmup": 3}]
 
 
 def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
-    runs = runs_of(plan_variants(BASE, DOMAIN.ratios, ["fixed", "r2mae"]), [3, 5], tmp_path)
+    runs = runs_of(plan_variants(BASE, ["fixed", "r2mae"]), [3, 5], tmp_path)
     assert len({run.folder for run in runs}) == 8
     assert [run.seed for run in runs] == [3] * 4 + [5] * 4
     assert all(run.config.seed == run.seed for run in runs)
@@ -87,7 +82,7 @@ def test_cells_have_folders_and_seeds_of_their_own(tmp_path: Path) -> None:
 
 def test_options_that_no_scheme_takes_are_refused() -> None:
     with pytest.raises(UserError, match="the scheme 'mdlm' does not take 'low'"):
-        plan_variants(ImagesConfig(data="digits", low=0.2), DOMAIN.ratios, ["mdlm"])
+        plan_variants(ImagesConfig.make(data="digits", low=0.2), ["mdlm"])
 
 
 @pytest.mark.parametrize(
@@ -111,18 +106,14 @@ def test_options_that_no_variant_would_use_are_refused(
     schemes: list[str], ratios: list[float] | None, fields: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        plan_variants(ImagesConfig(data="digits", **fields), DOMAIN.ratios, schemes, ratios)
+        plan_variants(BASE, schemes, fields, ratios)
 
 
 def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
     fields: dict[str, Any] = {"sampling": "stratified", "decay": 0.01, "cl_start": 3, "ratio": 0.6, "low": 0.55}
-    base = ImagesConfig(data="digits", **fields)
-    for row in plan_variants(base, DOMAIN.ratios, scheme_names()):
-        kept = {name for name in SCHEME_OPTIONS if getattr(row.config, name) != OPTION_DEFAULTS[name]}
-        assert kept == set(fields) & set(scheme_takes(row.config.scheme)) | (
-            {"ratio"} if row.config.scheme == "fixed" else set()
-        )
-        assert variant_of(row.config, DOMAIN.ratios) == row
+    for row in plan_variants(BASE, scheme_names(), fields):
+        assert set(row.config.scheme.given) == set(fields) & set(scheme_takes(row.config.scheme.name))
+        assert variant_of(row.config) == row
 
 
 def test_lists_as_people_type_them() -> None:

@@ -16,7 +16,7 @@ from r2mae.domains.abilities import HasItems
 from r2mae.domains.contract import Domain
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.models import MODELS
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import Uniform, draw, is_stratified_per_sample
 from r2mae.masking.schemes import make_scheme, scheme_names, scheme_takes
@@ -24,8 +24,6 @@ from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import as_used, scheme_of
 from r2mae.training.task import Data, HidesFixedCounts, Task
 from r2mae.training.weighting import sum_of_sample_means
 from training.conftest import InterruptAt, Interrupted, equal_bytes
@@ -37,12 +35,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
 ]
 SCHEMES = scheme_names()
-LEARNED = [one for one in SCHEMES if make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).curriculum]
+LEARNED = [one for one in SCHEMES if make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).curriculum]
 PLAIN = [one for one in SCHEMES if one not in LEARNED]
 PER_SAMPLE = [
     one
     for one in PLAIN
-    if is_stratified_per_sample(make_scheme(one, RatioDefaults(fixed=0.5, low=0.2, high=0.8)).ratio)
+    if is_stratified_per_sample(make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).ratio)
 ]
 # For what costs most: a scheme whose samples have ratios of their own, and one with learned weights.
 TWO = [PER_SAMPLE[-1], LEARNED[-1]]
@@ -73,11 +71,10 @@ def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     assert metrics["step"].tolist() == [1, 2]
     assert np.isfinite(metrics["loss"]).all()
-    numbers = ratios_of(case.domain, config)
-    low, high = scheme_of(config, numbers).ends
+    low, high = config.scheme.make().ends
     assert metrics["ratio"].between(low - 1e-9, high + 1e-9).all()
     there, _, model = load_model(tmp_path, case.domain)
-    assert there.differences(as_used(config, numbers)) == []
+    assert there.differences(config) == {}
     moved = [float((value - case.unmoved[name]).detach().abs().max()) for name, value in model.named_parameters()]
     assert all(np.isfinite(moved))
     assert max(moved) > 1e-6
@@ -86,7 +83,7 @@ def test_a_step_moves_the_model(case: Case, scheme: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_model_does_not_see_hidden_values(case: Case, scheme: str) -> None:
     config = case.config(scheme=scheme, steps=20)
-    ratio_of = scheme_of(config, ratios_of(case.domain, config)).bind(20).ratio
+    ratio_of = config.scheme.bind(20).ratio
     task, model = case.domain.build({**case.data.architecture, **case.entry.hiding})
     rows, key = min(8, len(case.data.train)), Key.root(0)
     batch = case.data.train.batch(range(rows), key.fold("batch"))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.evaluation import Metric
-from r2mae.masking import RatioDefaults
+from r2mae.masking import SchemeDefaults
 from r2mae.training import RunConfig
 from r2mae.domains import lookup
 from r2mae.domains.base import BaseDomain
@@ -33,6 +33,7 @@ from r2mae.domains.options import Command, CommandLine, Option
 @dataclass(frozen=True, kw_only=True)
 class Config(RunConfig):
     domain: ClassVar[str] = "waves"
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(ratio=0.5, low=0.2, high=0.8, not_in_paper=True)
 
 
 def tune(run, strings=(), pitch=440.0):
@@ -43,7 +44,6 @@ class Waves(BaseDomain):
     name = "waves"
     title = "Waves"
     config = Config
-    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8, not_in_paper=True)
     command_line = CommandLine(
         commands=(
             Command(

@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> AlignmentStore:
 
 
 def config(store: AlignmentStore, **fields: Any) -> GenomeConfig:
-    return GenomeConfig(data=str(store.folder), **{"window": 16, "batch_size": 8, **fields})
+    return GenomeConfig.make(data=str(store.folder), **{"window": 16, "batch_size": 8, **fields})
 
 
 def spans(part: Any) -> list[tuple[int, int]]:
@@ -165,7 +165,7 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
 )
 def test_options_that_are_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        GenomeConfig(data="x", **fields)
+        GenomeConfig.make(data="x", **fields)
 
 
 def test_a_genome_too_small_to_hold_a_block_out(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from r2mae.sweep.measure import evaluate
 from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
-from r2mae.training.scheme_options import effective_options, scheme_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
@@ -34,27 +33,27 @@ def small(tmp_path: Path) -> AlignmentStore:
 
 
 def used(scheme: str, **fields: object) -> dict[str, object]:
-    return effective_options(GenomeConfig(data="x", scheme=scheme, **fields), DOMAIN.ratios, 30_000)  # type: ignore[arg-type]
+    return dict(GenomeConfig.make(data="x", scheme=scheme, **fields).scheme.options)
 
 
 def test_the_papers_numbers() -> None:
     """DNA appendix of the paper; runs of 30,000 steps."""
     assert used("fixed") == {"ratio": 0.15}
-    falling = scheme_of(GenomeConfig(data="x", scheme="dynamic"), DOMAIN.ratios).bind(30_000).ratio
+    falling = GenomeConfig.make(data="x", scheme="dynamic").scheme.make().bind(30_000).ratio
     assert falling(0, Key.root(0)) == pytest.approx(0.3)
     assert falling(29_999, Key.root(0)) == pytest.approx(0.15, abs=1e-4)
-    assert scheme_of(GenomeConfig(data="x", scheme="r2mae"), DOMAIN.ratios).ends == (0.05, 0.3)
-    assert scheme_of(GenomeConfig(data="x", scheme="mdlm"), DOMAIN.ratios).ends == (0.0, 1.0)
-    above = scheme_of(GenomeConfig(data="x", scheme="r2mae-dynamic"), DOMAIN.ratios)
+    assert GenomeConfig.make(data="x", scheme="r2mae").scheme.make().ends == (0.05, 0.3)
+    assert GenomeConfig.make(data="x", scheme="mdlm").scheme.make().ends == (0.0, 1.0)
+    above = GenomeConfig.make(data="x", scheme="r2mae-dynamic").scheme.make()
     assert above.ends == (0.0, 0.3)
-    curriculum = scheme_of(GenomeConfig(data="x", scheme="r2mae-cl"), DOMAIN.ratios).bind(30_000).curriculum
+    curriculum = GenomeConfig.make(data="x", scheme="r2mae-cl").scheme.make().bind(30_000).curriculum
     assert curriculum is not None
     np.testing.assert_allclose(curriculum.grid.values, np.linspace(0.05, 0.3, 10))
     assert (curriculum.iterations, curriculum.floor) == (10, 0.5)
     assert curriculum.frozen(4999)
     assert not curriculum.frozen(5000)
     assert [curriculum.multiplier_at(step) for step in (0, 15_000, 30_000)] == [1, 0, -1]
-    constant = scheme_of(GenomeConfig(data="x", scheme="r2mae-cl-k0"), DOMAIN.ratios).bind(30_000).curriculum
+    constant = GenomeConfig.make(data="x", scheme="r2mae-cl-k0").scheme.make().bind(30_000).curriculum
     assert constant is not None
     assert constant.multiplier_at(29_999) == 1
 
@@ -62,7 +61,7 @@ def test_the_papers_numbers() -> None:
 @pytest.mark.parametrize("scheme", ["cl", "cl-k0"])
 def test_cl_hides_15_percent_and_takes_the_nearest_column(scheme: str) -> None:
     """15 % is no ratio of the paper's grid; the nearest is 0.161."""
-    found = scheme_of(GenomeConfig(data="x", scheme=scheme), DOMAIN.ratios).bind(30_000)
+    found = GenomeConfig.make(data="x", scheme=scheme).scheme.make().bind(30_000)
     assert found.ends == (0.15, 0.15)
     assert found.curriculum is not None
     grid = found.curriculum.grid
@@ -71,7 +70,7 @@ def test_cl_hides_15_percent_and_takes_the_nearest_column(scheme: str) -> None:
 
 def test_the_weight_network_is_the_papers() -> None:
     for scheme in scheme_names():
-        curriculum = scheme_of(GenomeConfig(data="x", scheme=scheme), DOMAIN.ratios).curriculum
+        curriculum = GenomeConfig.make(data="x", scheme=scheme).scheme.make().curriculum
         if curriculum is not None:
             network = AlignmentTask(16).weight_network(curriculum)
             sizes = [tuple(part.shape) for part in network.parameters() if part.ndim == 2]
@@ -79,12 +78,12 @@ def test_the_weight_network_is_the_papers() -> None:
 
 
 def test_the_largest_preset_is_the_papers() -> None:
-    base = GenomeConfig(data="x", **DOMAIN.presets["base"])
+    base = GenomeConfig.make(data="x", **DOMAIN.presets["base"])
     assert base == GenomeConfig(data="x")
     assert (base.layers, base.heads, base.width, base.window) == (12, 12, 768, 128)
     assert (base.batch_size, base.lr, base.optimizer) == (2048, 1e-4, "adamw")
     for fields in DOMAIN.presets.values():
-        GenomeConfig(data="x", **fields)
+        GenomeConfig.make(data="x", **fields)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from genome.made import network, task, windows
 from r2mae.genome.task import BASES, MASK
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import make_scheme
@@ -92,7 +92,7 @@ def test_other_weights_of_repeats_are_taken_as_they_are(repeat_weight: float) ->
 
 
 def test_learned_weights_keep_the_weighted_mean() -> None:
-    numbers = RatioDefaults(fixed=0.15, low=0.05, high=0.3)
+    numbers = SchemeDefaults(ratio=0.15, low=0.05, high=0.3)
     curriculum = make_scheme("r2mae-cl", numbers).bind(10).curriculum
     assert curriculum is not None
     batch, model, own = windows(), network(), task(repeat_weight=0.1)

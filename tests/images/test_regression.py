@@ -26,7 +26,7 @@ FROZEN = {
 
 
 def losses(out: Path, scheme: str) -> list[float]:
-    config = ImagesConfig(data="digits", steps=12, scheme=scheme, threads=1, device="cpu", precision="32")
+    config = ImagesConfig.make(data="digits", steps=12, scheme=scheme, threads=1, device="cpu", precision="32")
     fit(config, DOMAIN, out)
     column = pd.read_csv(out / "metrics.csv")["loss"]
     return [float(column[step]) for step in (0, 1, 11)]

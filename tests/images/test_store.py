@@ -302,7 +302,7 @@ def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -
 def test_before_an_array_is_embedded_only_its_file_is_looked_for(tmp_path: Path, reading: dict[str, object]) -> None:
     settings = ImagesConfig.from_dict({"data": str(tmp_path / "gone"), "resize": 6, **reading})
     check_source(DOMAIN, settings, "digits")
-    finetuned = FinetuneConfig(data="gone", run="gone", resize=6, **reading)  # type: ignore[arg-type]
+    finetuned = FinetuneConfig.make(data="gone", run="gone", resize=6, **reading)  # type: ignore[arg-type]
     check_source(FINETUNED, finetuned, "digits")
     for domain, there in ((DOMAIN, settings), (FINETUNED, finetuned)):
         with pytest.raises(UserError, match=r"none\.npz: no such file"):

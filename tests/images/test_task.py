@@ -96,10 +96,9 @@ def test_the_domain_builds_from_plain_values() -> None:
 
 
 def test_learned_weights_are_one_per_pixel_and_ratio() -> None:
-    from r2mae.masking.schemes import make_scheme
 
     task, model = PixelTask(16), MLPAutoencoder(16, 8, 4)
-    curriculum = make_scheme("r2mae-cl", DOMAIN.ratios).curriculum
+    curriculum = DOMAIN.config.make(data="x", scheme="r2mae-cl").scheme.make().curriculum
     assert curriculum is not None
     corrupted = task.corrupt(batch(), 0.5, KEY)
     weights = task.learned_weights(task.weight_network(curriculum), corrupted, task.forward(model, corrupted))
@@ -192,7 +191,7 @@ def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
 def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
     fields: dict[str, Any], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = ImagesConfig(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
+    config = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
     fit(config, DOMAIN, tmp_path)
     assert ("--bn-statistics both" in caplog.text) == told
     if config.norm == "layer":

@@ -12,8 +12,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking.ratios import LinearDecay
 from r2mae.training.folder import read_json
-from r2mae.training.scheme_defaults import ratios_of
-from r2mae.training.scheme_options import scheme_of
 
 
 @pytest.mark.parametrize("preset", [name for name in DOMAIN.presets if name.startswith("vit-mae")])
@@ -29,20 +27,20 @@ def test_presets_have_the_recipe(preset: str) -> None:
 
 def test_ratios_are_those_of_the_paper() -> None:
     config = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"]})
-    numbers = ratios_of(DOMAIN, config)
+    numbers = config.scheme_defaults
     assert not numbers.not_in_paper
-    rows = plan_variants(config, numbers, ["fixed", "r2mae", "mdlm", "dynamic"])
+    rows = plan_variants(config, ["fixed", "r2mae", "mdlm", "dynamic"])
     assert [row.label for row in rows] == ["fixed 0.50", "fixed 0.75", "fixed 0.90", "r2mae", "mdlm", "dynamic"]
     ends = {row.label: (row.values["low"], row.values["high"]) for row in rows}
     assert ends["r2mae"] == ends["dynamic"] == (0.6, 0.9)
     assert ends["mdlm"] == (0, 1)
-    dynamic = scheme_of(rows[-1].config, numbers).ratio
+    dynamic = rows[-1].config.scheme.make().ratio
     assert isinstance(dynamic, LinearDecay)
     assert dynamic.unit == "epochs"
     others = ImagesConfig(data="x")
-    assert ratios_of(DOMAIN, others) == DOMAIN.ratios
+    assert others.scheme_defaults == DOMAIN.config.ratios
     narrow = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"], "low": 0.7})
-    assert [row.label for row in plan_variants(narrow, numbers, ["fixed"])] == [
+    assert [row.label for row in plan_variants(narrow, ["fixed"])] == [
         "fixed 0.70",
         "fixed 0.75",
         "fixed 0.90",

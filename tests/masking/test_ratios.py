@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.ratios import (
     Fixed,
@@ -331,7 +330,7 @@ def test_micro_batches_and_processes_share_the_ratio_of_a_step(name: str) -> Non
     """A ratio of a step is that of its first row, whichever rows are drawn."""
     for changed in ({}, {"sampling": "stratified"}):
         try:
-            built = make_scheme(name, replace(RatioDefaults(fixed=0.5, low=0.2, high=0.8), **changed)).bind(40, 4.0, 12)
+            built = make_scheme(name, SchemeDefaults(ratio=0.5, low=0.2, high=0.8), **changed).bind(40, 4.0, 12)
         except ValueError:
             continue
         if getattr(built.ratio, "per", "batch") == "sample":

@@ -10,18 +10,18 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.errors import UserError, warn_once
-from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
+from r2mae.masking import Fixed, Scheme, SchemeDefaults, make_scheme, register, scheme_names, schemes
 from r2mae.sweep import processes
 from r2mae.sweep.train_run import check_scheme
 
-DEFAULTS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
+DEFAULTS = SchemeDefaults(ratio=0.7, low=0.5, high=0.9)
 WIDE = """
-from r2mae.masking import RatioDefaults, Scheme, Uniform, register
+from r2mae.masking import Scheme, Uniform, register
 
-@register("r2mae-wide", takes=["low"])
-def r2mae_wide(defaults):
+@register("r2mae-wide")
+def r2mae_wide(low):
     \"\"\"p ~ U(low, 1).\"\"\"
-    return Scheme("r2mae-wide", Uniform(defaults.low, 1.0))
+    return Scheme("r2mae-wide", Uniform(low, 1.0))
 """
 Install = Callable[[str, str, str], None]
 
@@ -59,7 +59,7 @@ def test_a_plugin_is_imported_when_all_schemes_are_listed(install: Install, caps
     install("r2mae-wide", "wide_when_listed", WIDE)
     assert scheme_names()[-1] == "r2mae-wide"
     assert main(["pretrain", "digits", "--scheme", "r2mae-wide", "--low", "0.6", "--print-config"]) == 0
-    assert "scheme: r2mae-wide" in capsys.readouterr().out
+    assert "name: r2mae-wide" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["compare", "digits", "--help"])
     assert "r2mae-wide" in capsys.readouterr().out
@@ -94,9 +94,9 @@ def test_a_plugin_cannot_replace_a_scheme_of_the_paper(install: Install) -> None
 def test_entry_points_are_not_read_for_schemes_of_the_paper() -> None:
     code = (
         "import r2mae.registry as registry\n"
-        "from r2mae.masking import scheme_kind, RatioDefaults, make_scheme\n"
+        "from r2mae.masking import scheme_kind, SchemeDefaults, make_scheme\n"
         "registry._external_entries = None\n"
-        "make_scheme('r2mae', RatioDefaults(fixed=0.7, low=0.5, high=0.9))\n"
+        "make_scheme('r2mae', SchemeDefaults(ratio=0.7, low=0.5, high=0.9))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -116,6 +116,8 @@ def test_a_process_reports_a_scheme_that_it_does_not_know(
     """As in a notebook, whose schemes new processes do not know."""
     monkeypatch.setattr(processes, "_shared", [0] * 3)
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
-        processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
-    register("noted")(lambda defaults: make_scheme("r2mae", defaults))
+        processes._train_run(
+            0, "images", {"data": "digits", "scheme": {"name": "noted", "given": []}}, str(tmp_path), None
+        )
+    register("noted")(lambda: Scheme("noted", Fixed(0.5)))
     check_scheme("noted")

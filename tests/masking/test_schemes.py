@@ -1,10 +1,12 @@
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from r2mae.masking import schemes
-from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, CurriculumDefaults, RatioDefaults
+from r2mae.masking.defaults import DNA_CURRICULUM, HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import (
@@ -12,15 +14,17 @@ from r2mae.masking.schemes import (
     Scheme,
     make_scheme,
     register,
-    resolved_options,
+    resolve_options,
     scheme_kind,
     scheme_names,
     scheme_summary,
     scheme_takes,
 )
 
-CELLS = RatioDefaults(fixed=0.25, low=0.1, high=0.5)
-GENOME = RatioDefaults(fixed=0.15, low=0.05, high=0.3, dynamic=(0.3, 0.15), falling_floor=(0.3, 0.0))
+CELLS = SchemeDefaults(ratio=0.25, low=0.1, high=0.5)
+GENOME = SchemeDefaults(
+    ratio=0.15, low=0.05, high=0.3, of_scheme={"dynamic": {"low": 0.15}, "r2mae-dynamic": {"low": 0.0}}
+)
 
 
 def test_the_nine_schemes_of_the_paper() -> None:
@@ -37,9 +41,9 @@ def test_every_scheme_binds_and_draws(name: str) -> None:
     low, high = scheme.ends
     assert all(low <= scheme.ratio(step, key) <= high for step in range(100))
     kind = scheme_kind(name)
-    assert set(resolved_options(name, CELLS, {}, 100)) <= set(kind.options)
+    assert set(resolve_options(name, {}, CELLS)) <= set(kind.options)
     if scheme.curriculum is None:
-        assert not any(option.startswith("cl_") for option in kind.takes)
+        assert not any(option.startswith("cl_") for option in kind.options)
     assert scheme_summary(name).endswith(".")
 
 
@@ -57,7 +61,7 @@ def test_defaults_of_the_paper() -> None:
 
 OTHERS = {
     "sampling": "stratified", "per": "sample", "low": 0.05, "high": 0.95, "ratio": 0.33, "decay": 0.01,
-    "decay_in": "epochs",
+    "decay_in": "epochs", "decay_end": 0.5, "cl_grid": 3,
 }  # fmt: skip
 
 
@@ -73,7 +77,7 @@ def test_every_option_that_a_scheme_takes_changes_it(name: str) -> None:
 
 def test_resolved_options_are_those_of_the_scheme() -> None:
     def ends(name: str, **given: float) -> tuple[float, float]:
-        used = resolved_options(name, GENOME, given, 100)
+        used = resolve_options(name, given, GENOME)
         return used["low"], used["high"]
 
     assert ends("r2mae") == (0.05, 0.3)
@@ -81,7 +85,8 @@ def test_resolved_options_are_those_of_the_scheme() -> None:
     assert ends("r2mae-dynamic") == (0.0, 0.3)
     assert ends("dynamic", low=0.2) == (0.2, 0.3)
     third = replace(CELLS, low=1 / 3)
-    assert resolved_options("cl", third, {}, 100)["low"] == 1 / 3  # the grid itself is rounded
+    assert resolve_options("cl", {}, third)["low"] == 1 / 3  # the grid itself is rounded
+    assert resolve_options("cl", {"cl_warmup": None}, GENOME)["cl_warmup"] == HLCA_CURRICULUM["cl_warmup"]
 
 
 def test_cl_has_the_complete_grid_and_uses_one_column() -> None:
@@ -131,7 +136,7 @@ def test_per_sample_is_r2mae_with_ratios_stratified_per_sample() -> None:
     assert spread.ratio == make_scheme("r2mae", CELLS, low=0.2, per="sample", sampling="stratified").ratio
     assert spread.bind(10, 2.5, 32).ratio == Uniform(0.2, 0.5, "stratified", "sample", rows=32)
     assert make_scheme("r2mae", CELLS).bind(10, 2.5, 32).ratio == Uniform(0.1, 0.5)
-    assert resolved_options("r2mae-per-sample", CELLS, {}, 100) == {"low": 0.1, "high": 0.5}
+    assert resolve_options("r2mae-per-sample", {}, CELLS) == {"low": 0.1, "high": 0.5}
     with pytest.raises(ValueError, match="omit strata"):
         make_scheme("r2mae", CELLS, per="sample", sampling="stratified", strata=8)
     with pytest.raises(ValueError, match="add --sampling stratified, or omit strata"):
@@ -140,11 +145,8 @@ def test_per_sample_is_r2mae_with_ratios_stratified_per_sample() -> None:
 
 def test_a_name_can_be_registered_once() -> None:
     with pytest.raises(ValueError, match="already"):
-        register("fixed", takes=[])(lambda defaults: make_scheme("fixed", defaults))
+        register("fixed")(lambda ratio: Scheme("fixed", Fixed(ratio)))
     assert scheme_takes("fixed") == ("ratio",)
-    with pytest.raises(ValueError, match="no scheme takes 'hihg': choose from ratio, low, high"):
-        register("strange", takes=["low", "hihg"])(lambda defaults: make_scheme("fixed", defaults))
-    assert "strange" not in scheme_names()
 
 
 @pytest.fixture
@@ -155,14 +157,15 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_further_parameters_are_options_of_the_scheme() -> None:
-    @register("bent", takes=["low"])
-    def bent(defaults: RatioDefaults, power: float = 2) -> Scheme:
+    @register("bent")
+    def bent(power: float = 2, low: float = 0.3) -> Scheme:
         """A ratio of a power of low."""
-        return Scheme("bent", Fixed(defaults.low**power))
+        return Scheme("bent", Fixed(low**power))
 
     assert scheme_takes("bent") == ("low", "power")
+    assert scheme_kind("bent").own == ("power",)
     assert make_scheme("bent", CELLS, low=0.5).ratio == Fixed(0.25)
-    assert resolved_options("bent", CELLS, {"power": 3.0}, 100) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
+    assert resolve_options("bent", {"power": 3}, CELLS) == {"low": 0.1, "power": 3.0}  # not its ratio, 0.001
     assert make_scheme("bent", CELLS, low=0.5, power=1.0).ratio == Fixed(0.5)
     with pytest.raises(ValueError, match=r"'r2mae' does not take 'power': omit it, .* \(bent\)"):
         make_scheme("r2mae", CELLS, power=1.0)
@@ -170,17 +173,24 @@ def test_further_parameters_are_options_of_the_scheme() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_an_invalid_scheme_is_refused_at_registration() -> None:
-    def without(defaults: RatioDefaults, power: float) -> Scheme:
+    def without(power: float) -> Scheme:
         return Scheme("x", Fixed(power))
 
-    def hidden(defaults: RatioDefaults, low: float = 0.1) -> Scheme:
-        return Scheme("x", Fixed(low))
+    def misspelt(low: float, hihg: float) -> Scheme:
+        return Scheme("x", Uniform(low, hihg))
 
-    for build, message in ((without, "needs a number as its default"), (hidden, "name it in `takes`")):
+    def lacking(low: float, sampling: str) -> Scheme:
+        return Scheme("x", Uniform(low, 1.0))
+
+    for build, message in (
+        (without, "'power' of the scheme 'x' needs a number as its default"),
+        (misspelt, "'hihg' of the scheme 'x' needs a number as its default, or the name of a common option"),
+        (lacking, "'sampling' of the scheme 'x' needs a default"),
+    ):
         with pytest.raises(ValueError, match=message):
             register("x")(build)
     with pytest.raises(ValueError, match="must be #rrggbb"):
-        register("x", colour="red")(lambda defaults: make_scheme("fixed", defaults))
+        register("x", colour="red")(lambda: Scheme("x", Fixed(0.5)))
     assert "x" not in scheme_names()
 
 
@@ -198,10 +208,10 @@ def test_gradient_multiplier_falls_from_one_to_minus_one() -> None:
     ("cells", "steps", "defaults"), [(2_161_082, 243_122, HLCA_CURRICULUM), (1_378_211, 155_049, SEA_AD_CURRICULUM)]
 )
 def test_single_cell_curricula_have_the_papers_steps_in_the_papers_run(
-    cells: int, steps: int, defaults: CurriculumDefaults
+    cells: int, steps: int, defaults: Mapping[str, Any]
 ) -> None:
     assert round(50 * 0.9 * cells / 400) == steps
-    curriculum = make_scheme("cl", replace(CELLS, curriculum=defaults)).bind(steps).curriculum
+    curriculum = make_scheme("cl", CELLS.with_options(**defaults)).bind(steps).curriculum
     assert curriculum is not None
     assert curriculum.frozen(4999)
     assert not curriculum.frozen(5001)
@@ -212,11 +222,12 @@ def test_single_cell_curricula_have_the_papers_steps_in_the_papers_run(
 
 def test_fractions_of_the_single_cell_curricula() -> None:
     for defaults, fractions in ((HLCA_CURRICULUM, (0.021, 0.123, 0.494)), (SEA_AD_CURRICULUM, (0.032, 0.193, 0.774))):
-        assert (defaults.frozen, defaults.start, defaults.end) == pytest.approx(fractions, abs=5e-4)
+        times = [defaults[name] for name in ("cl_warmup", "cl_start", "cl_end")]
+        assert times == pytest.approx(fractions, abs=5e-4)
 
 
 def test_dna_curriculum_has_ten_ratios_and_falls_throughout() -> None:
-    scheme = make_scheme("r2mae-cl", replace(GENOME, curriculum=DNA_CURRICULUM)).bind(30_000)
+    scheme = make_scheme("r2mae-cl", GENOME.with_options(**DNA_CURRICULUM)).bind(30_000)
     assert isinstance(scheme.ratio, Grid)
     assert scheme.ratio.values == pytest.approx(np.linspace(0.05, 0.3, 10))
     assert scheme.curriculum is not None
@@ -227,4 +238,5 @@ def test_dna_curriculum_has_ten_ratios_and_falls_throughout() -> None:
 
 
 def test_a_grid_of_columns_may_be_a_single_ratio() -> None:
-    assert DNA_CURRICULUM.grid(0.2, 0.2).values == (0.2,)
+    scheme = make_scheme("r2mae-cl", GENOME.with_options(**DNA_CURRICULUM), low=0.2, high=0.2)
+    assert scheme.ratio == Grid((0.2,))

@@ -28,7 +28,7 @@ class Counting(ImagesDomain):
 
 def test_data_are_read_once_for_runs_of_one_division(tmp_path: Path) -> None:
     base = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
-    configs = [base, replace(base, scheme="mdlm"), replace(base, seed=1)]
+    configs = [base, base.replace(scheme="mdlm"), replace(base, seed=1)]
     runs = [SweepRun(Variant(str(i), one), one.seed, one, tmp_path / str(i)) for i, one in enumerate(configs)]
     for run in runs:
         fit(run.config, DOMAIN, run.folder)

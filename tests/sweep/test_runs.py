@@ -7,7 +7,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import SweepParameter, Variant, grid, runs_of
 
-BASE = ImagesConfig(data="digits", scheme="fixed")
+BASE = ImagesConfig.make(data="digits", scheme="fixed")
 
 
 def test_a_grid_of_presets_and_ratios() -> None:

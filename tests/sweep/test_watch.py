@@ -13,7 +13,6 @@ from rich.console import Console
 
 from r2mae.compare.variants import plan_variants
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
 from r2mae.sweep import watch as module
 from r2mae.sweep.runs import SweepRun, runs_of
 from r2mae.sweep.watch import Watch, end
@@ -28,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[SweepRun]:
-    rows = plan_variants(ImagesConfig(data="digits"), DOMAIN.ratios, ["r2mae", "mdlm"], None)
+    rows = plan_variants(ImagesConfig(data="digits"), ["r2mae", "mdlm"], ratios=None)
     return runs_of(rows, [0], tmp_path)
 
 

@@ -90,7 +90,7 @@ def test_loaders_of_any_number_of_processes_agree(store: TokenStore) -> None:
 
 
 def config(corpus: Path, **changes: object) -> TextConfig:
-    return TextConfig(data=str(corpus), **{"vocab_size": 300, "sequence_length": 16, "validation": 0.1, **changes})
+    return TextConfig.make(data=str(corpus), **{"vocab_size": 300, "sequence_length": 16, "validation": 0.1, **changes})
 
 
 def documents_of(batches: TokenBatches, store: TokenStore) -> set[int]:
@@ -204,7 +204,7 @@ def test_real_text(shared_data: Path) -> None:
 def test_notes_say_what_is_held_out_and_what_is_odd(store: TokenStore, tokenizer: TextTokenizer) -> None:
     def notes(**options: Any) -> tuple[str, ...]:
         given: dict[str, Any] = {"data": "x", "sequence_length": 8, "batch_size": 4, "validation": 0.1, **options}
-        return split_data(store, tokenizer, TextConfig(**given)).notes
+        return split_data(store, tokenizer, TextConfig.make(**given)).notes
 
     (plain,) = notes()
     held = len(split_data(store, tokenizer, TextConfig(data="x", sequence_length=8, validation=0.1)).validation or ())

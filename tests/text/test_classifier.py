@@ -33,7 +33,7 @@ def tiny(**changes: int) -> MaskedLanguageModel:
 
 def tiny_bert(**changes: int) -> BertForMaskedLM:
     sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return BertForMaskedLM(BertConfig(vocab_size=270, hidden_size=16, **sizes, **changes))
+    return BertForMaskedLM(BertConfig.make(vocab_size=270, hidden_size=16, **sizes, **changes))
 
 
 def stock_of(ours: nn.Module, encoder: MaskedLanguageModel) -> RobertaForSequenceClassification:
@@ -130,7 +130,7 @@ def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatc
     monkeypatch.setenv("R2MAE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "a.txt").write_text("\n\n".join(["the cat sat on the mat, the dog was there too"] * 40))
     sizes = {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 16, "sequence_length": 12}
-    config = TextConfig(
+    config = TextConfig.make(
         data=str(tmp_path / "a.txt"), vocab_size=300, steps=2, batch_size=4, validation=0.2, device="cpu", **sizes
     )
     fit(config, TEXT, tmp_path / "run")

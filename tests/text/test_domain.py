@@ -145,7 +145,7 @@ def test_tasks_of_glue_need_their_name(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fit(TextConfig(data=str(corpus), **SIZES, steps=1), DOMAIN, Path("run"))
+    fit(TextConfig.make(data=str(corpus), **SIZES, steps=1), DOMAIN, Path("run"))
     for words, message in (
         (["glue"], "--task sst2 qnli"),
         (["--task", "sst2"], "glue --task sst2"),
@@ -177,7 +177,7 @@ def test_a_killed_process_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path
         os.killpg(run.pid, signal.SIGKILL)
     assert not RunFolder(cut).trained
     step = read_checkpoint(checkpoint)["r2mae_step"]
-    config = TextConfig(data=str(corpus), **options)
+    config = TextConfig.make(data=str(corpus), **options)
     assert fit(config, DOMAIN, cut).resumed_from == step
     fit(config, DOMAIN, whole)
     for name in ("model.safetensors", "metrics.csv"):
@@ -186,7 +186,7 @@ def test_a_killed_process_goes_on_to_the_same_bytes(corpus: Path, tmp_path: Path
 
 def test_other_data_are_not_measured(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    fit(TextConfig(data=str(corpus), **SIZES, steps=1), DOMAIN, run)
+    fit(TextConfig.make(data=str(corpus), **SIZES, steps=1), DOMAIN, run)
     corpus.write_text(corpus.read_text() + "\n\nanother document of a few words")
     assert main(["evaluate", str(run)]) == 2
     assert "has changed since" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TextConfig:
     path = tmp_path_factory.mktemp("corpus") / "films.txt"
     path.write_text("\n\n".join(" ".join(rng.choice(WORDS, size=11)) for _ in range(400)))
     sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64}
-    return TextConfig(data=str(path), vocab_size=320, sequence_length=24, validation=0.3, **sizes)
+    return TextConfig.make(data=str(path), vocab_size=320, sequence_length=24, validation=0.3, **sizes)
 
 
 @pytest.fixture(scope="module")

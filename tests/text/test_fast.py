@@ -124,7 +124,7 @@ def test_saved_it_opens_as_the_stock_model(tmp_path: Path) -> None:
 
 def test_models_without_labels_or_head_are_refused() -> None:
     with pytest.raises(UserError, match="RobertaModel is no masked language model"):
-        fast_masked_lm(RobertaModel(RobertaConfig(**SIZES)))
+        fast_masked_lm(RobertaModel(RobertaConfig.make(**SIZES)))
     model = stock()
     model.base_model_prefix = ""
     with pytest.raises(UserError, match="without a head"):
@@ -140,7 +140,7 @@ def test_a_head_that_is_not_on_the_last_hidden_states_is_refused() -> None:
 
     inputs = batch()
     with pytest.raises(UserError, match="a head that is not known here"):
-        fast_masked_lm(Odd(RobertaConfig(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
+        fast_masked_lm(Odd(RobertaConfig.make(**SIZES)))(inputs["input_ids"], labels=inputs["labels"])
 
 
 def test_one_of_several_models_in_a_process_is_fast() -> None:

@@ -27,7 +27,7 @@ GB = 10**9
 )
 def test_the_estimate_is_what_was_measured_or_a_third_more(sizes: dict[str, int], measured: float) -> None:
     vocabulary = 50265 if sizes["hidden_size"] == 512 else 8000
-    assert measured <= step_bytes(TextConfig(data="x", **sizes), vocabulary) / GB < 1.35 * measured
+    assert measured <= step_bytes(TextConfig.make(data="x", **sizes), vocabulary) / GB < 1.35 * measured
 
 
 def test_it_grows_with_what_is_at_hand_at_once() -> None:
@@ -73,7 +73,7 @@ def test_the_largest_ratio_is_the_schemes(
     (tmp_path / "a.txt").write_text("a few words\n")
     asked: list[float] = []
     monkeypatch.setattr(footprint, "check_memory", lambda config, ratio: asked.append(ratio))
-    DOMAIN.check(TextConfig(data=str(tmp_path / "a.txt"), **options))
+    DOMAIN.check(TextConfig.make(data=str(tmp_path / "a.txt"), **options))
     assert asked == [largest]
 
 

@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built() -> tuple[TokenTask, MaskedLanguageModel]:
     tokenizer = train_bpe([f"{' '.join(WORDS)} good bad"] * 3, 320)
     sizes = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64}
-    made = architecture(TextConfig(data="x.txt", sequence_length=24, **sizes), tokenizer)
+    made = architecture(TextConfig.make(data="x.txt", sequence_length=24, **sizes), tokenizer)
     torch.manual_seed(0)
     return build(made)
 

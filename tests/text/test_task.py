@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
 from r2mae.masking.schemes import make_scheme
@@ -42,7 +42,7 @@ ARCHITECTURE: dict[str, Any] = {
     "dropout": 0.1,
     "corruption": "80-10-10",
 }
-RATIOS = RatioDefaults(fixed=0.15, low=0.15, high=0.4)
+RATIOS = SchemeDefaults(ratio=0.15, low=0.15, high=0.4)
 
 
 def task(**options: Any) -> TokenTask:
@@ -218,7 +218,7 @@ class Domain:
 
 def config(**options: Any) -> TextConfig:
     given = {"steps": 8, "batch_size": 16, "save_every": 100, "validation": 0.0, "lr": 3e-3, **options}
-    return TextConfig(data="synthetic", **given)
+    return TextConfig.make(data="synthetic", **given)
 
 
 def losses(folder: Path) -> list[float]:

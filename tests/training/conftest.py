@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.batches import ImageBatches
 from r2mae.images.task import PixelTask
-from r2mae.masking.defaults import RatioDefaults
+from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, uniforms
 from r2mae.training.config import RunConfig
 
@@ -24,6 +24,7 @@ class ToyConfig(RunConfig):
     """A run of the toy domain."""
 
     domain: ClassVar[str] = "toy"
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(ratio=0.5, low=0.2, high=0.8)
 
     data: str = "noise"
     samples: int = 100
@@ -60,7 +61,6 @@ class ToyDomain:
     content = "as it was"
     title = "Toy"
     config = ToyConfig
-    ratios = RatioDefaults(fixed=0.5, low=0.2, high=0.8)
     presets: Mapping[str, Mapping[str, Any]] = {}
     sets: Mapping[str, Any] = {}
     set_defaults: Mapping[str, Mapping[str, Any]] = {}

@@ -42,7 +42,7 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
     """Train a run. Where more are to come, one that is refused ends none of them."""
     more = "R2MAE_TEST_GO_ON" in os.environ
     try:
-        fit(ToyConfig(threads=1, **options), ToyDomain(), out, reporter=reporter)
+        fit(ToyConfig.make(threads=1, **options), ToyDomain(), out, reporter=reporter)
     except UserError as error:
         if not more:
             sys.exit(f"r2mae: {error}")

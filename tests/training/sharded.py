@@ -57,6 +57,6 @@ if __name__ == "__main__":
             if "begun" in run:
                 begin(Path(run["begun"]), run["step"], Path(run["out"]))
             reporter = KilledAt(run["killed_at"]) if "killed_at" in run else None
-            fit(ToyConfig(threads=1, **run["options"]), ToyDomain(), run["out"], reporter=reporter)
+            fit(ToyConfig.make(threads=1, **run["options"]), ToyDomain(), run["out"], reporter=reporter)
     except UserError as error:
         sys.exit(f"r2mae: {error}")

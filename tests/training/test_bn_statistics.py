@@ -32,7 +32,7 @@ from r2mae.training.saving import load_model
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("run") / "a"
     return fit(
-        ImagesConfig(data="digits", hidden=32, latent=16, ratio=0.9, scheme="fixed", epochs=10), DOMAIN, folder
+        ImagesConfig.make(data="digits", hidden=32, latent=16, ratio=0.9, scheme="fixed", epochs=10), DOMAIN, folder
     ).folder
 
 

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
 from r2mae.masking.keys import Key
 from r2mae.text.config import TextConfig
 from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
-from r2mae.training.scheme_options import scheme_of
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ from r2mae.training.scheme_options import scheme_of
 )
 def test_impossible_configurations_are_refused(fields: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ImagesConfig(data="digits", **fields)  # type: ignore[arg-type]
+        ImagesConfig.make(data="digits", **fields)  # type: ignore[arg-type]
 
 
 def test_steps_of_a_run() -> None:
@@ -64,7 +62,7 @@ def test_steps_of_a_run() -> None:
 
 
 def test_plain_types_and_back() -> None:
-    config = ImagesConfig(data="digits", scheme="cl", ratio=0.3)
+    config = ImagesConfig.make(data="digits", scheme="cl", ratio=0.3)
     assert ImagesConfig.from_dict(config.to_dict()) == config
     assert config.to_dict()["domain"] == "images"
 
@@ -85,7 +83,7 @@ def test_differences_leave_the_machine_out() -> None:
 def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
     config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
     assert [type(value) for value in (config.epochs, config.low, config.high)] == [float] * 3
-    assert type(scheme_of(replace(config, scheme="dynamic"), DOMAIN.ratios).bind(5).ratio(4, Key.root(0))) is float
+    assert type(config.replace(scheme="dynamic").scheme.make().bind(5).ratio(4, Key.root(0))) is float
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
@@ -128,15 +126,15 @@ def test_epochs_without_end_are_refused() -> None:
 
 
 def test_a_curriculum_of_an_earlier_version_is_not_gone_on_with(tmp_path: Path) -> None:
-    config = ImagesConfig(data="digits", scheme="cl")
+    config = ImagesConfig.make(data="digits", scheme="cl")
     folder = RunFolder(tmp_path)
-    folder.claim(config, "print", DOMAIN.ratios)
-    folder.check_config(config, DOMAIN.ratios)
+    folder.claim(config, "print")
+    folder.check_config(config)
     written = folder.config_file.read_text()
     assert "cl_iterations: 4" in written
     folder.config_file.write_text(written.replace("cl_iterations: 4", "cl_iterations: null"))
     with pytest.raises(UserError, match="another schedule: choose another --out"):
-        folder.check_config(config, DOMAIN.ratios)
+        folder.check_config(config)
 
 
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:

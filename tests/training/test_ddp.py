@@ -66,7 +66,7 @@ def test_two_processes_of_torchrun_equal_one(
     weights_of: Callable[[Path], dict[str, torch.Tensor]],
 ) -> None:
     options, pair = RUNS[name], pairs[name]
-    fit(ToyConfig(steps=20, threads=1, **options), domain, tmp_path / "one")
+    fit(ToyConfig.make(steps=20, threads=1, **options), domain, tmp_path / "one")
     one, two = (pd.read_csv(path / "metrics.csv") for path in (tmp_path / "one", pair))
     assert two["step"].tolist() == one["step"].tolist()
     if options.get("per") != "sample":  # there the file tells the mean of the first rank's ratios

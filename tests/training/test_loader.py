@@ -26,13 +26,13 @@ def test_a_run_that_draws_ends_with_the_same_bytes_wherever_it_was_cut_off(
     tmp_path: Path, domain: ToyDomain, workers: int
 ) -> None:
     options: dict[str, Any] = {"steps": 20, "validation": 0.2, "validate_every": 6}
-    fit(ToyConfig(**options, dimmed=True), domain, tmp_path / "whole")
-    config = ToyConfig(**options, dimmed=True, workers=workers)
+    fit(ToyConfig.make(**options, dimmed=True), domain, tmp_path / "whole")
+    config = ToyConfig.make(**options, dimmed=True, workers=workers)
     with pytest.raises(Interrupted):
         fit(config, domain, tmp_path / "cut", reporter=InterruptAt(13))
     assert fit(config, domain, tmp_path / "cut").resumed_from == 7
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
-    fit(ToyConfig(**options), domain, tmp_path / "plain")
+    fit(ToyConfig.make(**options), domain, tmp_path / "plain")
     assert not equal_bytes(tmp_path / "whole", tmp_path / "plain")
 
 

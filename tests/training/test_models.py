@@ -85,7 +85,7 @@ def test_differences_name_models_and_settings() -> None:
 )
 def test_impossible_models_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ImagesConfig(data="digits", **fields)
+        ImagesConfig.make(data="digits", **fields)
 
 
 @pytest.mark.parametrize(

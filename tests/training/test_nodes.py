@@ -93,7 +93,7 @@ def losses(out: Path) -> Any:
 
 
 def alone(out: Path, **options: Any) -> Any:
-    fit(ToyConfig(steps=20, threads=1, **options), ToyDomain(), out)
+    fit(ToyConfig.make(steps=20, threads=1, **options), ToyDomain(), out)
     return losses(out)
 
 

@@ -29,16 +29,16 @@ Weights = Callable[[Path], dict[str, torch.Tensor]]
 
 def test_the_best_weights_are_kept(tmp_path: Path, domain: ToyDomain, weights_of: Weights) -> None:
     options = {"steps": 60, "validation": 0.2, "validate_every": 5, "lr": 0.2}
-    fit(ToyConfig(**options, keep="best"), domain, tmp_path / "best")
+    fit(ToyConfig.make(**options, keep="best"), domain, tmp_path / "best")
     losses = pd.read_csv(tmp_path / "best" / "metrics.csv").dropna()
     best = int(losses["step"].iloc[losses["validation_loss"].argmin()])
     assert best < 60
-    fit(ToyConfig(**{**options, "steps": best}), domain, tmp_path / "short")
+    fit(ToyConfig.make(**{**options, "steps": best}), domain, tmp_path / "short")
     for name, value in weights_of(tmp_path / "short").items():
         assert torch.equal(weights_of(tmp_path / "best")[name], value)
     with pytest.raises(Interrupted):
-        fit(ToyConfig(**options, keep="best"), domain, tmp_path / "cut", reporter=InterruptAt(best + 5))
-    fit(ToyConfig(**options, keep="best"), domain, tmp_path / "cut")
+        fit(ToyConfig.make(**options, keep="best"), domain, tmp_path / "cut", reporter=InterruptAt(best + 5))
+    fit(ToyConfig.make(**options, keep="best"), domain, tmp_path / "cut")
     assert equal_bytes(tmp_path / "best", tmp_path / "cut")
     with pytest.raises(UserError, match="needs a validation loss"):
         ToyConfig(keep="best")

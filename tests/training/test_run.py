@@ -14,7 +14,6 @@ from r2mae.sweep.train_run import pretrain
 from r2mae.training import run as module
 from r2mae.training.loop import fit
 from r2mae.training.run import Run
-from r2mae.training.scheme_options import scheme_of
 
 from .conftest import ToyConfig, ToyDomain
 
@@ -30,11 +29,9 @@ class Unread(ToyDomain):
 
 
 def test_what_is_resolved(domain: ToyDomain) -> None:
-    config = ToyConfig(scheme="r2mae", high=0.6, device="cpu", seed=4)
+    config = ToyConfig.make(scheme="r2mae", high=0.6, device="cpu", seed=4)
     run = Run.resolve(config, domain)
     assert run.config is config
-    assert run.defaults == domain.ratios
-    assert run.scheme == scheme_of(config, domain.ratios)
     assert (run.device, run.rank, run.key) == (torch.device("cpu"), 0, Key.root(4))
 
 
@@ -55,7 +52,7 @@ def test_mistakes_are_found_before_data_are_read(
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match=told):
-        fit(ToyConfig(**options), Unread(), tmp_path / "run")
+        fit(ToyConfig.make(**options), Unread(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -87,7 +84,7 @@ def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, mon
 
         return call
 
-    for name in ("scheme_of", "ratios_of", "process_rank", "torch_device"):
+    for name in ("process_rank", "torch_device"):
         monkeypatch.setattr(module, name, counted(name))
     pretrain(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
-    assert sorted(calls) == ["process_rank", "ratios_of", "scheme_of", "torch_device"]
+    assert sorted(calls) == ["process_rank", "torch_device"]

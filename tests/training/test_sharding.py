@@ -110,7 +110,7 @@ def test_other_numbers_of_processes_and_ways_go_on(
     same(one, weights_of(folder / "from one"), 1e-4)
     same(weights_of(folder / "fsdp" / "0"), weights_of(folder / "to ddp"), 1e-4)
     begin(folder / "fsdp" / "1", 10, tmp_path)
-    fit(ToyConfig(steps=STEPS, threads=1, **WAYS["average, best"]), ToyDomain(), tmp_path)
+    fit(ToyConfig.make(steps=STEPS, threads=1, **WAYS["average, best"]), ToyDomain(), tmp_path)
     same(weights_of(folder / "fsdp" / "1"), weights_of(tmp_path), 1e-4)
     for name, first in (("from one", "one"), ("to ddp", "fsdp/0")):
         ratios = [pd.read_csv(folder / path / "metrics.csv")["ratio"].tolist() for path in (name, first)]
@@ -129,7 +129,7 @@ def test_a_checkpoint_at_the_last_step_is_made_a_model_by_one_process(
 @pytest.mark.slow
 def test_shards_that_are_missing_or_damaged_are_refused(folder: Path, tmp_path: Path) -> None:
     begin(folder / "fsdp" / "0", 10, tmp_path)
-    config = ToyConfig(steps=STEPS, threads=1, **WAYS["plain"])
+    config = ToyConfig.make(steps=STEPS, threads=1, **WAYS["plain"])
     path = tmp_path / "checkpoints" / "last.ckpt"
     shards = sorted((path.parent / read_checkpoint(path)[SHARDS]["folder"]).iterdir())
     good = shards[1].read_bytes()

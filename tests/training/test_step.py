@@ -11,7 +11,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
-from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
 from r2mae.training.validation import masked_losses
 
@@ -32,9 +31,9 @@ class Trainer:
 
 
 def module_for(domain: ToyDomain, **options: Any) -> Pretraining:
-    config = ToyConfig(**options)
+    config = ToyConfig.make(**options)
     task, model = domain.build({"pixels": 12, "dropout": config.dropout})
-    module = Pretraining(task, model, scheme_of(config, domain.ratios).bind(100), config, 100)
+    module = Pretraining(task, model, config.scheme.bind(100), config, 100)
     module._fabric = None
     module._trainer = Trainer()  # type: ignore[assignment]
     return module
@@ -125,7 +124,7 @@ def test_the_weight_network_is_frozen_during_warm_up(
     monkeypatch.setattr(loop, "Pretraining", Spy)
     moved = {}
     for steps in (1, 4):  # the warm-up is the first sixtieth of the run: its first step
-        fit(ToyConfig(steps=steps, scheme="cl"), domain, tmp_path / str(steps))
+        fit(ToyConfig.make(steps=steps, scheme="cl"), domain, tmp_path / str(steps))
         module = seen["module"]
         assert module.weights is not None
         after = list(module.weights.parameters())
@@ -159,9 +158,9 @@ def test_predicting_a_part_of_the_hidden_does_not_change_the_scale_of_the_loss(w
     losses = []
     for decode in (1.0, 0.5):
         fields = {"data": "x", "scheme": "fixed", "ratio": 0.75, "weighting": weighting, "model": "vit-mae"}
-        config = ImagesConfig(**fields, model_settings={**SMALL_VIT, "decode": decode})
+        config = ImagesConfig.make(**fields, model_settings={**SMALL_VIT, "decode": decode})
         task, model = IMAGES.build({"model": "vit-mae", "shape": [16, 16, 3], **SMALL_VIT, "decode": decode})
-        module = Pretraining(task, model, scheme_of(config, IMAGES.ratios_of(config)).bind(100), config, 100)
+        module = Pretraining(task, model, config.scheme.bind(100), config, 100)
         module._fabric = None
         module._trainer = Trainer()  # type: ignore[assignment]
         monkey = pytest.MonkeyPatch()
@@ -180,7 +179,7 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
     for decode in (1.0, 0.25):
         settings = {**SMALL_VIT, "decode": decode}
         fields = {"data": str(tmp_path / "x.npy"), "steps": 1, "batch_size": 8, "validation": 0.5, "lr": 1e-12}
-        config = ImagesConfig(**fields, model="vit-mae", model_settings=settings, device="cpu", threads=1)
+        config = ImagesConfig.make(**fields, model="vit-mae", model_settings=settings, device="cpu", threads=1)
         run = fit(config, IMAGES, tmp_path / str(decode)).folder
         found.append(float(pd.read_csv(run.metrics_file)["validation_loss"].iloc[-1]))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -193,7 +192,7 @@ def test_a_run_of_one_epoch_says_that_its_ratio_stays(
     for steps, told in ((5, True), (6, False)):  # epochs of five steps
         caplog.clear()
         warn_once.cache_clear()  # said once in a process
-        config = ToyConfig(steps=steps, samples=100, scheme="dynamic", decay_in="epochs")
+        config = ToyConfig.make(steps=steps, samples=100, scheme="dynamic", decay_in="epochs")
         fit(config, domain, tmp_path / str(steps))
         assert ("the ratio stays constant" in caplog.text) == told
 
@@ -201,7 +200,7 @@ def test_a_run_of_one_epoch_says_that_its_ratio_stays(
 @pytest.mark.slow
 def test_a_run_warms_up_and_decays_by_epochs(domain: ToyDomain, tmp_path: Path) -> None:
     fields = {"scheme": "dynamic", "decay_in": "epochs", "warmup_epochs": 2.0, "base_lr": 0.128}
-    fit(ToyConfig(steps=20, samples=100, **fields), domain, tmp_path)  # epochs of five steps
+    fit(ToyConfig.make(steps=20, samples=100, **fields), domain, tmp_path)  # epochs of five steps
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     peak = 0.128 * 20 / 256
     assert metrics["lr"].tolist() == pytest.approx([peak * min(step / 10, 1) for step in range(1, 21)])

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from r2mae.errors import UserError
 from r2mae.images.task import PixelTask
 from r2mae.masking.masks import hidden_count
-from r2mae.training.scheme_options import scheme_of
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Corrupted
 from r2mae.training.weighting import sum_of_sample_means
 
-from .conftest import ToyConfig, ToyDomain, ToyModel
+from .conftest import ToyConfig, ToyModel
 
 PIXELS, ROWS = 12, 20
 PER_SAMPLE = {"scheme": "r2mae-per-sample", "low": 0.1, "high": 0.9}
@@ -41,8 +40,8 @@ class KeptShare(nn.Module):
 
 
 def module_for(model: nn.Module, *, exact: bool = False, **options: Any) -> Pretraining:
-    config = ToyConfig(batch_size=ROWS, **options)
-    scheme = scheme_of(config, ToyDomain.ratios).bind(100, 5.0, ROWS)
+    config = ToyConfig.make(batch_size=ROWS, **options)
+    scheme = config.scheme.bind(100, 5.0, ROWS)
     module = Pretraining(PixelTask(PIXELS, exact=exact), model, scheme, config, 100)
     module._fabric = None
     module._trainer = Trainer()  # type: ignore[assignment]
@@ -134,7 +133,7 @@ def test_a_single_sample_of_each_micro_batch(model: ToyModel) -> None:
 def test_a_normaliser_of_a_single_ratio_is_refused() -> None:
     for options in (PER_SAMPLE, {"scheme": "r2mae", "per": "sample", "sampling": "stratified"}):
         with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
-            scheme_of(ToyConfig(weighting="inverse-ratio", **options), ToyDomain.ratios)
+            ToyConfig.make(weighting="inverse-ratio", **options)
 
 
 HIDDEN = torch.tensor([[True, False, True, True], [False, False, False, False], [False, True, False, False]])

@@ -148,7 +148,7 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
 def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
     """Return what all runs on a set share; settings take the place of what is known of the set."""
     values: dict[str, Any] = {"data": name, **SET_DEFAULTS[name], **settings}
-    return CellsConfig(**values)
+    return CellsConfig.make(**values)
 
 
 def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:

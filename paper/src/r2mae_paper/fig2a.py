@@ -74,7 +74,7 @@ SIZE = WidthsSize
 
 def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
-    base = ImagesConfig(data=size.data, scheme="fixed", bn_statistics="both")
+    base = ImagesConfig.make(data=size.data, scheme="fixed", bn_statistics="both")
     names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
     widths = SweepParameter(
         "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}

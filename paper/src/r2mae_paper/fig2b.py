@@ -85,7 +85,7 @@ def cells(size: FacesSize, out: Path) -> list[SweepRun]:
     data = size.data or str(data_root() / "celeba-aligned")
     if size.faces is not None:
         data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
-    base = ImagesConfig(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
+    base = ImagesConfig.make(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
     names = [f"unet-{channels}" for channels in size.channels]
     widths = SweepParameter(
         "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}

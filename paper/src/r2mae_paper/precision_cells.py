@@ -34,7 +34,8 @@ class CellsSize(PrecisionSize):
 
 def _bases(size: CellsSize, out: Path) -> dict[str, CellsConfig]:
     return {
-        name: CellsConfig(data=name, **{**SET_DEFAULTS[name], **settings}) for name, settings in size.settings.items()
+        name: CellsConfig.make(data=name, **{**SET_DEFAULTS[name], **settings})
+        for name, settings in size.settings.items()
     }
 
 

@@ -29,7 +29,7 @@ class GenomeSize(PrecisionSize):
 
 def _bases(size: GenomeSize, out: Path) -> dict[str, GenomeConfig]:
     store = store_of(SARBECOVIRUSES, out)
-    return {name: GenomeConfig(data=str(store.folder), **settings) for name, settings in size.settings.items()}
+    return {name: GenomeConfig.make(data=str(store.folder), **settings) for name, settings in size.settings.items()}
 
 
 STUDY = PrecisionStudy("precision-genome", ("masked_loss", "accuracy"), _bases)

@@ -35,7 +35,7 @@ def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
         name: {**SET_DEFAULTS.get(DATA, {}), **DOMAIN.presets[name], "preset": name, **settings}
         for name, settings in size.settings.items()
     }
-    return {name: TextConfig(data=DATA, **preset) for name, preset in presets.items()}
+    return {name: TextConfig.make(data=DATA, **preset) for name, preset in presets.items()}
 
 
 STUDY = PrecisionStudy("precision-text", ("loss", "accuracy"), _bases)

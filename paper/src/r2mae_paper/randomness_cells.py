@@ -46,12 +46,12 @@ class CellsSize(RandomnessSize):
 
 
 def _bases(size: CellsSize, out: Path) -> dict[str, CellsConfig]:
-    return {name: CellsConfig(data=name, **{**SET_DEFAULTS[name], **size.settings}) for name in size.sets}
+    return {name: CellsConfig.make(data=name, **{**SET_DEFAULTS[name], **size.settings}) for name in size.sets}
 
 
 @cache
 def _closed_form(data: str) -> dict[str, float]:
-    read = load_data(CellsConfig(data=data, **{**SET_DEFAULTS[data], "validation": _NETWORK["validation"]}))
+    read = load_data(CellsConfig.make(data=data, **{**SET_DEFAULTS[data], "validation": _NETWORK["validation"]}))
     assert read.train.rows is not None  # as some cells are held out
     return closed_form(log_normalized_expression(read.table, read.train.rows))
 

@@ -42,7 +42,7 @@ class GenomeSize(RandomnessSize):
 
 def _bases(size: GenomeSize, out: Path) -> dict[str, GenomeConfig]:
     folders = {name: store_of(_ALIGNMENTS[name], out / name).folder for name in size.sets}
-    return {name: GenomeConfig(data=str(folder), **size.settings) for name, folder in folders.items()}
+    return {name: GenomeConfig.make(data=str(folder), **size.settings) for name, folder in folders.items()}
 
 
 STUDY = RandomnessStudy("randomness-genome", "masked_loss", "masked loss", "accuracy", _bases, of_features=False)

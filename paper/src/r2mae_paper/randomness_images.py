@@ -47,7 +47,7 @@ def _bases(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
         data = (
             str(some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar")) if name == "tiny-imagenet" else name
         )
-        bases[name] = ImagesConfig(data=data, resize=_SIDES.get(name), **size.settings)
+        bases[name] = ImagesConfig.make(data=data, resize=_SIDES.get(name), **size.settings)
     return bases
 
 

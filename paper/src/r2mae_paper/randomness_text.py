@@ -38,7 +38,7 @@ class TextSize(RandomnessSize):
 
 def _bases(size: TextSize, out: Path) -> dict[str, TextConfig]:
     preset = {**DOMAIN.presets[_PRESET], "preset": _PRESET, **size.settings}
-    return {name: TextConfig(data=name, **{**SET_DEFAULTS.get(name, {}), **preset}) for name in size.sets}
+    return {name: TextConfig.make(data=name, **{**SET_DEFAULTS.get(name, {}), **preset}) for name in size.sets}
 
 
 STUDY = RandomnessStudy("randomness-text", "loss", "masked loss", "accuracy", _bases, of_features=False)

@@ -52,7 +52,7 @@ class PicturesSize(Size):
 def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[SweepRun]:
     """Return a run for each ratio, all with seed 0."""
     reading: dict[str, Any] = {} if size.side is None else {"resize": size.side, "resize_mode": "crop"}
-    base = ImagesConfig(data=data, scheme="fixed", steps=size.steps, **reading)
+    base = ImagesConfig.make(data=data, scheme="fixed", steps=size.steps, **reading)
     model = SweepParameter("preset", {size.preset: {**DOMAIN.presets[size.preset], "preset": size.preset}})
     return runs_of(grid(base, [model, SweepParameter.over("ratio", size.ratios)]), [0], out)
 

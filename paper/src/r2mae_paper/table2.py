@@ -115,7 +115,7 @@ def cells(size: TextSize, out: Path) -> list[SweepRun]:
     groups = {}
     for model in size.models:
         preset = {**SET_DEFAULTS.get(size.data, {}), **DOMAIN.presets[model], "preset": model, **size.settings}
-        base = TextConfig(data=size.data, glue=size.glue, glue_probes=size.probes, **preset)
+        base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, **preset)
         groups[model] = [
             replace(row, values={"model": model, "scheme": "none" if row.label == UNTRAINED else row.config.scheme})
             for row in grid(base, [SweepParameter("row", {label: ROWS[label] for label in size.rows or SCHEMES})])

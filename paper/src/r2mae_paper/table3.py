@@ -120,7 +120,7 @@ def variants(positions: int | None = None) -> dict[str, Any]:
 def cells(size: VirusSize, out: Path) -> list[SweepRun]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(SARBECOVIRUSES, out)
-    base = GenomeConfig(data=str(store.folder), **variants(size.positions), **size.settings)
+    base = GenomeConfig.make(data=str(store.folder), **variants(size.positions), **size.settings)
     rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
     return crossed(base, rows, ("alignment", "composition"), store, size, out)
 

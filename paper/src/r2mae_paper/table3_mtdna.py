@@ -33,7 +33,7 @@ SIZE = GenomeSize
 def cells(size: GenomeSize, out: Path) -> list[SweepRun]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(MITOCHONDRIA, out)
-    base = GenomeConfig(data=str(store.folder), **size.settings)
+    base = GenomeConfig.make(data=str(store.folder), **size.settings)
     rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
     return crossed(base, rows, ("alignment", "composition"), store, size, out)
 

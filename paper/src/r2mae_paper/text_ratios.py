@@ -105,7 +105,7 @@ def cells(size: TextRatiosSize, out: Path) -> list[SweepRun]:
     UserError
         For an unknown model.
     """
-    base = TextConfig(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed",
+    base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed",
                       **SET_DEFAULTS.get(size.data, {}))  # fmt: skip
     models = SweepParameter("model", {name: {**_model(name), **size.settings} for name in size.models})
     return runs_of(grid(base, [models, SweepParameter.over("ratio", size.ratios)]), range(size.seeds), out)

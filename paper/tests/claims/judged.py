@@ -46,7 +46,7 @@ def cells(ours: float, names: Sequence[str], condition: bool) -> pd.DataFrame:
     settings = table4.CONDITION if condition and "sea-ad" not in names else {}
     rows: Rows = []
     for name in names:
-        config = CellsConfig(**{"data": name, **SET_DEFAULTS[name], **settings})
+        config = CellsConfig.make(**{"data": name, **SET_DEFAULTS[name], **settings})
         measured = [metric.name for metric in DOMAIN.metrics_of(config)]
         rows += runs({**CELLS, "r2mae": ours}, list(dict.fromkeys([*measured, *RECONSTRUCTION])), set=name)
     return pd.DataFrame(rows)

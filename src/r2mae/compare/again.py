@@ -37,7 +37,7 @@ def gather_again(out: Path) -> Comparison:
         if unread:
             raise UserError(unread[0])
         raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
-    label = previous.get("default_fixed_label") or default_label(base, {})
+    label = previous.get("default_fixed_label") or default_label(base)
     default = {"default_fixed_label": label}
     try:
         comparison = gather(runs, domain, base, extra=default)

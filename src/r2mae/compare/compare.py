@@ -72,7 +72,7 @@ def compare(
     check_sweep(base, here=here)
     runner = runner_of(cluster, jobs, base.device, out)
     base = base.replace(threads=base.threads or 1)
-    variants = plan_variants(base, schemes, options or {}, ratios)
+    variants = plan_variants(base, schemes, options, ratios)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)
@@ -87,7 +87,7 @@ def compare(
         check_options_agree([*earlier, *runs])
         write_json(out / "compare.json", shared)
         run_missing(runs, domain, runner, console=console)
-        labels = {"default_fixed_label": default_label(base, options or {})}
+        labels = {"default_fixed_label": default_label(base, options)}
         everything = finished_runs(out, domain, base, [variant.label for variant in variants])
         return gather(everything, domain, base, extra=labels)
 

@@ -32,7 +32,8 @@ def plan_variants(
         Registered names. "fixed" and every other scheme registered with ``per_ratio=True`` give one variant for each
         fixed ratio.
     options : mapping, optional
-        Options of schemes by name. Each variant has those that its scheme takes, and the domain's defaults for others.
+        Options of schemes by name, by default those that the scheme of `base` was given. Each variant has those that
+        its scheme takes, and the domain's defaults for others.
     ratios : sequence of float, optional
         The fixed ratios. The default: low, the default ratio and high, or the ratios that the domain sets for the
         model.
@@ -48,7 +49,8 @@ def plan_variants(
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):
         raise UserError(f"ratios are for the scheme {' or '.join(map(repr, per_ratio_schemes()))}: add it to --schemes")
-    given = {name: value for name, value in (options or {}).items() if value is not None}
+    given = base.scheme.given_options if options is None else options
+    given = {name: value for name, value in given.items() if value is not None}
     taken = {option for name in schemes for option in _options_of_variants(name, ratios)}
     for option in given:
         if option not in taken:
@@ -105,9 +107,9 @@ def ratio_label(name: str, ratio: float) -> str:
     return f"{name} {ratio:.2f}" if round(ratio, 2) == ratio else f"{name} {ratio:g}"
 
 
-def default_label(base: RunConfig, options: Mapping[str, Any]) -> str:
+def default_label(base: RunConfig, options: Mapping[str, Any] | None = None) -> str:
     """Return the label of the variant at the default fixed ratio, whether or not it is in the comparison."""
-    given = options.get("ratio")
+    given = (base.scheme.given_options if options is None else options).get("ratio")
     return ratio_label(per_ratio_schemes()[0], base.scheme_defaults.ratio if given is None else given)
 
 

@@ -391,15 +391,24 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
     return options
 
 
-def make_scheme(name: str, options: Mapping[str, Any]) -> Scheme:
-    """Build a scheme from its options, as :func:`resolve_options` returns them.
+def make_scheme(name: str, defaults: SchemeDefaults, /, **given: Any) -> Scheme:
+    """Build a scheme from a domain's defaults and given options.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`scheme_names`.
+    defaults : SchemeDefaults
+        The domain's defaults.
+    **given
+        As for :func:`resolve_options`.
 
     Raises
     ------
     ValueError
-        For an unknown name or an impossible value.
+        As :func:`resolve_options`.
     """
-    return scheme_kind(name).build(**options)
+    return scheme_kind(name).build(**resolve_options(name, given, defaults))
 
 
 def _checked(option: str, value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.schemes import Scheme, SchemeKind, make_scheme, resolve_options, scheme_kind
+from r2mae.masking.schemes import Scheme, SchemeKind, resolve_options, scheme_kind
 from r2mae.training.fields import short_repr
 
 
@@ -53,7 +53,7 @@ class SchemeSpec:
         """
         try:
             options = resolve_options(name, given, defaults)
-            make_scheme(name, options)  # refuses impossible ratios
+            kind_of(name).build(**options)  # refuses impossible ratios
         except ValueError as error:
             raise UserError(str(error)) from None
         return cls(name, options, tuple(option for option in options if given.get(option) is not None))
@@ -70,7 +70,7 @@ class SchemeSpec:
 
     def make(self) -> Scheme:
         """Return the scheme, not yet bound to a number of steps."""
-        return make_scheme(self.name, self.options)
+        return self.kind.build(**self.options)
 
     def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> Scheme:
         """Return the scheme bound to a run, see :meth:`r2mae.masking.schemes.Scheme.bind`.
@@ -106,7 +106,7 @@ class SchemeSpec:
         try:
             unset = SchemeDefaults(0.5, 0.0, 1.0)
             complete = resolve_options(name, options, unset) if kind.options else {}
-            make_scheme(name, options)
+            kind.build(**options)
         except (TypeError, ValueError) as error:
             raise UserError(f"{source}: scheme: {error}") from None
         if missing := [option for option in complete if option not in options]:

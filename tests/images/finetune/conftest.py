@@ -19,7 +19,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> str:
 def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small vision transformer."""
     out = tmp_path_factory.mktemp("vit") / "run"
-    config = ImagesConfig(data=images, model="vit-mae", model_settings=VIT, steps=2, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, model="vit-mae", model_settings=VIT, steps=2, batch_size=8, **MACHINE)
     fit(config, DOMAIN, out)
     return out
 
@@ -28,5 +28,5 @@ def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mlp(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small MLP."""
     out = tmp_path_factory.mktemp("mlp") / "run"
-    fit(ImagesConfig(data=images, hidden=16, latent=8, steps=2, batch_size=8, **MACHINE), DOMAIN, out)
+    fit(ImagesConfig.make(data=images, hidden=16, latent=8, steps=2, batch_size=8, **MACHINE), DOMAIN, out)
     return out

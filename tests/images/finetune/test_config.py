@@ -10,16 +10,16 @@ PROBE = {**GIVEN, **recipe({"model": "mlp"}, "linear"), "probe": "linear"}
 def test_what_speaks_to_a_scheme_is_refused_and_not_written() -> None:
     for name, value in {"scheme": "mdlm", "low": 0.2, "weighting": "sum", "preset": "vit"}.items():
         with pytest.raises(UserError, match=name):
-            FinetuneConfig(**GIVEN, **{name: value})
+            FinetuneConfig.make(**GIVEN, **{name: value})
         with pytest.raises(UserError, match=name):
             FinetuneConfig.from_dict({**GIVEN, name: value})
-    written = FinetuneConfig(**GIVEN).to_dict()
+    written = FinetuneConfig.make(**GIVEN).to_dict()
     assert not {"scheme", "ratio", "low", "high", "preset", "weighting"} & written.keys()
-    assert FinetuneConfig.from_dict(written) == FinetuneConfig(**GIVEN)
+    assert FinetuneConfig.from_dict(written) == FinetuneConfig.make(**GIVEN)
 
 
 def test_the_rate_grows_with_the_batch() -> None:
-    config = FinetuneConfig(**GIVEN, base_lr=5e-4, batch_size=1024)
+    config = FinetuneConfig.make(**GIVEN, base_lr=5e-4, batch_size=1024)
     assert config.peak_lr == pytest.approx(2e-3)
 
 
@@ -35,11 +35,11 @@ def test_the_rate_grows_with_the_batch() -> None:
 def test_recipes_of_mae_by_size(width: int, expected: tuple[float, ...]) -> None:
     made = recipe({"model": "vit-mae", "width": width}, "none")
     assert tuple(made[name] for name in ("base_lr", "layer_decay", "epochs", "drop_path")) == expected
-    FinetuneConfig(**GIVEN, **made)
+    FinetuneConfig.make(**GIVEN, **made)
 
 
 def test_the_recipe_of_a_probe_trains_one_layer_on_crops() -> None:
-    made = FinetuneConfig(**{**PROBE, **recipe({"model": "vit-mae", "width": 768}, "linear")})
+    made = FinetuneConfig.make(**{**PROBE, **recipe({"model": "vit-mae", "width": 768}, "linear")})
     assert (made.base_lr, made.epochs, made.weight_decay, made.pool) == (0.1, 90, 0, "class")
     assert (made.mixup, made.cutmix, made.erasing, made.randaugment, made.smoothing) == (0, 0, 0, 0, 0)
     assert made.crop < 1
@@ -67,7 +67,7 @@ def test_warm_up_is_mae_s_and_a_part_of_short_runs(probe: str, epochs: float, ex
 )
 def test_impossible_options_are_refused(options: dict[str, object], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        FinetuneConfig(**GIVEN, **options)
+        FinetuneConfig.make(**GIVEN, **options)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_impossible_options_are_refused(options: dict[str, object], told: str) -
 )
 def test_options_without_effect_on_a_probe_are_refused(options: dict[str, object], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        FinetuneConfig(**{**PROBE, **options})
+        FinetuneConfig.make(**{**PROBE, **options})

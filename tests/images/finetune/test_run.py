@@ -197,7 +197,7 @@ def test_mistakes_are_told_in_one_line(
 
 
 def test_other_weights_than_those_it_began_with_are_refused(images: str, tmp_path: Path) -> None:
-    config = ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
     fit(config, IMAGES, tmp_path / "run")
     planned = plan(tmp_path / "run", SHORT)
     weights = tmp_path / "run" / "model.safetensors"
@@ -209,7 +209,7 @@ def test_other_weights_than_those_it_began_with_are_refused(images: str, tmp_pat
 
 def test_run_folders_may_be_moved(images: str, tmp_path: Path) -> None:
     """The weights say which run it was; and once it is finished the pretrained run may be gone."""
-    fit(ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE), IMAGES, tmp_path / "run")
+    fit(ImagesConfig.make(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE), IMAGES, tmp_path / "run")
     config, whole = plan(tmp_path / "run", SHORT), tmp_path / "whole"
     expected = finetune(config, whole)["scores"]
     with pytest.raises(RuntimeError, match="cut off"):
@@ -224,7 +224,7 @@ def test_run_folders_may_be_moved(images: str, tmp_path: Path) -> None:
 def test_fine_tuning_after_torchrun_is_the_first_process_s(
     images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = ImagesConfig(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=1, batch_size=8, **MACHINE)
     out = fit(config, IMAGES, tmp_path / "run").folder
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
@@ -233,11 +233,11 @@ def test_fine_tuning_after_torchrun_is_the_first_process_s(
 
 
 def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tmp_path: Path) -> None:
-    config = ImagesConfig(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
     _, results = pretrain(config, IMAGES, tmp_path / "run")
     assert "knn_accuracy" in results["scores"]
     assert "finetune_top1" not in results["scores"]
-    asked = ImagesConfig(**{**vars(config), "finetune_epochs": 2.0})
+    asked = ImagesConfig.make(**{**vars(config), "finetune_epochs": 2.0})
     _, results = pretrain(asked, IMAGES, tmp_path / "run")  # measured again, and not trained again
     assert 0 <= results["scores"]["finetune_top1"] <= 1
     assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
@@ -247,7 +247,7 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
 
 
 def test_results_of_older_versions_stay_valid(images: str, tmp_path: Path) -> None:
-    config = ImagesConfig(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
     pretrain(config, IMAGES, tmp_path)
     file = tmp_path / "results.json"
     older = {**json.loads(file.read_text()), "measured": {"bn_statistics": "yes"}, "scores": {"probe_accuracy": 0.5}}
@@ -259,7 +259,7 @@ def test_results_of_older_versions_stay_valid(images: str, tmp_path: Path) -> No
 def test_fine_tuning_that_cannot_be_is_refused(change: dict[str, float], tmp_path: Path) -> None:
     np.save(tmp_path / "plain.npy", np.random.default_rng(0).integers(0, 256, (10, 4, 4, 1), np.uint8))
     with pytest.raises(UserError, match="finetune_epochs"):
-        IMAGES.load(ImagesConfig(data=str(tmp_path / "plain.npy"), batch_size=2, **change))
+        IMAGES.load(ImagesConfig.make(data=str(tmp_path / "plain.npy"), batch_size=2, **change))
 
 
 def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
         Image.fromarray(image).save(tmp_path / "pets" / "abc"[row % 3] / f"{row}.png")
     reading = {"resize": 8, "cache": "none", "skip_broken": True, "draft": True}
     options = {"hidden": 16, "latent": 8, "steps": 2, "batch_size": 8, **MACHINE, **reading}
-    fit(ImagesConfig(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
+    fit(ImagesConfig.make(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
     own = plan(tmp_path / "run", PROBE)
     assert (own.cache, own.skip_broken, own.draft, own.resize) == ("none", True, True, 8)
     other = plan(tmp_path / "run", PROBE, images)

@@ -19,7 +19,6 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import embed_set
 from r2mae.images.models.unet import PositionWeights, Settings, UNet, UNetTask, build
 from r2mae.masking.keys import Key
-from r2mae.masking.schemes import make_scheme
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 
 SIDES = st.integers(1, 37)
@@ -192,7 +191,7 @@ def test_other_colours_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_learned_weights_are_one_per_pixel_and_ratio(share: bool) -> None:
-    curriculum = make_scheme("r2mae-cl", DOMAIN.ratios).curriculum
+    curriculum = DOMAIN.config.make(data="x", scheme="r2mae-cl").scheme.make().curriculum
     assert curriculum is not None
     task, batch = UNetTask((10, 6, 3), share), images(8, 10, 6, 3)
     torch.manual_seed(0)

@@ -48,13 +48,13 @@ def moved(model: Any) -> Any:
 
 def stock_mae(**more: Any) -> ViTMAEForPreTraining:
     torch.manual_seed(1)
-    made = ViTMAEForPreTraining(ViTMAEConfig(**{"image_size": 16, "patch_size": 4, **ENCODER, **DECODER, **more}))
+    made = ViTMAEForPreTraining(ViTMAEConfig.make(**{"image_size": 16, "patch_size": 4, **ENCODER, **DECODER, **more}))
     return moved(made)
 
 
 def stock_vit(kind: type = ViTModel, **more: Any) -> ViTModel | ViTForImageClassification:
     torch.manual_seed(2)
-    return moved(kind(ViTConfig(**{"image_size": 16, "patch_size": 4, **ENCODER, **more})))
+    return moved(kind(ViTConfig.make(**{"image_size": 16, "patch_size": 4, **ENCODER, **more})))
 
 
 def pth(path: Path, content: Any) -> Path:
@@ -76,7 +76,7 @@ def picture_file(folder: Path, side: int = 16, channels: int = 3) -> Path:
 def config(data: Path, patch: int = 4, **fields: Any) -> ImagesConfig:
     default = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "scheme": "fixed", "ratio": 0.75}
     settings = {"patch": patch, **SIZES, **fields.pop("settings", {})}
-    return ImagesConfig(data=str(data), model="vit-mae", model_settings=settings, **{**default, **fields})
+    return ImagesConfig.make(data=str(data), model="vit-mae", model_settings=settings, **{**default, **fields})
 
 
 def finished(folder: Path, **fields: Any) -> Path:

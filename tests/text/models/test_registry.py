@@ -36,7 +36,7 @@ def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None
     assert isinstance(config, RobertaSettings)
     for change in ({"layers": 0}, {"layers": 1001}, {"heads": 3}, {"dropout": 1.0}, {"batch_size": 0}):
         with pytest.raises(UserError):
-            TextConfig(data="x", **change)
+            TextConfig.make(data="x", **change)
     with pytest.raises(UserError, match="is not a multiple of heads 3"):
         RobertaSettings(hidden_size=10, heads=3)
 

@@ -116,22 +116,22 @@ def note_of(config: RunConfig) -> str:
 @pytest.mark.slow
 def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: Path) -> None:
     medium: dict[str, Any] = {"data": str(corpus), "preset": "roberta-medium", "sequence_length": 16}
-    told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
+    told = note_of(TextConfig.make(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
     assert told == "roberta-medium with RoBERTa's own BPE: 50,265 tokens, 51.5 M weights; the paper's model"
-    told = note_of(TextConfig(**medium, vocab_size=PAPER_VOCABULARY))
+    told = note_of(TextConfig.make(**medium, vocab_size=PAPER_VOCABULARY))
     for part in ("trained on the corpus, too small for 50,265", "not on this machine", "not the paper's model"):
         assert part in told
-    told = note_of(TextConfig(**medium, tokenizer=ROBERTA, vocab_size=300))
+    told = note_of(TextConfig.make(**medium, tokenizer=ROBERTA, vocab_size=300))
     assert "--vocab-size 300" in told
     assert "293 tokens, 25.9 M weights; not the paper's model, which has 50,265 tokens and 51.5 M weights" in told
     train_bpe(TEXTS, 300).save(tmp_path / "mine")
-    assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig(**medium, tokenizer=str(tmp_path / "mine")))
-    thin = TextConfig(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY, layers=2)
+    assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig.make(**medium, tokenizer=str(tmp_path / "mine")))
+    thin = TextConfig.make(**medium, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY, layers=2)
     assert "with --layers 2 not the paper's model" in note_of(thin)
     store = {**medium, "data": str(open_store(corpus, train_bpe(TEXTS, 300)).folder)}
-    assert "the token store's own tokenizer" in note_of(TextConfig(**store))
+    assert "the token store's own tokenizer" in note_of(TextConfig.make(**store))
     with pytest.raises(UserError, match="which roberta-medium brings: give --vocab-size 293 to use its own"):
-        load_data(TextConfig(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
+        load_data(TextConfig.make(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
     assert "learn from" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
 
 
@@ -182,5 +182,5 @@ def test_a_vocabulary_that_is_gone_is_told_before_anything_is_read(
 
 def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
     base = {"data": str(corpus), "preset": "roberta-medium", "vocab_size": PAPER_VOCABULARY}
-    assert DOMAIN.fingerprint(TextConfig(**base, tokenizer=ROBERTA)) != DOMAIN.fingerprint(TextConfig(**base))
-    assert DOMAIN.fingerprint(TextConfig(**base)) == DOMAIN.fingerprint(TextConfig(data=str(corpus)))
+    assert DOMAIN.fingerprint(TextConfig.make(**base, tokenizer=ROBERTA)) != DOMAIN.fingerprint(TextConfig.make(**base))
+    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig(data=str(corpus)))

@@ -66,7 +66,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
         own = {"warmup_epochs": warmup_epochs(probe, epochs), **own}
-    return FinetuneConfig(
+    return FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data,
         run=str(folder.path.absolute()),
         weights=weights,

@@ -1,0 +1,190 @@
+"""From given options and defaults to the complete scheme of a run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from r2mae.cells.config import CellsConfig
+from r2mae.errors import UserError
+from r2mae.genome.config import GenomeConfig
+from r2mae.images.config import ImagesConfig
+from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
+from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
+from r2mae.text.config import TextConfig
+from r2mae.training.config import RunConfig, read_config
+from r2mae.training.folder import RunFolder
+
+CONFIGS = [ImagesConfig, CellsConfig, TextConfig, GenomeConfig]
+
+
+def test_schemes_from_a_configuration() -> None:
+    scheme = ImagesConfig.make(data="x", sampling="stratified", low=0.3).scheme.make()
+    assert scheme.ratio == Uniform(0.3, 0.9, sampling="stratified")
+    with pytest.raises(UserError, match=r"'fixed' does not take 'per': omit it, .*\(mdlm, r2mae\)"):
+        ImagesConfig.make(data="x", scheme="fixed", per="sample")
+    with pytest.raises(UserError, match="did you mean 'dynamic'"):
+        ImagesConfig.make(data="x", scheme="dynamc")
+
+
+@pytest.mark.parametrize("option", ["per", "sampling", "strata", "low"])
+def test_an_option_that_the_scheme_does_not_take_is_refused_even_if_its_value_is_the_default(option: str) -> None:
+    value = {"per": "batch", "sampling": "independent", "strata": 16, "low": 0.5}[option]
+    with pytest.raises(UserError, match=f"the scheme 'fixed' does not take '{option}'"):
+        ImagesConfig.make(data="x", scheme="fixed", **{option: value})
+
+
+def test_own_schedules_reach_the_scheme() -> None:
+    dynamic = ImagesConfig.make(data="x", scheme="dynamic", decay=0.01).scheme.make()
+    assert dynamic.ratio == LinearDecay(0.9, 0.5, decay=0.01)
+    above = ImagesConfig.make(data="x", scheme="r2mae-dynamic", decay=0.01).scheme.make()
+    assert above.ratio == UniformAbove(LinearDecay(0.9, 0.5, decay=0.01), 0.9)
+    early = ImagesConfig.make(data="x", scheme="dynamic", decay_end=0.5).scheme.make()
+    assert early.ratio == LinearDecay(0.9, 0.5, end=0.5)
+    config = ImagesConfig.make(data="x", scheme="cl", cl_warmup=5, cl_start=10, cl_end=30, cl_iterations=7)
+    curriculum = config.scheme.make().bind(1000).curriculum
+    assert curriculum is not None
+    assert curriculum.iterations == 7
+    assert [curriculum.frozen(step) for step in (4, 5)] == [True, False]
+    assert [curriculum.multiplier_at(step) for step in (10, 20, 30, 999)] == [1, 0, -1, -1]
+    for name, fields in (
+        ("r2mae", {"decay": 0.1}),
+        ("r2mae", {"cl_warmup": 3}),
+        ("cl-k0", {"cl_start": 3}),  # its multiplier never falls
+        ("r2mae-cl", {"sampling": "stratified"}),
+    ):
+        with pytest.raises(UserError, match=f"the scheme '{name}' does not take '{next(iter(fields))}'"):
+            ImagesConfig.make(data="x", scheme=name, **fields)
+
+
+def test_times_are_steps_or_fractions_of_the_run() -> None:
+    times = {"cl_warmup": 0.1, "cl_start": 100, "cl_end": 1.0}
+    scheme = ImagesConfig.make(data="x", scheme="cl", **times).scheme.bind(1000)
+    assert scheme.curriculum is not None
+    assert [scheme.curriculum.frozen(step) for step in (99, 100)] == [True, False]
+    assert [scheme.curriculum.multiplier_at(step) for step in (100, 550, 1000)] == [1, 0, -1]
+    with pytest.raises(UserError, match=r"cl_start \(step 600\) is after cl_end \(step 500\) in a run of 1,000 steps"):
+        ImagesConfig.make(data="x", scheme="cl", cl_start=0.6, cl_end=500).scheme.bind(1000)
+
+
+@pytest.mark.parametrize("name", scheme_names())
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_configuration_holds_every_option(kind: type[RunConfig], name: str) -> None:
+    config = kind.make(data="x", scheme=name)
+    options = config.scheme.options
+    idle = {"strata"}  # of schemes whose sampling is independent by default
+    assert set(options) == set(scheme_takes(name)) - idle
+    assert None not in options.values()
+    assert config.scheme.given == ()
+    repeated = kind.make(data="x", scheme=name, **options)
+    assert repeated == config
+    assert repeated.scheme.given == tuple(options)
+    assert kind.from_dict(config.to_dict()) == config
+    assert kind.from_dict(yaml.safe_load(yaml.safe_dump(config.to_dict()))).scheme.given == ()
+
+
+def test_another_scheme_has_none_of_the_options_given_before() -> None:
+    config = ImagesConfig.make(data="x", low=0.3)
+    assert config.replace(scheme="dynamic") == ImagesConfig.make(data="x", scheme="dynamic")
+    assert config.replace(high=0.8) == ImagesConfig.make(data="x", low=0.3, high=0.8)
+    assert config.replace(steps=3).scheme == config.scheme
+    assert config.replace(scheme="r2mae", sampling="stratified").scheme.given == ("low", "sampling")
+
+
+def test_options_that_were_not_given_follow_the_model() -> None:
+    config = ImagesConfig.make(data="x", low=0.3)
+    assert config.replace(model="vit-mae").scheme.options["low"] == 0.3
+    plain = ImagesConfig(data="x").replace(model="vit-mae")
+    assert (plain.scheme.options["low"], plain.scheme.options["high"]) == (0.6, 0.9)
+    cells = CellsConfig.make(data="x", scheme="cl").replace(timing="sea-ad")
+    assert cells.scheme == CellsConfig.make(data="x", scheme="cl", timing="sea-ad").scheme
+
+
+def test_a_folder_is_compared_with_what_a_run_uses(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.claim(ImagesConfig(data="digits"), "digits")
+    written = read_config(folder.config_file)["scheme"]
+    assert written == {
+        "name": "r2mae", "low": 0.5, "high": 0.9, "sampling": "independent", "per": "batch", "given": []
+    }  # fmt: skip
+    folder.check_config(ImagesConfig.make(data="digits", low=0.5))
+    with pytest.raises(UserError, match=r"low is 0\.5 there and 0\.6 here"):
+        folder.check_config(ImagesConfig.make(data="digits", low=0.6))
+    with pytest.raises(UserError, match="scheme is 'r2mae' there and 'mdlm' here"):
+        folder.check_config(ImagesConfig.make(data="digits", scheme="mdlm"))
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ({"name": "of-another-version"}, "unknown scheme 'of-another-version'"),
+        ({"power": 3.0}, "'r2mae' does not take 'power'"),
+        ({"low": 0.95}, r"low \(0.95\) is above high"),
+        ({"low": "a"}, "low takes a number, not 'a'"),
+        ({"sampling": "sometimes"}, "sampling takes independent or stratified"),
+        ({"sampling": "stratified"}, "the scheme 'r2mae' has no strata: the file is of another version"),
+        ({"given": 3}, "scheme takes a name and its options"),
+        ({"given": ["power"]}, "scheme takes a name and its options"),
+    ],
+)
+def test_a_scheme_that_no_run_has_written_is_refused(there: dict[str, Any], message: str) -> None:
+    written = ImagesConfig(data="x").to_dict()
+    with pytest.raises(UserError, match=message):
+        ImagesConfig.from_dict({**written, "scheme": {**written["scheme"], **there}})
+
+
+def test_a_scheme_that_lacks_an_option_is_refused() -> None:
+    written = ImagesConfig(data="x").to_dict()
+    del written["scheme"]["high"]
+    with pytest.raises(UserError, match=re.escape("the scheme 'r2mae' has no high: the file is of another version")):
+        ImagesConfig.from_dict(written)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "fields", "used"),
+    [
+        ("fixed", {}, {"ratio": 0.7}),
+        ("mdlm", {}, {"sampling": "independent", "per": "batch"}),
+        ("r2mae", {"low": 0.6}, {"low": 0.6, "high": 0.9, "sampling": "independent", "per": "batch"}),
+        (
+            "r2mae",
+            {"sampling": "stratified", "strata": 8},
+            {"low": 0.5, "high": 0.9, "sampling": "stratified", "per": "batch", "strata": 8},
+        ),
+        ("dynamic", {"decay": 0.1}, {"low": 0.5, "high": 0.9, "decay": 0.1, "decay_in": "steps"}),
+        ("dynamic", {}, {"low": 0.5, "high": 0.9, "decay": "auto", "decay_in": "steps", "decay_end": 1.0}),
+    ],
+)
+def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: dict[str, Any]) -> None:
+    found = ImagesConfig.make(data="x", scheme=scheme, **fields).scheme
+    assert found.options == used
+    assert list(found.options) == [option for option in scheme_takes(scheme) if option in used]
+    assert found.given == tuple(option for option in SCHEME_OPTIONS if option in fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"strata": 8}, "add --sampling stratified"),
+        ({"sampling": "stratified", "per": "sample", "strata": 8}, "omit strata"),
+        ({"sampling": "stratified", "strata": 0}, "strata must be 1 to 10000, not 0"),
+        ({"sampling": "stratified", "strata": 2.5}, "strata takes a whole number, not 2.5"),
+        ({"scheme": "dynamic", "decay": -1.0}, "decay must be 0 to"),
+        ({"scheme": "dynamic", "decay": "soon"}, "decay takes a number or auto, not 'soon'"),
+        ({"scheme": "dynamic", "decay": 0.1, "decay_end": 0.5}, "decay_end has no effect with a given decay"),
+        ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to"),
+        ({"scheme": "cl", "cl_start": True}, "cl_start takes a number, not True"),
+        ({"low": float("nan")}, "low"),
+        ({"scheme_options": ("pwoer=3",)}, "no scheme takes 'pwoer': omit it"),
+        ({"scheme_options": ("power",)}, "takes NAME=NUMBER"),
+        ({"scheme_options": ("power=high",)}, "takes NAME=NUMBER"),
+        ({"scheme_options": ("power=nan",)}, "takes NAME=NUMBER"),
+        ({"scheme_options": ("power=1", "power=2")}, "each name once"),
+        ({"scheme_options": ("cl_end=3",)}, "give cl_end=3 as --cl-end"),
+    ],
+)
+def test_impossible_options_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ImagesConfig.make(data="x", **fields)
