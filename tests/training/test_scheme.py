@@ -120,7 +120,7 @@ def test_a_folder_is_compared_with_what_a_run_uses(tmp_path: Path) -> None:
     ("there", "message"),
     [
         ({"name": "of-another-version"}, "unknown scheme 'of-another-version'"),
-        ({"power": 3.0}, "'r2mae' does not take 'power'"),
+        ({"power": 3.0}, "no scheme takes 'power'"),
         ({"low": 0.95}, r"low \(0.95\) is above high"),
         ({"low": "a"}, "low takes a number, not 'a'"),
         ({"sampling": "sometimes"}, "sampling takes independent or stratified"),

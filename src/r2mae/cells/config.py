@@ -67,6 +67,7 @@ class CellsConfig(MLPSettings, ModelConfig):
     """
 
     domain: ClassVar[str] = "cells"
+    ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
     measurement_fields: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")

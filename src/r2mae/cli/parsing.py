@@ -428,8 +428,8 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     data = subject.data if named else str(path.absolute())
     own = {name: value for name, value in values.items() if name in fields - {"data", "scheme"}}
     # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.
-    scheme = {"scheme": values["scheme"], **options_of(values)} if "scheme" in values else {}
-    config = kind.make(data=data, **own, **scheme)
+    names = ("scheme", SCHEME_OWN, *SCHEME_OPTIONS) if "scheme" in values else ()
+    config = kind.make(data=data, **own, **{name: values[name] for name in names})
     typed = fields & (_said_fields(subject.words) | {"scheme"})
     config.check_given({name: value for name, value in values.items() if name in typed})
     return config

@@ -61,7 +61,7 @@ def plan_variants(
     for name in schemes:
         kind = kind_of(name)
         own = {option: value for option, value in given.items() if option in kind.options}
-        each = [{**own, "ratio": ratio} for ratio in ratios or _fixed_ratios(base, given)] if kind.per_ratio else [own]
+        each = [{**own, "ratio": ratio} for ratio in sorted({*(ratios or _fixed_ratios(base, given))})] if kind.per_ratio else [own]
         variants += [variant_of(_with_scheme(base, name, one)) for one in each]
     return variants
 
@@ -73,7 +73,7 @@ def _fixed_ratios(base: RunConfig, given: Mapping[str, Any]) -> list[float]:
         return list(defaults.fixed_ratios)
     middle, low, high = (given.get(name, getattr(defaults, name)) for name in _RATIO_OPTIONS)
     # A range may reach 0 or 1; a fixed ratio there would hide nothing or everything.
-    return sorted({middle, *(end for end in (low, high) if 0 < end < 1)})
+    return [middle, *(end for end in (low, high) if 0 < end < 1)]
 
 
 def _with_scheme(base: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:

@@ -104,16 +104,15 @@ class SchemeSpec:
             raise UserError(f"{source}: scheme takes a name and its options, not {short_repr(dict(values))}")
         kind = kind_of(name)
         try:
-            unset = SchemeDefaults(0.5, 0.0, 1.0)
-            complete = resolve_options(name, options, unset) if kind.options else {}
-            kind.build(**options)
-        except (TypeError, ValueError) as error:
+            complete = resolve_options(name, options, SchemeDefaults(0.5, 0.0, 1.0))
+            if missing := [option for option in complete if option not in options]:
+                raise UserError(
+                    f"{source}: the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
+                )
+            kind.build(**complete)
+        except ValueError as error:
             raise UserError(f"{source}: scheme: {error}") from None
-        if missing := [option for option in complete if option not in options]:
-            raise UserError(
-                f"{source}: the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
-            )
-        return cls(name, options, tuple(given))
+        return cls(name, complete, tuple(given))
 
 
 def kind_of(name: str) -> SchemeKind:
