@@ -68,8 +68,8 @@ def _checked(matrix: Matrix, source: str, max_features: int) -> Matrix:
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise UserError(
-            f"{source}: row {row + 1}, column {names[column]!r} holds {values[row, column]:g}: fill it in, or leave "
-            "the row or column out"
+            f"{source}: row {row + 1}, column {names[column]!r} holds {values[row, column]:g}: fill it in, or omit "
+            "the row or column"
         )
     varies = np.ptp(values, axis=0) > 0
     if (still := int((~varies).sum())) > 0:
