@@ -22,7 +22,7 @@ LAYERS = {
     "domains": 3,
     "images": 4, "text": 4, "genome": 4, "cells": 4,
     "report": 5, "sweep": 5,
-    "compare": 6, "advice": 6,
+    "compare": 6,
     "cli": 7,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
