@@ -146,6 +146,11 @@ class Claim:
         """Return our numbers with their intervals, or nothing."""
         return self._listed([self._with_interval(one) for one in found])
 
+    def seeds_in_words(self, found: Sequence[Found]) -> str:
+        """Return the seeds that would decide what is open."""
+        words = [f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number" for one in found]
+        return self._listed([None if math.isnan(one.seeds) else word for one, word in zip(found, words, strict=True)])
+
     def _with_interval(self, found: Found) -> str | None:
         if not math.isfinite(found.ours):
             return None

@@ -13,7 +13,7 @@ from r2mae_paper.claims.claim import MEANING, Verdict
 COLUMNS = ("where", "the paper says", "number", "paper", "ours (95 % interval)", "verdict", "why")
 """Headings of the table of claims."""
 
-_SEEDS = ("claim", "number", "seeds that would decide it", "seeds that 24 hours of two cores train", "verdict")
+_SEEDS = ("claim", "seeds that would decide it", "seeds that 24 hours of two cores train", "verdict")
 
 
 def counts_of(verdicts: Sequence[Verdict]) -> str:
@@ -41,13 +41,11 @@ def claims_table(verdicts: Sequence[Verdict]) -> str:
 def seeds_table(verdicts: Sequence[Verdict]) -> str:
     """Return a table of the seeds that would decide what is open."""
     lines = [_line(_SEEDS), _line(["---"] * len(_SEEDS))]
-    for verdict in verdicts:
-        claim = verdict.claim
-        for case, one in zip(claim.cases, verdict.found, strict=True):
-            if not math.isnan(one.seeds):
-                name = f"{claim.sentence.rstrip('.')} ({case.label})" if case.label else claim.sentence.rstrip(".")
-                needed = f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number"
-                lines.append(_line((name, claim.number, needed, f"{case.affordable or ''}", f"**{one.verdict}**")))
+    for one in verdicts:
+        if any(not math.isnan(each.seeds) for each in one.found):
+            affordable = dict.fromkeys(str(case.affordable) for case in one.claim.cases if case.affordable)
+            needed = one.claim.seeds_in_words(one.found)
+            lines.append(_line((one.claim.sentence, needed, "; ".join(affordable), f"**{one.verdict}**")))
     return "\n".join(lines)
 
 
