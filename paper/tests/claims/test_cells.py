@@ -94,7 +94,7 @@ def test_a_comparison_counts_where_the_target_lacks_a_row(
     rows = rows[rows["label"] != "scvi"]
     alone = judge("table6", as_written("table6", rows), "small")
     assert alone["hlca-scvi"].verdict == "not run"
-    comparison(tmp_path / "beside", cells(0.73, ["onek1k"], False), {"data": "onek1k"})
+    comparison(tmp_path / "other", cells(0.73, ["onek1k"], False), {"data": "onek1k"})
     found = judge("table6", as_written("table6", rows), "small")
     scvi, best = found["hlca-scvi"], found["hlca-best"]
     assert scvi.verdict != "not run"

@@ -196,7 +196,7 @@ def test_one_part_of_several_refutes_by_a_corrected_interval_alone() -> None:
 
 def test_a_measure_limits_the_verdict() -> None:
     part = of_errors(1.0, 0.1)
-    found = rules._told(rules._above(part, case(), None, same=True), Measured(at_most="direction only"), True)
+    found = rules._with_note(rules._above(part, case(), None, same=True), Measured(at_most="direction only"), True)
     assert found.verdict == "direction only"
 
 

@@ -202,5 +202,5 @@ def test_ranges(judge: Callable[..., dict[str, Found]], risk: float, verdict: st
     rows = [{"low": 0.3, "high": 0.6, "best_ratio": 0.5, "best_fixed": 0.5, "range": risk}] * 20
     rows += [{"low": 0.6, "high": 0.7, "best_ratio": 0.5, "best_fixed": 0.5, "range": 1 - risk}] * 40
     found = judge("ranges", {"ranges": rows})["ranges"]
-    assert found.verdict == verdict, "ranges beside the best ratio do not count"
+    assert found.verdict == verdict, "ranges without the best ratio do not count"
     assert "of 20." in found.reason

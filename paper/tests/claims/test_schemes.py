@@ -146,7 +146,7 @@ def test_other_variants_stand_in_for_human_ones(
     found = judge("table3", table3.table(pd.DataFrame(runs(scores, ["spearman", "masked_loss"]))), "full")
     assert found["dna-auprc"].verdict == "direction only"
     assert found["dna-auprc"].ours == pytest.approx(0.02, abs=1e-3)
-    assert "SARS-CoV-2 stand in" in found["dna-auprc"].reason
+    assert "SARS-CoV-2 replace human ones" in found["dna-auprc"].reason
     assert found["dna-combined"].verdict == combined
     assert ("condition of the sentence holds on no set" in found["dna-combined"].reason) is (alone < 0.4)
     assert found["dna-missense"].verdict == "not testable here"

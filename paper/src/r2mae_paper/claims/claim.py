@@ -191,10 +191,10 @@ class Verdict:
         for case, one in zip(self.claim.cases, self.found, strict=True):
             word = f" is {one.verdict}" if len(words) > 1 else ""
             by_reason.setdefault(one.reason, []).append(f"{case.label}{word}")
-        told = [reason if len(words) == len(by_reason) == 1 else f"{', '.join(labels)}: {reason}"
+        reasons = [reason if len(words) == len(by_reason) == 1 else f"{', '.join(labels)}: {reason}"
                 for reason, labels in by_reason.items() if reason]  # fmt: skip
         return " ".join(
-            [*told, *(() if all(one.same for one in self.found) else ("Data or scale are not the paper's.",))]
+            [*reasons, *(() if all(one.same for one in self.found) else ("Data or scale are not the paper's.",))]
         )
 
 

@@ -143,7 +143,7 @@ def deeper(results: Results, case: Case) -> Measured:
 def later(results: Results, case: Case) -> Measured:
     """Measure by how much the best ratio grows from the first signal to the last, or the step that falls clearly.
 
-    The best ratio is known up to the ratios whose risk cannot be told from the lowest, and up to the step of the grid.
+    The best ratio is known up to the ratios whose risk may be the lowest, and up to the step of the grid.
     """
     parts, said = {}, []
     for name, curves in _families(results, case).items():

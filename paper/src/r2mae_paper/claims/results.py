@@ -49,11 +49,11 @@ class Comparison:
     ----------
     folder : Path
     data : str
-        Name of its data; that of the folder if nothing tells.
+        Name of its data; that of the folder if nothing says it.
     version : str
-        Of r2mae; empty if nothing tells.
+        Of r2mae; empty if nothing says it.
     config : mapping
-        What its runs share; empty if nothing tells.
+        What its runs share; empty if nothing says it.
     """
 
     folder: Path
@@ -133,7 +133,7 @@ class Results:
                 f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
             )
         if state.damaged:
-            raise UnavailableError(f"{target}: {state.damaged}, which tells its scale, is damaged")
+            raise UnavailableError(f"{target}: {state.damaged}, which has its scale, is damaged")
         if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder

@@ -36,8 +36,8 @@ def difference(results: Results, case: Case) -> Found:
     paper = None if "sign" in case.options else case.paper
     found = [_above(part, case, paper, same=same) for part in measured.parts.values()]
     if "any" in case.options:
-        return _told(max(found, key=lambda one: (_ORDER.index(one.verdict), one.ours)), measured, same)
-    return _told(_of_all(found, measured), measured, same)
+        return _with_note(max(found, key=lambda one: (_ORDER.index(one.verdict), one.ours)), measured, same)
+    return _with_note(_of_all(found, measured), measured, same)
 
 
 def _above(part: Estimate, case: Case, paper: float | None, *, same: bool) -> Found:
@@ -65,18 +65,22 @@ def differs(results: Results, case: Case) -> Found:
     measured, same = _measured(results, case)
     known = {name: part for name, part in measured.parts.items() if part.known}
     if not known:
-        return _told(Found("undecided", "Equal values have no interval: seeds that differ are needed."), measured, same)
+        return _with_note(
+            Found("undecided", "Equal values have no interval: seeds that differ are needed."), measured, same
+        )
     name = max(known, key=lambda one: max(known[one].low, -known[one].high))
     part = known[name]
     reason = f"Shown is the clearest, {name}." if len(measured.parts) > 1 else ""
     if part.low > 0 or part.high < 0:
-        return _told(_found("reproduced" if same else "direction only", part, reason), measured, same)
+        return _with_note(_found("reproduced" if same else "direction only", part, reason), measured, same)
     if len(known) == len(measured.parts) and all(
         -case.margin <= one.low and one.high <= case.margin for one in known.values()
     ):
-        return _told(_found("not reproduced", part, f"{reason} Within {case.margin:g} counts as none."), measured, same)
+        return _with_note(
+            _found("not reproduced", part, f"{reason} Within {case.margin:g} counts as none."), measured, same
+        )
     found = _open(part, abs(part.mean), case, same=same)
-    return _told(replace(found, reason=f"{reason} {found.reason}".strip()), measured, same)
+    return _with_note(replace(found, reason=f"{reason} {found.reason}".strip()), measured, same)
 
 
 def level(results: Results, case: Case) -> Found:
@@ -92,7 +96,7 @@ def level(results: Results, case: Case) -> Found:
         raise UnavailableError("the paper prints no number")
     if not same:
         found = replace(_found("undecidable at this scale", part, "The paper's number is of its data."), seeds=math.inf)
-        return _told(found, measured, same)
+        return _with_note(found, measured, same)
     compared, target = part, case.paper
     if "printed" in case.options and part.known:
         compared, target = _welch(results, case), 0.0
@@ -106,7 +110,7 @@ def level(results: Results, case: Case) -> Found:
         found = replace(_open(part, case.margin, case, same=same), ours=part.mean, low=part.low, high=part.high)
     else:
         found = _found("reproduced", part)
-    return _told(found, measured, same)
+    return _with_note(found, measured, same)
 
 
 def _welch(results: Results, case: Case) -> Estimate:
@@ -133,7 +137,7 @@ def none(results: Results, case: Case) -> Found:
         else:
             found.append(_open(part, abs(abs(part.mean) - case.margin), case, same=same))
     measured = replace(measured, note=f"{measured.note} Less than {case.margin:g} counts as none.".strip())
-    return _told(_of_all(found, measured), measured, same)
+    return _with_note(_of_all(found, measured), measured, same)
 
 
 def limit(results: Results, case: Case) -> Found:
@@ -144,7 +148,7 @@ def limit(results: Results, case: Case) -> Found:
     shown: Word = "reproduced" if same else "direction only"
     found = _found(shown if sign * part.mean <= sign * case.margin else "not reproduced", part)
     side = "least" if sign < 0 else "most"
-    return _told(
+    return _with_note(
         found, replace(measured, note=f"{measured.note} The limit is at {side} {case.margin:g}.".strip()), same
     )
 
@@ -164,7 +168,7 @@ def fit(results: Results, case: Case) -> Found:
     if more:
         reason += f" With one design it is {more[0].max():.1f} %, and the median {np.median(more[0]):.1f} %."
     reason += f" Half within {WITHIN[0]:g} % and all within {WITHIN[1]:g} % count as a fit."
-    return _told(Found(word, reason, float(np.median(off))), Measured(note=case.note), same)
+    return _with_note(Found(word, reason, float(np.median(off))), Measured(note=case.note), same)
 
 
 def untestable(results: Results, case: Case) -> Found:
@@ -217,7 +221,7 @@ def _found(word: Word, part: Estimate, reason: str = "") -> Found:
     return Found(word, reason, part.mean, part.low, part.high)
 
 
-def _told(found: Found, measured: Measured, same: bool) -> Found:
+def _with_note(found: Found, measured: Measured, same: bool) -> Found:
     """Return what was found, with the note of the measure, and no better than it allows."""
     word = min(found.verdict, measured.at_most, key=_ORDER.index)
     reason = " ".join(text for text in (measured.note, found.reason) if text)

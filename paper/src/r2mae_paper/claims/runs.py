@@ -100,8 +100,8 @@ def _cells(results: Results, studies: Sequence[str]) -> Sources:
             "table4" if runs.filter(regex="^condition").notna().any(axis=None) else "table6"
         )
         types = _types_of(one.data, one.config)
-        told = Source(runs, "score", False, _ranked_of(one.data), types, table)
-        found[one.data] = (*found.get(one.data, ()), told)
+        other = Source(runs, "score", False, _ranked_of(one.data), types, table)
+        found[one.data] = (*found.get(one.data, ()), other)
     chosen = {name: all_ for name, all_ in found.items() if all_[0].table in studies}
     if not chosen:
         raise UnavailableError("; ".join([*reasons, *broken]))
