@@ -168,6 +168,8 @@ def test_a_share_is_a_difference_from_a_half(judge: Judge) -> None:
 def test_rows_that_are_not_there_are_said(judge: Judge) -> None:
     with pytest.raises(UnavailableError, match="no rows with value > 9"):
         judge("difference", column(1), where="value > 9", **VALUES)
+    with pytest.raises(UnavailableError, match="no rows with numbers"):
+        judge("fit", "value,formula\n1,\n,1\n", columns=("value", "formula"))
 
 
 NUMBERS, WIDTHS = st.floats(-10, 10), st.floats(0.001, 5)

@@ -42,18 +42,18 @@ Scores: TypeAlias = Float[np.ndarray, "seeds ratios"]
 
 
 def rows_of(results: Results, case: Case) -> "pd.DataFrame":
-    """Return the rows of a case's table that count.
+    """Return the rows of a case's table that count, and have a number in each of its columns.
 
     Raises
     ------
     UnavailableError
         If there are none.
     """
-    rows = results.table(case.study, *case.columns, name=case.table)
+    rows = results.table(case.study, *case.columns, name=case.table).dropna(subset=list(case.columns))
     if case.where:
         rows = rows.query(case.where, engine="python")
     if not len(rows):
-        raise UnavailableError(f"{case.study} has no rows with {case.where}")
+        raise UnavailableError(f"{case.study} has no rows with {case.where or 'numbers'}")
     return rows
 
 
@@ -80,7 +80,7 @@ def _families(results: Results, case: Case) -> dict[str, list[Curve]]:
 
     The columns are the risk, its standard error, and perhaps the null risk, by which both are divided.
     """
-    rows = rows_of(results, case).dropna(subset=list(case.columns)).sort_values("ratio", kind="stable")
+    rows = rows_of(results, case).sort_values("ratio", kind="stable")
     by, order = case.options.get("by"), case.options.get("order")
     families = {}
     for name, group in rows.groupby(by, sort=False) if by else [("", rows)]:
@@ -470,7 +470,7 @@ def transition(results: Results, case: Case) -> Measured:
 
 def disparity(results: Results, case: Case) -> Measured:
     """Measure for which share of strengths magnitudes differ more over p > 0.5 than over p < 0.5."""
-    rows = rows_of(results, case).dropna()
+    rows = rows_of(results, case)
     grows = {}
     for delta, group in rows.groupby("delta"):
         high, low = (group[side][list(case.columns)].mean() for side in (group["ratio"] > 0.5, group["ratio"] < 0.5))

@@ -158,7 +158,7 @@ def fit(results: Results, case: Case) -> Found:
 
     The columns are the simulation, the formula, and perhaps a second simulation, which must fit, too.
     """
-    rows = rows_of(results, case).dropna(subset=list(case.columns))
+    rows = rows_of(results, case)
     simulated, predicted, *others = (rows[column].to_numpy(float) for column in case.columns)
     off, *more = (100 * np.abs(one / predicted - 1) for one in (simulated, *others))
     same = is_full(results, case)
