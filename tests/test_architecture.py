@@ -22,7 +22,7 @@ LAYERS = {
     "domains": 3,
     "images": 4, "text": 4, "genome": 4, "cells": 4,
     "report": 5, "sweep": 5,
-    "compare": 6, "advice": 6,
+    "compare": 6,
     "cli": 7,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
@@ -160,7 +160,9 @@ RATIO = 0.4375
 """A mask ratio that no other number of a run equals."""
 # What a domain gives to the loop, which calls it without importing it: methods of domain and task, and a class of
 # settings.
-HANDED_DOWN = {"ratios_of", "load", "fingerprint", "begin", "corrupt", "__post_init__", "ignores"}
+HANDED_DOWN = {
+    "ratios_of", "load", "load_initial_weights", "fingerprint", "begin", "corrupt", "__post_init__", "ignores"
+}  # fmt: skip
 
 
 class Reached(Exception):

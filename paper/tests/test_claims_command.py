@@ -6,7 +6,9 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae_paper.claims import CLAIMS
-from r2mae_paper.claims.page import BEGIN, END
+from r2mae_paper.claims.page import TABLES
+
+(BEGIN, END), _ = TABLES
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_every_claim_has_a_verdict(here: Path, folders: list[str], capsys: pytes
 def test_a_page_takes_the_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "page.md").write_text(f"# Page\n{BEGIN}\n{END}\n")
     assert main(["reproduce", "--claims", "runs", "--markdown", "page.md"]) == 0
-    assert all(claim.says in (here / "page.md").read_text("utf-8") for claim in CLAIMS)
+    assert all(claim.sentence in (here / "page.md").read_text("utf-8") for claim in CLAIMS)
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 

@@ -105,7 +105,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o666 & ~_umask())
+        Path(name).chmod(new_file_mode())
         Path(name).replace(path)
         sync(path.parent)
     except OSError as error:
@@ -198,10 +198,11 @@ def jsonable(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _umask() -> int:
+def new_file_mode() -> int:
+    """Return the permissions of an ordinary new file; temporary files have fewer."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask
 
 
 def sync(path: Path) -> None:

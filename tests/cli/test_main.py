@@ -178,7 +178,7 @@ MISTAKES = {
     "pretrain mnist --test-fraction 0.3": "test_fraction is for sets without an official test part",
     "data path minst": "did you mean 'mnist'?",
     "pretrain faces": "unknown domain or data set 'faces': choose from: images",
-    "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",
+    "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or omit",
     "compare digits --logger wandb": "needs the package wandb",
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
     "pretrain --config odd.yaml": "odd.yaml: epochs takes a number, not 'many'",
@@ -393,7 +393,7 @@ def test_ctrl_c_twice_ends_a_comparison_and_its_processes(tmp_path: Path) -> Non
 def test_comparisons_speak_json(run: Run) -> None:
     line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 8 --jobs 1 --out c --json"
     answer = json.loads(run(line)[1])
-    assert [cell["label"] for cell in answer["cells"]] == ["r2mae", "pixels", "pca", "mean"]
+    assert [cell["label"] for cell in answer["runs"]] == ["r2mae", "pixels", "pca", "mean"]
 
 
 def test_data(run: Run) -> None:

@@ -199,7 +199,7 @@ def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
     """Print a line for each target: name, state, title, data and cost."""
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
-            raise UserError(f"--list computes nothing: leave {word.partition('=')[0]} out")
+            raise UserError(f"--list computes nothing: omit {word.partition('=')[0]}")
     targets = [target_of(name) for name in names or all_names()]
     states = [state_of(out / one.folder).in_words() for one in targets]
     wide, wider = max(len(one.name) for one in targets), max(map(len, states))

@@ -79,8 +79,8 @@ class EarlierRuns:
         for name in sorted(read & {*before}):
             if set(before[name]) != set(now[name]):
                 raise UserError(
-                    f"{name} is not what the runs in {self.folder} were trained on: use the same data, or leave "
-                    "--earlier out"
+                    f"{name} is not what the runs in {self.folder} were trained on: use the same data, or omit "
+                    "--earlier"
                 )
         if unknown := sorted(read - {*before}):
             _log.warning(

@@ -25,7 +25,7 @@ def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Pa
     """
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in _WITH_CLAIMS:
-            raise UserError(f"--claims only reads results: leave {word.partition('=')[0]} out")
+            raise UserError(f"--claims only reads results: omit {word.partition('=')[0]}")
     if names:
         raise UserError(
             f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"
@@ -59,10 +59,11 @@ def _print(verdicts: "Sequence[Verdict]") -> None:
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):
         table = Table(title=part, title_justify="left", show_header=False, box=None, pad_edge=False, leading=1)
         for one in group:
-            numbers = (("paper", one.paper_in_words), ("ours", one.ours_in_words))
+            claim = one.claim
+            numbers = (("paper", claim.paper_in_words), ("ours", claim.ours_in_words(one.found)))
             measured = ", ".join(f"{name} {number}" for name, number in numbers if number)
-            lines = [f"{one.claim.place}: {one.claim.says}"]
-            lines += [f"{one.claim.measure}: {measured}"] if measured else []
+            lines = [f"{claim.place}: {claim.sentence}"]
+            lines += [f"{claim.number}: {measured}"] if measured else []
             table.add_row(escape(one.verdict), escape("\n".join([*lines, one.reason])))
         terminal.print(table)
         terminal.print()

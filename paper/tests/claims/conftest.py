@@ -4,18 +4,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from paper.tests.claims.judged import Rows
+from paper.tests.claims.judged import Rows, found_in
 
 from r2mae.files import write_rows
-from r2mae_paper.claims import Verdict, verdicts
+from r2mae_paper.claims import Found
 from r2mae_paper.state import write_plan, write_tables
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
-    """Write tables of a target, and judge all claims by them."""
+def judge(tmp_path: Path) -> Callable[..., dict[str, Found]]:
+    """Write tables of a target, and judge all claims by them: what was found by the former names of cases."""
 
-    def write_and_judge(target: str, tables: Mapping[str, Rows], scale: str = "") -> dict[str, Verdict]:
+    def write_and_judge(target: str, tables: Mapping[str, Rows], scale: str = "") -> dict[str, Found]:
         folder = tmp_path / target
         folder.mkdir(exist_ok=True)
         for name, rows in tables.items():
@@ -23,6 +23,6 @@ def judge(tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
         if scale:
             write_plan(folder, scale, "runs", [])
             write_tables(folder, [folder / f"{name}.csv" for name in tables])
-        return {one.claim.name: one for one in verdicts([tmp_path])}
+        return found_in(tmp_path)
 
     return write_and_judge

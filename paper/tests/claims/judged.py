@@ -1,6 +1,7 @@
 """Tables of runs with known answers, and words of verdicts."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,23 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae_paper import table4, table6
-from r2mae_paper.claims import Verdict
+from r2mae_paper.claims import Found, verdicts
 
 Rows = list[dict[str, Any]]
 
 
-def words(found: Mapping[str, Verdict], *names: str) -> list[str]:
+def words(found: Mapping[str, Found], *names: str) -> list[str]:
     return [found[name].verdict for name in names]
+
+
+def found_in(folder: Path) -> dict[str, Found]:
+    """Judge all claims by what is in a folder: what was found, by the former names of cases."""
+    return {
+        name: found
+        for one in verdicts([folder])
+        for case, found in zip(one.claim.cases, one.found, strict=True)
+        for name in case.formerly
+    }
 
 
 def runs(levels: Mapping[str, float], scores: Sequence[str], seeds: int = 5, **values: Any) -> Rows:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from paper.tests.claims.judged import Rows, words
 
-from r2mae_paper.claims import Verdict
+from r2mae_paper.claims import Found
 
 MODELS = ("identity", "spiked", "uniform")
 
@@ -41,11 +41,10 @@ BIAS = "bias-overparametrised"
         ("not reproduced", {"fall": -0.5}),
     ],
 )
-def test_the_bias_falls(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_the_bias_falls(word: str, given: dict[str, float], judge: Callable[..., dict[str, Found]]) -> None:
     found = judge("bias-variance", {"bias-variance": sides(**given)})[BIAS]  # type: ignore[arg-type]
     assert found.verdict == word, found.reason
-    expected = 0.8 * given.get("fall", 0.5)
-    assert found.ours == pytest.approx(max(0.0, expected))
+    assert found.ours == pytest.approx(max(0.0, 0.8 * given.get("fall", 0.5)))
 
 
 @pytest.mark.parametrize(
@@ -58,22 +57,18 @@ def test_the_bias_falls(word: str, given: dict[str, float], judge: Callable[...,
         ("not reproduced", {"tall": 0.5, "n": 100}),
     ],
 )
-def test_tall_data_have_no_bias(word: str, given: dict[str, float], judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_tall_data_have_no_bias(word: str, given: dict[str, float], judge: Callable[..., dict[str, Found]]) -> None:
     found = judge("bias-variance", {"bias-variance": sides(**given)})["bias-alone"]  # type: ignore[arg-type]
     assert found.verdict == word, found.reason
 
 
-def test_the_reason_tells_what_was_found(judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_the_reason_tells_what_was_found(judge: Callable[..., dict[str, Found]]) -> None:
     found = judge("bias-variance", {"bias-variance": sides(tall=0.5)})
-    for said in ("variance rises in all", "lower bias in 2 of them"):
-        assert said in found[BIAS].reason
-    for said in ("identity 0,", "spiked 0.45 (p = 0.9)"):
-        assert said in found["bias-alone"].reason
-    other = judge("bias-variance", {"bias-variance": sides(up=-0.1)})[BIAS].reason
-    assert "The variance changes by " in other
+    assert found[BIAS].reason == "2 of 2 show it. The weakest is spiked."
+    assert "1 of 3 show it. The weakest is spiked." in found["bias-alone"].reason
 
 
-def test_one_side_alone_decides_nothing(judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_one_side_alone_decides_nothing(judge: Callable[..., dict[str, Found]]) -> None:
     one = [row for row in sides() if row["side"] == "d > n"]
     found = judge("bias-variance", {"bias-variance": one})
     assert words(found, BIAS, "bias-alone") == ["reproduced", "not run"]
@@ -88,11 +83,10 @@ def estimates(apart: float = 0.0, change: float = 1e-6, n: int = 200) -> Rows:
     ]
 
 
-def test_ways_to_one_estimate(judge: Callable[..., dict[str, Verdict]]) -> None:
+def test_ways_to_one_estimate(judge: Callable[..., dict[str, Found]]) -> None:
     names = ("collapsed-range", "pseudo-inverse")
     assert words(judge("estimators", {"estimators": estimates()}), *names) == ["reproduced", "reproduced"]
     off = judge("estimators", {"estimators": estimates(apart=1e-9, change=5.0)})
     assert words(off, *names) == ["not reproduced", "not reproduced"]
     assert off["pseudo-inverse"].ours == pytest.approx(4.5)
-    assert "at p = 0.9" in off["pseudo-inverse"].reason
     assert words(judge("estimators", {"estimators": estimates(n=100)}), *names) == ["direction only", "direction only"]

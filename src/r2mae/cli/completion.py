@@ -83,10 +83,10 @@ def run(words: Sequence[str]) -> int:
 
 def _entries() -> dict[str, _Entry]:
     """Return the completions of every command, and of pairs such as ``pretrain images`` and ``theory risk``."""
-    from r2mae.advice.data import NAMED
     from r2mae.cli.data_alignment import ACTIONS as ALIGNMENT_ACTIONS
     from r2mae.cli.main import SEPARATE, all_commands, command_of
     from r2mae.cli.theory import SUBCOMMANDS
+    from r2mae.cli.theory_data import NAMED
 
     sets = " ".join(public_sets())
     entries = {"": _Entry({"--help": "", "--version": ""}, positionals=[" ".join(all_commands())])}

@@ -123,9 +123,9 @@ def _number(value: float) -> str:
 
 
 def _write(problem: Problem, result: "Risk", rows: Sequence[dict[str, Any]], out: Path) -> None:
-    from r2mae.advice.risk_figure import risk_figure
     from r2mae.files import write_rows
     from r2mae.report.style import save_figure
+    from r2mae.report.theory_figures import risk_figure
 
     write_rows(out / "risk.csv", rows, list(rows[0]))
     null, count = float(result.null[0]), len(problem.fixed)

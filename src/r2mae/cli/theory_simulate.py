@@ -111,9 +111,9 @@ def _table(problem: Problem, formula: "Risk", measured: "Simulation") -> list[di
 def _write(
     problem: Problem, formula: "Risk", measured: "Simulation", rows: Sequence[dict[str, Any]], out: Path
 ) -> None:
-    from r2mae.advice.risk_figure import simulation_figure
     from r2mae.files import write_rows
     from r2mae.report.style import save_figure
+    from r2mae.report.theory_figures import simulation_figure
 
     write_rows(out / "simulation.csv", rows, list(rows[0]))
     null, count = float(measured.null), len(problem.fixed)

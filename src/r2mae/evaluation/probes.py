@@ -145,7 +145,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if stalled:
             warnings.warn(
                 f"{stalled} of {self.cv_scores_.size + 1} fits stopped short of tol={self.tol:g} "
-                f"after at most max_iter={self.max_iter} steps; raise max_iter or leave out the largest Cs",
+                f"after at most max_iter={self.max_iter} steps; raise max_iter or omit the largest Cs",
                 ConvergenceWarning,
                 stacklevel=3,
             )

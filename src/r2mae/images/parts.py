@@ -201,7 +201,7 @@ def _size(part: Labelled) -> str:
 def _fill(part: Sequence[str], number: int) -> str:
     """Say what to do about an empty array of the first part, which has to be there, or of another."""
     hint = "save it again with a row for each image"
-    return f"{hint}, or leave {' and '.join(f'`{name}`' for name in part)} out" if number else hint
+    return f"{hint}, or omit {' and '.join(f'`{name}`' for name in part)}" if number else hint
 
 
 def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:

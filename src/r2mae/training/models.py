@@ -84,8 +84,8 @@ class ModelConfig(RunConfig):
         for name in _field_names(self.default_settings):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UserError(
-                    f"{name} belongs to the model {default_model(type(self))!r}, not to {self.model!r}: leave it "
-                    f"out (options of a model are written --{PREFIX}NAME)"
+                    f"{name} belongs to the model {default_model(type(self))!r}, not to {self.model!r}: omit it "
+                    f"(options of a model are written --{PREFIX}NAME)"
                 )
 
     def _check_mask_input(self) -> None:

@@ -1,48 +1,76 @@
 """The paper's claims and what the results at hand say of each.
 
-The claims are in ``published/claims.csv``, the checks in the modules of this package. :func:`verdicts` judges all of
-:data:`CLAIMS` from folders of results. No claim is judged by results of the scale `smoke` or of another version of
-r2mae: it is then "not run", as it is where there are none.
+The claims are in ``published/claims.csv``: sentences, and how each is judged, by a rule of :mod:`rules` from a number
+of :mod:`measures`. :func:`verdicts` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results
+of the scale `smoke` or of another version of r2mae: it is then "not run", as it is where there are none.
 """
 
 import csv
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from r2mae_paper.claims import cells, estimation, linear_model, networks, schemes, spectra, texts
-from r2mae_paper.claims.claim import MEANING, Check, Claim, Found, Verdict, Word, summed
-from r2mae_paper.claims.results import Results, UnavailableError
+from r2mae_paper.claims.claim import MEANING, Case, Claim, Found, Verdict, Word, summed
+from r2mae_paper.claims.measures import MEASURES
+from r2mae_paper.claims.results import Results, UnavailableError, UndecidableError
+from r2mae_paper.claims.rules import RULES
 
-__all__ = ["CHECKS", "CLAIMS", "MEANING", "Claim", "Found", "Results", "Verdict", "Word", "judge", "verdicts"]
+__all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge", "read", "verdicts"]
+
+_OF_CASE = ("case", "formerly", "rule", "measure", "study", "table", "columns", "where", "options", "margin", "paper",
+            "affordable", "full", "note")  # fmt: skip
+_OF_CLAIM = ("part", "name", "place", "sentence", "number", "decimals")
 
 
-def _claims() -> tuple[Claim, ...]:
-    text = files("r2mae_paper.published").joinpath("claims.csv").read_text("utf-8")
-    return tuple(
-        Claim(
-            **{key: row[key] for key in ("part", "name", "place", "says", "measure", "target", "why")},
-            paper=float(row["paper"]) if row["paper"] else None,
-            decimals=int(row["decimals"]),
-            parts=tuple(row["parts"].split()),
-        )
-        for row in csv.DictReader(text.splitlines())
+def read(text: str) -> tuple[Claim, ...]:
+    """Read a list of claims. A cell with bars has a value for each case of its row, another one for all.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a row has more values than cases, or a rule, a measure or a part of a sum is unknown.
+    """
+    reader = csv.DictReader(text.splitlines())
+    if set(reader.fieldnames or ()) != {*_OF_CASE, *_OF_CLAIM}:
+        raise ValueError(f"the columns are {reader.fieldnames}, not {', '.join((*_OF_CLAIM, *_OF_CASE))}")
+    claims = tuple(_claim(row) for row in reader)
+    known = {name for claim in claims for case in claim.cases for name in case.formerly}
+    for claim in claims:
+        for case in claim.cases:
+            parts = set(case.options.get("of", "").split()) if case.rule == "sum" else set()
+            if case.rule not in {"sum", *RULES} or case.measure not in {"", *MEASURES} or not parts <= known:
+                raise ValueError(f"{claim.name}: there is no {case.rule}, {case.measure}, or one of {parts - known}")
+    return claims
+
+
+def _claim(row: Mapping[str, str]) -> Claim:
+    cells = {column: [cell.strip() for cell in row[column].split("|")] for column in _OF_CASE}
+    count = max(map(len, cells.values()))
+    if any(len(values) not in (1, count) for values in cells.values()):
+        raise ValueError(f"{row['name']}: each cell has one value, or one for each of {count} cases")
+    cases = tuple(
+        _case({column: values[place % len(values)] for column, values in cells.items()}) for place in range(count)
+    )
+    return Claim(**{column: row[column] for column in _OF_CLAIM[:-1]}, decimals=int(row["decimals"]), cases=cases)
+
+
+def _case(cells: Mapping[str, str]) -> Case:
+    options = (option.partition("=") for option in cells["options"].split(";") if option.strip())
+    return Case(
+        label=cells["case"],
+        formerly=tuple(cells["formerly"].split()),
+        columns=tuple(cells["columns"].split()),
+        options={key.strip(): value.strip() for key, _, value in options},
+        margin=float(cells["margin"] or 0),
+        paper=float(cells["paper"]) if cells["paper"] else None,
+        affordable=int(cells["affordable"] or 0),
+        **{column: cells[column] for column in ("rule", "measure", "study", "table", "where", "full", "note")},
     )
 
 
-CLAIMS = _claims()
+CLAIMS = read(files("r2mae_paper.published").joinpath("claims.csv").read_text("utf-8"))
 """All claims: sentences that sum up others, then the others in the order of the paper."""
-
-CHECKS: dict[str, Check] = {
-    **linear_model.CHECKS,
-    **spectra.CHECKS,
-    **estimation.CHECKS,
-    **networks.CHECKS,
-    **texts.CHECKS,
-    **schemes.CHECKS,
-    **cells.CHECKS,
-}
-"""Checks by the names of claims."""
 
 
 def verdicts(folders: Sequence[Path]) -> list[Verdict]:
@@ -63,36 +91,27 @@ def verdicts(folders: Sequence[Path]) -> list[Verdict]:
 
 def judge(results: Results) -> list[Verdict]:
     """Return the verdict of every claim, in the order of :data:`CLAIMS`."""
-    found = {claim.name: _found(claim, results) for claim in CLAIMS if not claim.parts}
-    for claim in CLAIMS:
-        if claim.parts:
-            found[claim.name] = _summed(claim, found)
-    judged = ((claim, found[claim.name]) for claim in CLAIMS)
-    return [Verdict(claim, one.verdict, one.ours, one.low, one.high, _reason(one)) for claim, one in judged]
+    cases = [case for claim in CLAIMS for case in claim.cases]
+    found = {case: _found(case, results) for case in cases if case.rule != "sum"}
+    by_name = {name: one for case, one in found.items() for name in case.formerly}
+    found |= {case: _summed(case, by_name) for case in cases if case.rule == "sum"}
+    return [Verdict(claim, tuple(found[case] for case in claim.cases)) for claim in CLAIMS]
 
 
-def _reason(found: Found) -> str:
-    return f"{found.reason} Data or scale are not the paper's." if found.elsewhere else found.reason
-
-
-def _found(claim: Claim, results: Results) -> Found:
-    check = CHECKS.get(claim.name)
-    if check is None:
-        return Found("not testable here", claim.why)
+def _found(case: Case, results: Results) -> Found:
     try:
-        return check(results, claim)
+        return RULES[case.rule](results, case)
     except UnavailableError as error:
         return Found("not run", f"{error}.")
-    except (
-        ArithmeticError,
-        LookupError,
-        ValueError,
-    ) as error:  # a table with other names or with holes: its results are damaged
+    except UndecidableError as error:
+        return Found("undecidable at this scale", str(error), seeds=math.inf)
+    except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
+        # a table with other names or with holes: its results are damaged
         said = " ".join(str(error).split())[:120]
-        return Found("not run", f"The results of {claim.target} lack what the check needs ({said}).")
+        return Found("not run", f"The results of {case.study} lack what the rule needs ({said}).")
 
 
-def _summed(claim: Claim, found: dict[str, Found]) -> Found:
-    words: list[Word] = [found[name].verdict for name in claim.parts]
+def _summed(case: Case, found: Mapping[str, Found]) -> Found:
+    words: list[Word] = [found[name].verdict for name in case.options["of"].split()]
     counts = ", ".join(f"{words.count(word)} {word}" for word in MEANING if word in words)
-    return Found(summed(words), f"Of {len(words)} sentences below: {counts}.")
+    return Found(summed(words), f"Of {len(words)} parts below: {counts}.")

@@ -1,143 +1,215 @@
-"""What a claim of the paper is, what a check finds, and the verdicts that there are."""
+"""What a claim of the paper is, what a rule finds, and the verdicts that there are."""
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from r2mae_paper.claims.results import Results
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 Word: TypeAlias = Literal[
-    "reproduced", "direction only", "undecided", "not reproduced", "not testable here", "not run"
+    "reproduced", "direction only", "undecided", "undecidable at this scale", "not reproduced", "not testable here",
+    "not run",
 ]  # fmt: skip
 
 MEANING: dict[Word, str] = {
     "reproduced": "With the paper's data and sizes the results show what the sentence says. Where the paper gives a "
-    "number, it lies in our 95 % interval. Where it gives none, the interval excludes zero on the side that the "
-    "sentence names. A number without an interval lies within the limit that its row or this page states.",
+    "number, our 95 % interval contains it. Where it gives none, the interval excludes zero on the side that the "
+    "sentence names. A number without an interval is within the limit that the reason states.",
     "direction only": "The interval excludes zero on the side that the sentence names. But the size is not the "
     "paper's, or data or scale are not, or a part of what is claimed is missing.",
-    "undecided": "The runs at hand can neither show the claim nor refute it: the interval contains zero, or there is "
-    "none; or the sentence is a number of the paper, and data or scale are not, or the interval is too wide to tell.",
+    "undecided": "The interval contains zero, or is too wide. More seeds would tell: the reason says how many.",
+    "undecidable at this scale": "No number of seeds that is affordable here would tell; the reason says why.",
     "not reproduced": "The results contradict the sentence: the interval excludes zero on the other side, or, with the "
-    "paper's data and sizes, it excludes the paper's number, which is taken as exact; or a number without an interval "
-    "is beyond the stated limit. Where the reason says that data or scale are not the paper's, the sentence does not "
-    "carry over to ours; of the paper's own numbers it says nothing.",
+    "paper's data and sizes, it excludes the paper's number; or a number without an interval is beyond the limit. "
+    "With other data or sizes the sentence does not carry over to ours; of the paper's numbers that says nothing.",
     "not testable here": "No run of this project can decide it; the reason says why.",
     "not run": "What decides it has no usable results in the folders that were read.",
 }
 """What each verdict means, in the order of tables."""
 
+_OPEN = ("undecidable at this scale", "undecided")
+_WEAKNESS = {"not reproduced": 0, "not run": 1, **dict.fromkeys(_OPEN, 2), "direction only": 3, "reproduced": 4}
+
 
 @dataclass(frozen=True)
 class Found:
-    """What a check found in the results.
+    """What a rule found in the results.
 
     Attributes
     ----------
     verdict : str
         One of :data:`MEANING`.
     reason : str
-        A sentence or two: on which data, and what was found beside the number.
+        What was found apart from the number.
     ours, low, high : float
-        The measure and its 95 % interval; NaN where there is none.
-    elsewhere : bool
-        Whether data or scale are not the paper's.
+        The number and its 95 % interval; NaN where there is none.
+    seeds : float
+        How many seeds would decide what is open; infinite if no number would, NaN if that is not the question.
+    same : bool
+        Whether data and sizes are the paper's.
     """
 
     verdict: Word
-    reason: str
+    reason: str = ""
     ours: float = math.nan
     low: float = math.nan
     high: float = math.nan
-    elsewhere: bool = False
+    seeds: float = math.nan
+    same: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One number that a sentence is judged by.
+
+    Attributes
+    ----------
+    label : str
+        What it is of, where a sentence has several.
+    formerly : tuple of str
+        The names that it had when each case was a sentence of its own; sums name their parts by these.
+    rule, measure : str
+        How numbers become a verdict (:data:`~r2mae_paper.claims.rules.RULES`), and tables numbers
+        (:data:`~r2mae_paper.claims.measures.MEASURES`).
+    study, table : str
+        The target whose results decide it, or several, and the file; by default its first.
+    columns : tuple of str
+        Columns that the measure takes, in its order.
+    where : str
+        Which rows count, as pandas' ``query`` takes it.
+    options : mapping
+        Further words for the measure and the rule.
+    margin : float
+        Where the sentence begins to hold, or the limit.
+    paper : float, optional
+        The number by the paper's own numbers, where it prints them.
+    affordable : int
+        How many seeds of the study 24 hours of two cores train; 0 for studies that train nothing.
+    full : str
+        When data and sizes are the paper's: "scale" (the target says `full`), or what must hold for the table, as
+        pandas' ``eval`` takes it, after ``FILE:`` for another file; "never", or both with a semicolon.
+    note : str
+        A sentence for the reason; of the rule `none` the reason.
+    """
+
+    label: str
+    formerly: tuple[str, ...]
+    rule: str
+    measure: str
+    study: str
+    table: str
+    columns: tuple[str, ...]
+    where: str
+    options: Mapping[str, str]
+    margin: float
+    paper: float | None
+    affordable: int
+    full: str
+    note: str
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper that states a result.
+    """A sentence of the paper that states a result, with one case or several that all must show it.
 
     Attributes
     ----------
     part : str
-        Heading of the table that it stands in.
+        Heading of its table.
     name : str
         A short name of its own.
     place : str
         Section, figure or table.
-    says : str
+    sentence : str
         What it states, in our words.
-    measure : str
+    number : str
         The number that would show it; positive where the sentence is right, if it is a difference.
-    target : str
-        The target of :mod:`r2mae_paper.targets` whose results decide it; empty if none or several do.
-    paper : float, optional
-        The measure by the paper's own numbers, where it prints them.
     decimals : int
         Of the numbers in tables.
-    why : str
-        Why nothing here can decide it, for a claim without a check and without parts.
-    parts : tuple of str
-        Names of other claims, for a sentence that sums them up: its verdict is made of theirs.
+    cases : tuple of Case
     """
 
     part: str
     name: str
     place: str
-    says: str
-    measure: str
-    target: str = ""
-    paper: float | None = None
-    decimals: int = 3
-    why: str = ""
-    parts: tuple[str, ...] = ()
+    sentence: str
+    number: str
+    decimals: int
+    cases: tuple[Case, ...]
 
+    @property
+    def paper_in_words(self) -> str:
+        """The paper's numbers, or nothing."""
+        return self._listed([None if case.paper is None else _number(case.paper, self.decimals) for case in self.cases])
 
-Check: TypeAlias = "Callable[[Results, Claim], Found]"
-"""Says what the results say of a claim.
+    def ours_in_words(self, found: Sequence[Found]) -> str:
+        """Return our numbers with their intervals, or nothing."""
+        return self._listed([self._with_interval(one) for one in found])
 
-It raises :class:`~r2mae_paper.claims.results.UnavailableError` if they do not have what it needs.
-"""
+    def seeds_in_words(self, found: Sequence[Found]) -> str:
+        """Return the seeds that would decide what is open."""
+        words = [f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number" for one in found]
+        return self._listed([None if math.isnan(one.seeds) else word for one, word in zip(found, words, strict=True)])
+
+    def _with_interval(self, found: Found) -> str | None:
+        if not math.isfinite(found.ours):
+            return None
+        mean, low, high = (_number(value, self.decimals) for value in (found.ours, found.low, found.high))
+        return mean if not math.isfinite(found.low) else f"{mean} ({low} to {high})"
+
+    def _listed(self, numbers: Sequence[str | None]) -> str:
+        if len(numbers) == 1:
+            return numbers[0] or ""
+        known = [(case.label, number) for case, number in zip(self.cases, numbers, strict=True) if number]
+        return "; ".join(f"{label}: {number}" for label, number in known)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim and what the results say of it.
+    """A claim, and what the results say of each of its cases.
 
     Attributes
     ----------
     claim : Claim
-    verdict : str
-        One of :data:`MEANING`.
-    ours, low, high : float
-        Our number and its 95 % interval; NaN where there is none.
-    reason : str
-        On which data, and why.
+    found : tuple of Found
+        One a case.
     """
 
     claim: Claim
-    verdict: Word
-    ours: float
-    low: float
-    high: float
-    reason: str
+    found: tuple[Found, ...]
 
     @property
-    def paper_in_words(self) -> str:
-        """The paper's number, or nothing."""
-        return "" if self.claim.paper is None else _number(self.claim.paper, self.claim.decimals)
+    def verdict(self) -> Word:
+        """The verdict of the weakest case."""
+        return weakest(self.found).verdict
 
     @property
-    def ours_in_words(self) -> str:
-        """Our number with its interval, or nothing."""
-        if not math.isfinite(self.ours):
-            return ""
-        mean = _number(self.ours, self.claim.decimals)
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            return mean
-        return f"{mean} ({_number(self.low, self.claim.decimals)} to {_number(self.high, self.claim.decimals)})"
+    def reason(self) -> str:
+        """The reasons of the cases; one that several have is given once, and a verdict where they differ."""
+        words = {one.verdict for one in self.found}
+        by_reason: dict[str, list[str]] = {}
+        for case, one in zip(self.claim.cases, self.found, strict=True):
+            word = f" is {one.verdict}" if len(words) > 1 else ""
+            by_reason.setdefault(one.reason, []).append(f"{case.label}{word}")
+        reasons = [reason if len(words) == len(by_reason) == 1 else f"{', '.join(labels)}: {reason}"
+                for reason, labels in by_reason.items() if reason]  # fmt: skip
+        return " ".join(
+            [*reasons, *(() if all(one.same for one in self.found) else ("Data or scale are not the paper's.",))]
+        )
+
+
+def weakest(found: Sequence[Found]) -> Found:
+    """Return the case that shows a sentence least, with the verdict and the seeds that all open ones need."""
+    known = [one for one in found if one.verdict in _WEAKNESS] or list(found)
+    least = min(
+        known, key=lambda one: (_WEAKNESS.get(one.verdict, 5), one.low if math.isfinite(one.low) else -math.inf)
+    )
+    open_ = [one for one in known if one.verdict in _OPEN]
+    if least.verdict not in _OPEN:
+        return least
+    needs = [one for one in open_ if one.verdict == "undecidable at this scale"] or open_
+    most = max(needs, key=lambda one: one.seeds if not math.isnan(one.seeds) else -1.0)
+    return replace(least, verdict=most.verdict, reason=most.reason, seeds=most.seeds)
 
 
 def summed(words: Sequence[Word]) -> Word:
@@ -150,7 +222,7 @@ def summed(words: Sequence[Word]) -> Word:
     refuted = tested.count("not reproduced")
     if refuted and refuted >= tested.count("reproduced") + tested.count("direction only"):
         return "not reproduced"
-    for word in ("undecided", "not run"):
+    for word in ("undecidable at this scale", "undecided", "not run"):
         if word in tested:
             return word
     if not tested:

@@ -1,7 +1,8 @@
-"""The table of verdicts: counts, rows of words, and the generated part of the page about reproduction."""
+"""The tables that are made of verdicts: all claims, and the seeds that those need which are open."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -9,12 +10,10 @@ from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae_paper.claims.claim import MEANING, Verdict
 
-COLUMNS = ("where", "the paper says", "measure", "paper", "ours (95 % interval)", "verdict", "why")
-"""Headings of :func:`runs_of`."""
+COLUMNS = ("where", "the paper says", "number", "paper", "ours (95 % interval)", "verdict", "why")
+"""Headings of the table of claims."""
 
-BEGIN = "<!-- claims: made by `r2mae reproduce --claims`, do not edit -->"
-END = "<!-- end of claims -->"
-"""Marks in a page between which the table is written."""
+_SEEDS = ("claim", "seeds that would decide it", "seeds that 24 hours of two cores train", "verdict")
 
 
 def counts_of(verdicts: Sequence[Verdict]) -> str:
@@ -23,40 +22,61 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} claims: " + ", ".join(f"{counts[word]} {word}" for word in MEANING if counts[word])
 
 
-def runs_of(verdict: Verdict) -> tuple[str, ...]:
-    """Return a row of the table."""
+def row_of(verdict: Verdict) -> tuple[str, ...]:
+    """Return a row of the table of claims."""
     claim = verdict.claim
-    numbers = (verdict.paper_in_words, verdict.ours_in_words)
-    return (claim.place, claim.says, claim.measure, *numbers, verdict.verdict, verdict.reason)
+    numbers = (claim.paper_in_words, claim.ours_in_words(verdict.found))
+    return (claim.place, claim.sentence, claim.number, *numbers, f"**{verdict.verdict}**", verdict.reason)
 
 
-def markdown(verdicts: Sequence[Verdict]) -> str:
+def claims_table(verdicts: Sequence[Verdict]) -> str:
     """Return counts, what the verdicts mean, and a table for each part of the paper."""
     lines = [f"{counts_of(verdicts)}.", "", "| verdict | what it means |", "|---|---|"]
     lines += [f"| **{word}** | {meaning} |" for word, meaning in MEANING.items()]
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):
-        lines += ["", f"### {part}", "", _line(COLUMNS), _line(["---"] * len(COLUMNS))]
-        lines += [_line([f"**{cell}**" if cell in MEANING else cell for cell in runs_of(one)]) for one in group]
+        lines += ["", f"### {part}", "", _line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_line, map(row_of, group))]
     return "\n".join(lines)
 
 
+def seeds_table(verdicts: Sequence[Verdict]) -> str:
+    """Return a table of the seeds that would decide what is open."""
+    lines = [_line(_SEEDS), _line(["---"] * len(_SEEDS))]
+    for one in verdicts:
+        if any(not math.isnan(each.seeds) for each in one.found):
+            affordable = dict.fromkeys(str(case.affordable) for case in one.claim.cases if case.affordable)
+            needed = one.claim.seeds_in_words(one.found)
+            lines.append(_line((one.claim.sentence, needed, "; ".join(affordable), f"**{one.verdict}**")))
+    return "\n".join(lines)
+
+
+TABLES: Mapping[tuple[str, str], Callable[[Sequence[Verdict]], str]] = {
+    ("<!-- claims: made by `r2mae reproduce --claims`, do not edit -->", "<!-- end of claims -->"): claims_table,
+    ("<!-- seeds: made by `r2mae reproduce --claims`, do not edit -->", "<!-- end of seeds -->"): seeds_table,
+}
+"""Tables by the marks in a page between which they are written."""
+
+
 def write_into(page: Path, verdicts: Sequence[Verdict]) -> None:
-    """Write the table into a page, in place of what stands between its two marks.
+    """Write the tables into a page that it has marks for, in place of what is between them.
 
     Raises
     ------
     UserError
-        If the page cannot be read, or lacks a mark.
+        If the page cannot be read, or has no pair of marks, or a broken one.
     """
+    (begin, end), *_ = TABLES
     try:
         text = page.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
-        raise UserError(f"{page} cannot be read: --markdown names a page with the lines {BEGIN} and {END}") from None
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
-        raise UserError(f"{page} has no place for the table: it needs the line {BEGIN}, and below it {END}")
-    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
+        raise UserError(f"{page} cannot be read: --markdown names a page with the lines {begin} and {end}") from None
+    asked = {marks: table for marks, table in TABLES.items() if any(mark in text for mark in marks)}
+    for begin, end in asked or TABLES:
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
+            raise UserError(f"{page} has no place for the table: it needs the line {begin}, and below it {end}")
+    for (begin, end), table in asked.items():
+        text = f"{text[: text.index(begin)]}{begin}\n\n{table(verdicts)}\n\n{text[text.index(end) :]}"
     with atomic_write(page) as opened:
-        opened.write(f"{before}{BEGIN}\n\n{markdown(verdicts)}\n\n{after}")
+        opened.write(text)
 
 
 def _line(cells: Sequence[str]) -> str:

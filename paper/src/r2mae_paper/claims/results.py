@@ -33,6 +33,10 @@ class UnavailableError(Exception):
     """The results do not have what a claim needs; the message says why."""
 
 
+class UndecidableError(Exception):
+    """No number of seeds would tell; the message says why."""
+
+
 class MissingRowsError(UnavailableError):
     """The results lack rows that a claim compares; others may have them."""
 
@@ -45,18 +49,15 @@ class Comparison:
     ----------
     folder : Path
     data : str
-        Name of its data; that of the folder if nothing tells.
-    steps : str
-        How long its runs are, in words; empty if nothing tells.
+        Name of its data; that of the folder if nothing says it.
     version : str
-        Of r2mae; empty if nothing tells.
+        Of r2mae; empty if nothing says it.
     config : mapping
-        What its runs share; empty if nothing tells.
+        What its runs share; empty if nothing says it.
     """
 
     folder: Path
     data: str
-    steps: str = ""
     version: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,19 +72,15 @@ class Results:
     ----------
     folders : sequence of Path
         Folders of targets or comparisons, or folders that hold them.
-    pass_over : bool
-        Pass over targets that two of the folders hold, which :attr:`twice` then names: none of their tables is used.
 
     Raises
     ------
     UserError
-        If a folder does not exist, or, unless they are passed over, two of them hold the same target.
+        If a folder does not exist, or two of them hold the same target.
     """
 
-    def __init__(self, folders: Sequence[Path], *, pass_over: bool = False) -> None:
+    def __init__(self, folders: Sequence[Path]) -> None:
         self.targets: dict[str, Path] = {}
-        self.twice: dict[str, str] = {}
-        self._pass_over = pass_over
         self.comparisons: list[Path] = []
         self._unfinished: dict[str, Path] = {}
         self._read: dict[Path, pd.DataFrame] = {}
@@ -102,12 +99,8 @@ class Results:
                 if target not in self.targets:
                     self.targets[target] = folder
                     continue
-                said = f"{self.targets[target]} and {folder} both have results of {target}: give one of them"
-                if not self._pass_over:
-                    raise UserError(said)
-                told = self.twice.get(target)
-                self.twice[target] = said if told is None else f"{folder}, {told.replace(' both have ', ' have ')}"
-            elif folder.name == target and (folder / PLAN).is_file():
+                raise UserError(f"{self.targets[target]} and {folder} both have results of {target}: give one of them")
+            if folder.name == target and (folder / PLAN).is_file():
                 self._unfinished[target] = folder
         if _is_comparison(folder / "results.csv"):
             self.comparisons.append(folder)
@@ -126,8 +119,6 @@ class Results:
             If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
             call began and did not finish, so that nothing says of which scale the tables are.
         """
-        if target in self.twice:
-            raise UnavailableError(self.twice[target])
         if target not in self.targets:
             if target in self._unfinished:
                 raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
@@ -142,7 +133,7 @@ class Results:
                 f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
             )
         if state.damaged:
-            raise UnavailableError(f"{target}: {state.damaged}, which tells its scale, is damaged")
+            raise UnavailableError(f"{target}: {state.damaged}, which has its scale, is damaged")
         if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
@@ -238,10 +229,9 @@ def comparison_in(folder: Path) -> Comparison:
     environment = published.get("environment")
     versions = environment.get("versions") if isinstance(environment, dict) else None
     version = versions.get("r2mae") if isinstance(versions, dict) else None
-    long = [f"{config[unit]:g} {unit}" for unit in ("steps", "epochs") if isinstance(config.get(unit), int | float)]
     data = config.get("data")
     name = Path(data).name if isinstance(data, str) and data else folder.name
-    return Comparison(folder, name, long[0] if long else "", version if isinstance(version, str) else "", config)
+    return Comparison(folder, name, version if isinstance(version, str) else "", config)
 
 
 def _json_in(path: Path) -> dict[str, Any]:

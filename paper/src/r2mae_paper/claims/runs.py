@@ -1,68 +1,157 @@
-"""Tables with a line a run: differences between rows that are paired by seed."""
+"""Tables with a line a run: on which data schemes were compared, and differences that are paired by seed."""
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
-from scipy import stats
 
-from r2mae.evaluation.pooled import pooled_effect
+from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
+from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
-from r2mae_paper.by_ratio import best_ratios, by_seed
 from r2mae_paper.claims.claim import typeset
-from r2mae_paper.claims.judging import Interval, over
-from r2mae_paper.claims.results import MissingRowsError, UnavailableError
+from r2mae_paper.claims.estimates import Differences
+from r2mae_paper.claims.results import MissingRowsError, Results, UnavailableError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Differences = dict[int, float]
-"""By seed."""
+OURS = "r2mae"
+_PAPERS = {"table4": "sea-ad", "table6": "hlca"}
+TABLES = {
+    **dict.fromkeys(("sea-ad", "csle", "covid-tcells", "pig-airway"), "table4"),
+    **dict.fromkeys(("hlca", "onek1k", "perez-tcells", "combat"), "table6"),
+}
+"""The table of each named set of cells: "table4" if donors have a condition."""
+_CELLS = ("score", "reconstruction_r", "label", "scheme", "seed")
+_CEILING = 0.97  # a balanced accuracy above it leaves no room for an advantage; the number is ours
+_GLUE = ("mnli_accuracy", "qqp_accuracy", "sst2_accuracy", "qnli_accuracy")
+_MAIN = {"table1": ("images", "finetune_top1"), "table3": ("DNA", "spearman")}
 
 
-def scores_of(runs: "pd.DataFrame", score: str) -> "pd.DataFrame":
-    """Return a score with a line a seed and a column a row of the comparison; runs without the score are left out.
+@dataclass(frozen=True)
+class Source:
+    """Runs on a set of data, or of a model.
+
+    Attributes
+    ----------
+    runs : DataFrame
+        A line a run.
+    main : str
+        The score that counts.
+    own : bool
+        Whether data and sizes are the paper's.
+    ranked : tuple of str
+        Scores that the paper ranks.
+    types : str
+        Score of the cell types; empty if there is none.
+    table : str
+        Of cells, the table that the set belongs to.
+    """
+
+    runs: "pd.DataFrame"
+    main: str
+    own: bool = False
+    ranked: tuple[str, ...] = ()
+    types: str = ""
+    table: str = ""
+
+
+Sources = Mapping[str, tuple[Source, ...]]
+"""By the name of the data: the results that count, then others that count where the first lack a row."""
+
+
+def sources_of(results: Results, study: str) -> Sources:
+    """Return the runs of a study, or of several, whose names have spaces between them.
 
     Raises
     ------
     UnavailableError
-        If no run has it.
+        If there are none.
     """
-    if score not in runs or runs[score].dtype.kind not in "fi" or not runs[score].notna().any():
-        raise UnavailableError(f"the runs have no {score}")
-    return runs.dropna(subset=[score]).pivot_table(index="seed", columns="label", values=score)
+    if set(study.split()) <= {*_PAPERS}:
+        return _cells(results, study.split())
+    if study == "table2":
+        return _texts(results)
+    name, main = _MAIN[study]
+    runs = results.table(study, "label", "scheme", "seed", name=f"{study}-runs")
+    return {name: (Source(runs, main, results.as_the_paper(study)),)}
 
 
-def fixed_ratios(runs: "pd.DataFrame") -> list[str]:
-    """Return the labels of fixed ratios."""
-    return [str(label) for label in dict.fromkeys(runs.loc[runs["scheme"] == "fixed", "label"])]
+def _cells(results: Results, studies: Sequence[str]) -> Sources:
+    """Return the sets of cells of some tables; the paper's own set at its own sizes is judged alone."""
+    found: dict[str, tuple[Source, ...]] = {}
+    reasons = []
+    for name, paper in _PAPERS.items():
+        try:
+            runs = results.table(name, "set", "label", "scheme", "seed", "score", name=f"{name}-runs")
+        except UnavailableError as error:
+            reasons.append(str(error))
+            continue
+        for key, group in runs.groupby("set", sort=False):
+            own = results.as_the_paper(name) and key == paper
+            ranked, types = _ranked_of(str(key)), _types_of(str(key), {})
+            found.setdefault(str(key), (Source(group, "score", own, ranked, types, name),))
+    tables, broken = results.tables_of_comparisons(*_CELLS)
+    for one, runs in tables:
+        table = TABLES.get(one.data) or (
+            "table4" if runs.filter(regex="^condition").notna().any(axis=None) else "table6"
+        )
+        types = _types_of(one.data, one.config)
+        other = Source(runs, "score", False, _ranked_of(one.data), types, table)
+        found[one.data] = (*found.get(one.data, ()), other)
+    chosen = {name: all_ for name, all_ in found.items() if all_[0].table in studies}
+    if not chosen:
+        raise UnavailableError("; ".join([*reasons, *broken]))
+    return {name: all_ for name, all_ in chosen.items() if all_[0].own} or chosen
 
 
-def between(runs: "pd.DataFrame", first: str, second: str, score: str, *, higher: bool = True) -> Differences:
-    """Return how much better one row is than another under each seed that both have.
-
-    Raises
-    ------
-    UnavailableError
-        If they share no seed.
-    """
-    table = scores_of(runs, score)
-    for label in (first, second):
-        if label not in table:
-            raise MissingRowsError(f"there are no runs of {label}")
-    both = table[[first, second]].dropna()
-    if both.empty:
-        raise UnavailableError(f"{first} and {second} share no seed")
-    gaps = (both[first] - both[second]) * (1 if higher else -1)
-    return dict(zip((int(seed) for seed in both.index), map(float, gaps), strict=True))
+def _types_of(name: str, config: Mapping[str, Any]) -> str:
+    known = {**SET_DEFAULTS.get(name, {}), **{key: value for key, value in config.items() if value}}
+    first = str((known.get("labels") or ("cell_type",))[0])
+    return "" if first == "condition" or first in known.get("auroc_labels", ()) else f"{first}_bacc"
 
 
-def over_best(
-    runs: "pd.DataFrame", label: str, others: Sequence[str], score: str, *, higher: bool = True
-) -> Differences:
-    """Return how much better a row is than the best of others.
+def _ranked_of(name: str) -> tuple[str, ...]:
+    """Return the scores of a named set that count for its rank: of a condition its AUROCs."""
+    known = SET_DEFAULTS.get(name)
+    if known is None:
+        return ()
+    by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]
+    config = CellsConfig(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
+    return tuple(metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked and metric.higher_is_better)
+
+
+def _texts(results: Results) -> Sources:
+    """Return the models that were fine-tuned on GLUE: those of Table 2, or else those of comparisons."""
+    found: dict[str, tuple[Source, ...]] = {}
+    reason = "table2 has no fine-tuning on GLUE"
+    try:
+        own = results.as_the_paper("table2")
+        runs = results.table("table2", "model", "label", "scheme", "seed", name="table2-runs")
+        found = {str(model): _of_model(group, own) for model, group in runs.groupby("model", sort=False)}
+    except UnavailableError as error:
+        reason = str(error)
+    if not any(found.values()):
+        tables, _ = results.tables_of_comparisons("glue", "loss", "label", "scheme")
+        found = {f"{one.data} ({one.folder.name})": _of_model(runs, False) for one, runs in tables}
+    if not any(found.values()):
+        raise UnavailableError(reason)
+    return {name: all_ for name, all_ in found.items() if all_}
+
+
+def _of_model(runs: "pd.DataFrame", own: bool) -> tuple[Source, ...]:
+    """Return the trained runs of a model with their mean over the tasks of GLUE, which all of them must have."""
+    runs = runs[runs["scheme"] != "none"]
+    tasks = [score for score in _GLUE if score in runs and runs[score].notna().any()]
+    scored = runs.assign(main=runs[tasks].mean(axis=1, skipna=False))
+    return (Source(scored, "main", own and tasks == [*_GLUE], tuple(tasks)),) if tasks else ()
+
+
+def gaps_of(runs: "pd.DataFrame", label: str, others: Sequence[str], score: str, *, higher: bool = True) -> Differences:
+    """Return how much better a row is than another, or than the best of several, under each seed that has all.
 
     The best is chosen for each seed by the mean over the other seeds, and the differences spread as this choice does:
     see :class:`r2mae.evaluation.statistics.BestFixed`.
@@ -70,19 +159,66 @@ def over_best(
     Raises
     ------
     UnavailableError
-        If a row has no runs, or fewer than two seeds have all rows.
+        If a row has no runs, or too few seeds have all rows.
     """
-    table = scores_of(runs, score)
+    if score not in runs or runs[score].dtype.kind not in "fi" or not runs[score].notna().any():
+        raise UnavailableError(f"the runs have no {score}")
+    table = runs.dropna(subset=[score]).pivot_table(index="seed", columns="label", values=score)
     missing = [other for other in (label, *others) if other not in table]
     if missing or not others:
         raise MissingRowsError(f"there are no runs of {', '.join(missing) or 'rows to compare with'}")
     whole = table[[label, *others]].dropna()
-    if len(whole) < 2:
-        raise UnavailableError(f"{score}: fewer than two seeds have every row")
-    best = best_fixed(whole[list(others)].to_numpy(float), higher_is_better=higher)
-    mine = whole[label].to_numpy(float)
-    gaps = (mine - best.partner(mine)) * (1 if higher else -1)
+    if len(whole) < min(len(others), 2):
+        raise UnavailableError(f"{score}: fewer than {min(len(others), 2)} seeds have every row")
+    mine, rest = whole[label].to_numpy(float), whole[list(others)].to_numpy(float)
+    best = rest[:, 0] if len(others) == 1 else best_fixed(rest, higher_is_better=higher).partner(mine)
+    gaps = (mine - best) * (1 if higher else -1)
     return dict(zip((int(seed) for seed in whole.index), map(float, gaps), strict=True))
+
+
+def rivals_of(runs: "pd.DataFrame", others: str) -> list[str]:
+    """Return the labels of rows to compare with: those listed, all fixed ratios ("fixed"), or all ("all").
+
+    One with a question mark counts where it was run.
+    """
+    labels = list(dict.fromkeys(runs["label"]))
+    if others == "all":
+        return [str(label) for label in labels if label != OURS]
+    if others == "fixed":
+        return [str(label) for label in dict.fromkeys(runs.loc[runs["scheme"] == "fixed", "label"])]
+    listed = [other.strip() for other in others.split(",")]
+    return [other.rstrip("?") for other in listed if not other.endswith("?") or other[:-1] in labels]
+
+
+def scored(source: Source, score: str) -> tuple["pd.DataFrame", str]:
+    """Return runs with a score, and its column.
+
+    The score is a column; or "main", the one that counts; "rank", the average rank; "types", that of cell types; or a
+    pattern with a star, for the first fitting one of those that the paper ranks.
+
+    Raises
+    ------
+    UnavailableError
+        If the set has none, or all rows are at its ceiling.
+    """
+    runs = source.runs
+    if score == "rank":
+        scores = [name for name in source.ranked if name in runs and runs[name].notna().any()]
+        if not scores:
+            raise UnavailableError("the runs have none of the scores that the paper ranks")
+        return ranks_of(runs, scores), "rank"
+    if score == "types":
+        if source.types not in runs or not runs[source.types].notna().any():
+            raise UnavailableError(f"the runs have no {source.types or 'labels of cell types'}")
+        if runs.loc[runs["scheme"] == "fixed", source.types].mean() > _CEILING:
+            raise UnavailableError(f"all rows have a balanced accuracy above {_CEILING:g}")
+        return runs, source.types
+    if "*" in score:
+        named = next((name for name in source.ranked if fnmatch(name, score)), None)
+        if named is None:
+            raise UnavailableError(f"the set has no score {score}")
+        return runs, named
+    return runs, source.main if score == "main" else score
 
 
 def ranks_of(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
@@ -96,108 +232,7 @@ def ranks_of(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
     return pd.DataFrame(found)
 
 
-def over_seeds(differences: Differences) -> Interval:
-    """Return the mean over seeds with its interval."""
-    return over(list(differences.values()))
-
-
-def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Interval:
-    """Return the average over sets, for sets that were not measured, too (a random-effects model).
-
-    Of one set it is the interval over its seeds. It is corrected for the worst or the best of several comparisons.
-
-    See Also
-    --------
-    r2mae.evaluation.pooled.pooled_effect : The model.
-    """
-    values = [np.array(list(one.values())) for one in by_set.values()]
-    if len(values) == 1:
-        return over(values[0], comparisons)
-    means = [float(one.mean()) for one in values]
-    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
-        return float(np.mean(means)), math.nan, math.nan
-    errors = [float(one.std(ddof=1)) / math.sqrt(len(one)) for one in values]
-    found = pooled_effect(means, errors, confidence=1 - 0.05 / comparisons)
-    return found.mean, found.low, found.high
-
-
-def over_models(by_model: Mapping[str, Differences]) -> Interval:
-    """Return the mean over models, with the t interval from the spread of each over its seeds (Welch, Satterthwaite).
-
-    It speaks of these models alone, which the paper names. Of one model it is the interval over its seeds.
-    """
-    values = [np.array(list(one.values())) for one in by_model.values()]
-    if len(values) == 1:
-        return over(values[0])
-    mean = float(np.mean([one.mean() for one in values]))
-    if min(map(len, values)) < 2:
-        return mean, math.nan, math.nan
-    parts = np.array([one.var(ddof=1) / len(one) for one in values]) / len(values) ** 2
-    if parts.sum() <= 0:
-        return mean, math.nan, math.nan
-    freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
-    half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))
-    return mean, mean - half, mean + half
-
-
 def each_in_words(by_set: Mapping[str, Differences]) -> str:
     """Return the mean of every set as words."""
     means = ((name, round(float(np.mean(list(one.values()))), 3)) for name, one in by_set.items())
     return typeset(", ".join(f"{name} {mean:+.3f}" if mean else f"{name} 0.000" for name, mean in means))
-
-
-def by_ratio(
-    runs: "pd.DataFrame", score: str
-) -> tuple[Float[np.ndarray, " ratios"], Float[np.ndarray, "seeds ratios"], "pd.Index[int]"]:
-    """Return the fixed ratios of some runs, a score of each seed and ratio, and the seeds, which have all of them.
-
-    Raises
-    ------
-    UnavailableError
-        If there is no such score, fewer than two seeds, or fewer than three ratios.
-    """
-    if score not in runs or runs[score].dtype.kind not in "fi":
-        raise UnavailableError(f"the runs have no {score}")
-    values, ratios, seeds = by_seed(runs, score)
-    if len(seeds) < 2 or len(ratios) < 3:
-        raise UnavailableError(f"{score}: {len(seeds)} seeds of {len(ratios)} ratios decide nothing")
-    return np.array(ratios), values, seeds
-
-
-def best_of_seeds(runs: "pd.DataFrame", score: str, *, higher: bool) -> "pd.Series[float]":
-    """Return the best ratio under each seed that has a score at every ratio.
-
-    Raises
-    ------
-    UnavailableError
-        As :func:`by_ratio`.
-    """
-    import pandas as pd
-
-    ratios, scores, seeds = by_ratio(runs, score)
-    return pd.Series(best_ratios(scores, list(ratios), higher=higher), index=seeds)
-
-
-def minus(first: "pd.Series[float]", second: "pd.Series[float]") -> Float[np.ndarray, " seeds"]:
-    """Return the difference under the seeds that both have.
-
-    Raises
-    ------
-    UnavailableError
-        If there is none.
-    """
-    gaps = (first - second).dropna().to_numpy(float)
-    if not len(gaps):
-        raise UnavailableError("no seed has both scores at every ratio")
-    return np.asarray(gaps)
-
-
-def grid_step(runs: "pd.DataFrame") -> float:
-    """Return how far apart the ratios lie that a best one was chosen from."""
-    return float(np.diff(sorted(runs["ratio"].unique())).max())
-
-
-def on_grid(values: Float[np.ndarray, " seeds"], allowed: float, comparisons: int = 1) -> Interval:
-    """Return the mean of ratios that were chosen from a grid; the interval is wider by what the grid leaves open."""
-    mean, low, high = over(values, comparisons)
-    return mean, low - allowed, high + allowed

@@ -15,8 +15,8 @@ from jaxtyping import Float, Float32, Int
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
-from r2mae.advice.data import load_matrix
 from r2mae.catalogue import data_root
+from r2mae.cli.theory_data import load_matrix
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
 
 RATIOS = np.arange(1, 10) / 10

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from r2mae.advice.risk_figure import risk_figure, simulation_figure
 from r2mae.report.style import svg
+from r2mae.report.theory_figures import advice_figure, risk_figure, simulation_figure
+from r2mae.theory import Rotated, advise
 
 P = np.array([0.2, 0.4, 0.6, 0.8])
 RISK = np.array([0.8, 0.5, 0.6, 1.2])
@@ -67,3 +68,23 @@ def test_one_repetition_and_one_ratio() -> None:
 def test_nothing_finite() -> None:
     infinite = np.array([np.inf])
     assert "predicting zero" in svg(risk_figure(np.array([0.5]), infinite, infinite, infinite, title="", peak=0.5))
+
+
+@pytest.mark.parametrize(("n", "holds"), [(20, True), (300, True), (300, False)])
+def test_advice_figure(n: int, holds: bool) -> None:
+    advice = advise(Rotated(1 / np.arange(1, 61)), n, directions=7, ratios=np.arange(1, 99) / 99)
+    figure = advice_figure(advice, "data", holds=holds)
+    top, bottom = figure.axes
+    lead = advice.directions
+    curves = [line.get_data() for line in top.lines if line.get_label().startswith("_child") and line.get_lw() == 1]
+    assert len(curves) == 7
+    for index, (x, y) in enumerate(curves):
+        np.testing.assert_array_equal(np.asarray(y)[np.isin(x, lead.ratios)], lead.normalised[:, index])
+        if advice.peak is not None:
+            assert np.isnan(np.asarray(y)[np.searchsorted(x, advice.peak)])
+    words = svg(figure)
+    assert "data: masked linear regression" in words
+    assert advice.suggested is not None
+    for text in ("best for the mean direction", "best for the mean feature", "range for linear regression"):
+        assert (text in words) == holds
+    assert len(top.patches) == len(bottom.patches) == int(holds)

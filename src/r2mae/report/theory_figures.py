@@ -1,13 +1,15 @@
-"""Figures of risk curves: the formula with bias and variance, and simulations beside it."""
+"""Figures of risk curves: the formula with bias and variance, simulations beside it, and the advice on data."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION, figure_style
+from r2mae.theory.advise import Advice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,6 +107,48 @@ def simulation_figure(
         )
         _finish(axes, np.concatenate([formula, mean + np.nan_to_num(deviation)]), title, peak, chosen)
         figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
+    """Draw the risk over the mask ratio: of each leading direction, and of features.
+
+    Parameters
+    ----------
+    advice : Advice
+    title : str
+        Name of the data.
+    holds : bool
+        Whether such advice was right on similar data; if not, no range and no best ratio are marked.
+    """
+    lead, features = advice.directions, advice.features
+    with figure_style():
+        figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+        figure.suptitle(f"{title}: masked linear regression, n = {advice.n:,}, d = {advice.d:,}", x=0.02, ha="left")
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        shades = colormaps["viridis"](np.linspace(0, 0.9, len(lead.variance)))
+        for values, shade in zip(lead.normalised.T, shades, strict=True):
+            top.plot(*_broken(lead.ratios, values, advice.peak), color=shade, lw=1)
+        low, high = np.quantile(features.normalised, [0.1, 0.9], axis=1)
+        band = (*_broken(lead.ratios, low, advice.peak), _broken(lead.ratios, high, advice.peak)[1])
+        bottom.fill_between(*band, color=BLUE, alpha=0.2, lw=0, label="middle 80 % of features")
+        for axes, name, curve in ((top, "direction", lead.mean), (bottom, "feature", features.weighted)):
+            axes.plot(*_broken(lead.ratios, curve, advice.peak), color=BLUE, lw=2.5, label=f"mean {name}")
+            axes.axhline(1, color="#808080", lw=0.8)
+            if holds:
+                best = lead.ratio_of_lowest(curve)
+                axes.axvline(best, color=VERMILION, lw=1.2, ls="--", label=f"best for the mean {name}, {best:.2f}")
+                if advice.suggested is not None:
+                    label = "range for linear regression" if axes is bottom else None
+                    axes.axvspan(
+                        advice.suggested.low, advice.suggested.high, color=_RANGE, alpha=0.2, lw=0, label=label
+                    )
+            axes.set(xlim=(0, 1), ylim=(0, 1.3), xticks=np.arange(0, 1.01, 0.1), ylabel="normalised risk")
+            axes.grid()
+        top.set_title("leading directions, dark to bright", fontsize=10)
+        bottom.set_title("each feature from the others", fontsize=10)
+        bottom.set_xlabel("mask ratio")
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure
 
 

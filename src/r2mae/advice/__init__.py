@@ -1,1 +1,0 @@
-"""The theory applied to real data: advice on the mask ratio, and a study of how far its formula holds."""
