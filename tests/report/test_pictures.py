@@ -67,7 +67,7 @@ def test_names_never_run_into_each_other() -> None:
 def test_other_images_and_other_masks_are_refused() -> None:
     one = examples()
     with pytest.raises(UserError, match="hides 70% of its examples, and b 50%"):
-        to_reconstructions({"a": one, "b": one.replace(ratio=0.5)})
+        to_reconstructions({"a": one, "b": replace(one, ratio=0.5)})
     with pytest.raises(UserError, match="a and b have different test images"):
         to_reconstructions({"a": one, "b": replace(one, original=one.original / 2)})
     with pytest.raises(UserError, match="different test images"):

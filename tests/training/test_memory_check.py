@@ -69,7 +69,7 @@ def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         (ImagesConfig, {"latent": 2**31}, "latent takes numbers up to"),
         (ImagesConfig, {"threads": 10**6}, "threads takes numbers up to 4,096"),
         (ImagesConfig, {"workers": 10**6}, "workers takes numbers up to 1,024"),
-        (ImagesConfig, {"cl_iterations": 10**9}, "cl_iterations takes numbers up to 10,000"),
+        (ImagesConfig, {"scheme": "cl", "cl_iterations": 10**9}, "cl_iterations must be 1 to 10000"),
         (ImagesConfig, {"seed": 2**63}, "seed takes numbers up to"),
         (CellsConfig, {"n_hidden": 10**12}, "n_hidden takes numbers up to"),
         (TextConfig, {"layers": 10**8}, "layers must be at most 1,000"),

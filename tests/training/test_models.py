@@ -62,9 +62,9 @@ def test_another_model_is_written_with_its_own_settings() -> None:
 
 
 def test_differences_name_models_and_settings() -> None:
-    assert toys(latent=2).differences(toys()) == ["model.latent"]
-    assert toys().differences(ImagesConfig(data="digits"))[0] == "model"
-    assert ImagesConfig(data="digits").differences(toys())[0] == "model"
+    assert toys(latent=2).differences(toys()) == {"model.latent": (2, 4)}
+    assert toys().differences(ImagesConfig(data="digits"))["model"] == ("toy", "mlp")
+    assert ImagesConfig(data="digits").differences(toys())["model"] == ("mlp", "toy")
 
 
 @pytest.mark.parametrize(

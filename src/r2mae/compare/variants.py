@@ -61,7 +61,9 @@ def plan_variants(
     for name in schemes:
         kind = kind_of(name)
         own = {option: value for option, value in given.items() if option in kind.options}
-        each = [{**own, "ratio": ratio} for ratio in sorted({*(ratios or _fixed_ratios(base, given))})] if kind.per_ratio else [own]
+        each = [own]
+        if kind.per_ratio:
+            each = [{**own, "ratio": ratio} for ratio in sorted({*(ratios or _fixed_ratios(base, given))})]
         variants += [variant_of(_with_scheme(base, name, one)) for one in each]
     return variants
 

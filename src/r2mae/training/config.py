@@ -145,7 +145,7 @@ class RunConfig:
     """
 
     domain: ClassVar[str] = ""
-    ratios: ClassVar[SchemeDefaults]
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.25, 0.75, not_in_paper=True)
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     omitted_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields without a meaning in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
