@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from genome.alignments import tokens_in
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store, export_zarr
 from r2mae.genome.store import zarr_exchange
@@ -22,10 +23,10 @@ def test_there_and_back(store: AlignmentStore, tmp_path: Path, monkeypatch: pyte
     assert set(letters[:, 1:].tobytes().decode()) <= set("ACGT-N")
     again = build_store(tmp_path / "a.zarr", tmp_path / "again")
     assert again.layout == store.layout
-    assert (again.tokens == store.tokens).all()
+    assert (tokens_in(again) == tokens_in(store)).all()
     chosen = build_store(tmp_path / "a.zarr", tmp_path / "chosen", species=[store.species[-1]])
     assert chosen.species == (store.species[0], store.species[-1])
-    assert (chosen.tokens == store.tokens[:, [0, -1]]).all()
+    assert (tokens_in(chosen) == tokens_in(store)[:, [0, -1]]).all()
     with pytest.raises(UserError, match="exists: delete it"):
         export_zarr(store, tmp_path / "a.zarr")
 
@@ -50,7 +51,7 @@ def test_a_group_that_names_no_species(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the reference has G at chr1:3, and .*ref\.fa has C"):
         build_store(path, tmp_path / "b", species=["ref", "x"], reference=tmp_path / "ref.fa")
     store = build_store(path, tmp_path / "b", species=["ref", "x"])
-    assert store.tokens.tolist() == [[0, 2], [1 | 0x80, 3], [2, 3], [3 | 0x80, 4]]
+    assert store.tokens(0).tolist() == [[0, 2], [1 | 0x80, 3], [2, 3], [3 | 0x80, 4]]
 
 
 def test_groups_of_something_else(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def file(store: AlignmentStore, tmp_path: Path) -> Path:
     text = letters(store.reference & 0x7F).tobytes().decode()
     places = rng.integers(0, 1500, 400)
     alts = ["ACGT".replace(text[p], "")[n] for p, n in zip(places, rng.integers(0, 3, 400), strict=True)]
-    others = np.array([(store.tokens[p, 1:] == "ACGT".index(a)).sum() for p, a in zip(places, alts, strict=True)])
+    others = np.array([(store.tokens(0)[p, 1:] == "ACGT".index(a)).sum() for p, a in zip(places, alts, strict=True)])
     fitness = others + rng.normal(size=400) / 2
     table = pd.DataFrame({"chrom": "chr1", "pos": places + 1, "ref": [text[p] for p in places], "alt": alts})
     table["fitness"] = fitness

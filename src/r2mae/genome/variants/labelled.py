@@ -13,8 +13,7 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
-from r2mae.genome.variants.where import numbers, parse_condition
+from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, condition_of, contrast_name, sides_of
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -88,14 +87,14 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     assert settings.label is not None
     path = Path(settings.variants).expanduser()
     source = open_variants(path)
-    conditions = [parse_condition(text) for text in settings.where]
+    conditions = [condition_of(text) for text in settings.where]
     named = [settings.label, *([settings.classes] if settings.classes else []), *more]
     texts: dict[str, list[str]] = {name: [] for name in named}
     kept = Block(0, [], [], [], [], [], [])
     for block in source.blocks(_ROWS):
         met: Bool[np.ndarray, " n"] = np.ones(len(block), bool)
-        for condition in conditions:
-            met &= condition.met(source.values(block, condition.column))
+        for column, value in conditions:
+            met &= np.array([text == value for text in source.values(block, column)], bool)
         places = np.flatnonzero(met).tolist()
         for name in dict.fromkeys(named):
             values = source.values(block, name)
@@ -184,6 +183,17 @@ def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tupl
             f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: nothing can be told apart"
         )
     return labels, True
+
+
+def numbers(texts: Sequence[str]) -> Float64[np.ndarray, " n"]:
+    """Return texts as numbers, NaN where one is none."""
+    found = np.full(len(texts), np.nan)
+    for place, text in enumerate(texts):
+        try:
+            found[place] = float(text)
+        except ValueError:
+            continue
+    return found
 
 
 def column_names(settings: VariantSettings) -> tuple[str, ...]:
