@@ -23,6 +23,7 @@ DIGITS = 15
 
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+_LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
 _BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
 
 
@@ -43,11 +44,14 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     line = 1
     try:
         with path.open("rb") as raw:
-            magic, size = raw.peek(8), max(path.stat().st_size, 1)
+            magic, size = raw.peek(18), max(path.stat().st_size, 1)
             for mark, name in _COMPRESSED.items():
                 if magic.startswith(mark):
                     raise UserError(f"{path}: is packed with {name}: unpack it, or pack it with gzip or bgzip")
-            file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if magic.startswith(b"\x1f\x8b") else raw
+            is_packed = magic.startswith(b"\x1f\x8b")
+            if is_packed and magic[12:14] == b"BC" and not _has_end(path):
+                raise UserError(f"{path}: the file is truncated (the last block of bgzip is missing): fetch it again")
+            file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_packed else raw
             while piece := file.read(PIECE):
                 rest = file.readline(LONGEST_LINE)
                 if len(rest) == LONGEST_LINE:
@@ -62,6 +66,13 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: after line {line - 1:,}, cannot be read ({reason}): fetch it again") from None
+
+
+def _has_end(path: Path) -> bool:
+    """Return whether a file of bgzip has its last block, which is empty."""
+    with path.open("rb") as file:
+        file.seek(-min(len(_LAST), path.stat().st_size), 2)
+        return file.read() == _LAST
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:

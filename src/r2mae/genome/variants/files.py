@@ -1,9 +1,10 @@
 """Files of variants: formats by name, and the reader of each."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -25,23 +26,23 @@ Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
 """A block with scores and reasons."""
 
 
-class Variants(Protocol):
+class Variants(ABC):
     """Rows of variants that can be scored."""
 
-    @property
-    def kind(self) -> Kind:
-        """The format of the output."""
+    kind: Kind
+    """The format of the output."""
+    names: tuple[str, ...]
+    """Columns, and for a VCF also keys of INFO."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Columns, and for a VCF also keys of INFO."""
-
+    @abstractmethod
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of about so many rows, always the same ones."""
 
+    @abstractmethod
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column as text, one for each alternative, empty where there is none."""
 
+    @abstractmethod
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with their scores and reasons, atomically."""
 

@@ -16,7 +16,7 @@ from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import HEADER_ADVICE, REASON, REASONS, Block, bounded, find_columns
-from r2mae.genome.variants.files import Kind, Scored, text_file
+from r2mae.genome.variants.files import Kind, Scored, Variants, text_file
 
 _WORDS = list(REASONS)
 _COLUMNS = ("chrom", "pos", "ref", "alt")
@@ -28,7 +28,7 @@ _DIALECTS: dict[Kind, dict[str, Any]] = {
 }
 
 
-class TextVariants:
+class TextVariants(Variants):
     """A table of text (.tsv, .csv), whose rows are lists of texts.
 
     Parameters
@@ -108,7 +108,7 @@ class TextVariants:
         _write_text(output, self.kind, self.before, [*self.names], column, scored)
 
 
-class ParquetVariants:
+class ParquetVariants(Variants):
     """A Parquet file, whose rows are record batches of pyarrow.
 
     Parameters
@@ -121,7 +121,7 @@ class ParquetVariants:
         A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
-    kind: Kind = "parquet"
+    kind = "parquet"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -180,7 +180,7 @@ class ParquetVariants:
                 writer.write_table(arrow.Table.from_batches(batches))
 
 
-class RegionVariants:
+class RegionVariants(Variants):
     """All three alternatives of every base of some regions; positions without a reference base are omitted.
 
     Parameters
@@ -195,7 +195,7 @@ class RegionVariants:
         For a region that the store has not.
     """
 
-    kind: Kind = "tsv"
+    kind = "tsv"
     names = _COLUMNS
 
     def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""VCF: pysam checks the header and the end of a file; rows are written as they were read, with the score in INFO."""
+"""VCF: rows are written as they were read, with the score in INFO."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby, islice
@@ -8,19 +8,20 @@ from pathlib import Path
 from r2mae.errors import UserError
 from r2mae.genome.store.sources import read_lines
 from r2mae.genome.variants.alleles import REASON, REASONS, Block, bounded
-from r2mae.genome.variants.files import Kind, Scored, text_file
+from r2mae.genome.variants.files import Scored, Variants, text_file
 
-_FIXED = ("CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO")
+_FIXED = "#CHROM POS ID REF ALT QUAL FILTER INFO"
 _INFO = 7  # its column
+_DECLARED = "##INFO=<ID="
 _MISSING = "."
 _WORDS = [word or _MISSING for word in REASONS]
 
 
-class VcfVariants:
-    """A VCF, plain or packed with bgzip or gzip.
+class VcfVariants(Variants):
+    """A VCF, plain, bgzip or gzip.
 
-    Rows are text: pysam's records would round the numbers of INFO, and cannot be written with a contig or a key that
-    the header does not declare.
+    Rows stay text. Records of pysam round the numbers of INFO, and cannot be written if the header does not declare
+    their contig and keys; plain gzip it does not read.
 
     Parameters
     ----------
@@ -29,49 +30,45 @@ class VcfVariants:
     Raises
     ------
     UserError
-        A file without a valid header, or a bgzip file without its end.
+        A file without a header.
     """
 
-    kind: Kind = "vcf"
+    kind = "vcf"
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            import pysam
-        except ImportError:
-            raise UserError(f"{path}: VCF needs pysam: pip install 'r2mae[genome]', or give a table (.tsv)") from None
-        verbosity = pysam.set_verbosity(0)  # the library prints what it also raises
-        try:
-            with pysam.VariantFile(str(path)) as opened:
-                samples, keys = [*opened.header.samples], [*opened.header.info]
-        except (OSError, ValueError) as error:
-            if "EOF" in str(error):
-                raise UserError(f"{path}: the file is truncated (its end is missing): fetch it again") from None
-            for _ in read_lines(path):  # a damaged archive has its own error
-                pass
-            raise UserError(
-                f"{path}, line 1: has no VCF header that can be read, ##fileformat=VCFv4.2 and #CHROM POS ID REF ALT "
-                "QUAL FILTER INFO divided by tabs: add it, or name the columns of a table and call it .tsv"
-            ) from None
-        finally:
-            pysam.set_verbosity(verbosity)
-        columns = (*_FIXED, *(("FORMAT",) if samples else ()), *samples)
+        self.header: list[str] = []
+        for number, line in read_lines(path):
+            text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
+            if text.startswith("##") or not text:
+                self.header += [text] if text else []
+                continue
+            columns = text.split("\t")
+            if columns[:8] != _FIXED.split():
+                raise UserError(
+                    f"{path}, line {number:,}: a VCF has a header, ##fileformat=VCFv4.2 and then {_FIXED} divided by "
+                    "tabs: add it, or name the columns of a table and call it .tsv"
+                )
+            self.header.append(text)
+            break
+        else:
+            raise UserError(f"{path}: has no variants and no line {_FIXED}: fetch it again")
+        columns[0] = columns[0].removeprefix("#")
         self._columns = {name: place for place, name in enumerate(columns)}
+        keys = [line.removeprefix(_DECLARED).split(",")[0] for line in self.header if line.startswith(_DECLARED)]
         self.names = (*columns, *keys)
+        self._above = number
 
     def _rows(self) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of variants without their ends, which have to be there."""
-        header = True
         for number, line in read_lines(self.path):
             if not line.endswith(b"\n"):
                 raise UserError(
                     f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
                 )
-            if line.startswith(b"#"):
-                if not header:
+            if number > self._above and (row := line.rstrip(b"\r\n")):
+                if row.startswith(b"#"):
                     raise UserError(f"{self.path}, line {number:,}: a line of the header is among the variants")
-            elif row := line.rstrip(b"\r\n"):
-                header = False
                 yield number, row
 
     def blocks(self, size: int) -> Iterator[Block]:
@@ -127,16 +124,12 @@ class VcfVariants:
         meaning = "log p(alt) - log p(ref) with the position hidden, mean of both strands"
         why = "why it has no score: " + ", ".join(word for word in REASONS if word)
         added = [
-            f'##INFO=<ID={name},Number=A,Type={kind},Description="{text}">\n'.encode()
+            f'##INFO=<ID={name},Number=A,Type={kind},Description="{text}">'
             for name, kind, text in ((column, "Float", meaning), (column + REASON, "String", why))
         ]
+        header = [*self.header[:-1], *added, self.header[-1]]
         with text_file(output) as write:
-            for _, line in read_lines(self.path):
-                if line.startswith(b"#CHROM"):
-                    write(b"".join([*added, line.rstrip(b"\r\n"), b"\n"]))
-                    break
-                if line.strip():
-                    write(line.rstrip(b"\r\n") + b"\n")
+            write("".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape"))
             for block, scores, reasons in scored:
                 entries = zip(block.owners, scores.tolist(), reasons.tolist(), strict=True)
                 for owner, alternatives in groupby(entries, key=itemgetter(0)):
