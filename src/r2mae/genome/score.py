@@ -19,7 +19,8 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions, tally
 from r2mae.genome.variants.blocks import Scores, saved_blocks
-from r2mae.genome.variants.files import Scored, Variants, check_column, check_output, kind_of, open_variants
+from r2mae.genome.variants.files import check_column, check_output, kind_of, open_variants
+from r2mae.genome.variants.rows import Scored, Variants
 from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
 from r2mae.genome.variants.table import RegionVariants
 from r2mae.training.fingerprint import fingerprint

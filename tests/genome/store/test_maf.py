@@ -155,13 +155,17 @@ def test_a_store_that_the_disk_has_no_room_for(tmp_path: Path, monkeypatch: pyte
     build_store(tmp_path / "a.maf", tmp_path / "store")
 
 
-DOTTED = "a\ns T.kok.chr1 0 4 + 8 ACGT\ns L.vir.s1 0 4 + 9 CCCC\n\na\ns T.kok.chr1 4 4 + 8 AAAA\ns L.sal.s9 1 4 + 9 GGGG\n"
+DOTTED = (
+    "a\ns T.kok.chr1 0 4 + 8 ACGT\ns L.vir.s1 0 4 + 9 CCCC\n\na\ns T.kok.chr1 4 4 + 8 AAAA\ns L.sal.s9 1 4 + 9 GGGG\n"
+)
 
 
 def test_a_name_with_several_dots_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "a.maf"
     path.write_text(DOTTED)
-    with pytest.raises(UserError, match=r"line 2: 'T\.kok\.chr1' has several dots, and its species may be T or T\.kok:"):
+    with pytest.raises(
+        UserError, match=r"line 2: 'T\.kok\.chr1' has several dots, and its species may be T or T\.kok:"
+    ):
         build_store(path, tmp_path / "store")
     path.write_text(DOTTED.replace("T.kok", "Tkok"))
     with pytest.raises(UserError, match=r"line 3: 'L\.vir\.s1' has several dots.*--species FILE"):

@@ -77,3 +77,21 @@ def test_an_array_that_declares_far_more_than_is_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.zarr: array 'chr1': says that chr1 has 1,099,511,627,776 positions"):
         build_store(tmp_path / "a.zarr", tmp_path / "b")
     assert not list(tmp_path.glob(".b*"))
+
+
+@pytest.mark.parametrize("attribute", ["species", "contigs"])
+def test_attributes_that_are_no_names(tmp_path: Path, attribute: str) -> None:
+    attributes = {"species": ["ref", "x"], "contigs": ["chr1"], attribute: 7}
+    path = group(tmp_path / "a.zarr", np.array([list("AC"), list("GT")], "S1").T, **attributes)
+    with pytest.raises(UserError, match=f"its attribute '{attribute}' is not a list of names"):
+        build_store(path, tmp_path / "b")
+
+
+def test_a_chunk_that_is_shorter_than_declared(tmp_path: Path) -> None:
+    made = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=2)
+    made.attrs.update({"species": ["ref", "x"]})
+    made.create_array("chr1", data=np.array([list("ACGT"), list("GTTN")], "S1").T, compressors=None)
+    (tmp_path / "a.zarr" / "chr1" / "0.0").write_bytes(b"A")
+    with pytest.raises(UserError, match=r"array 'chr1' cannot be read \(.*\): export or fetch it again"):
+        build_store(tmp_path / "a.zarr", tmp_path / "b")
+    assert not list(tmp_path.glob(".b*"))

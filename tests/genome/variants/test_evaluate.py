@@ -23,8 +23,7 @@ from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
-from r2mae.genome.variants.settings import VariantSettings
-from r2mae.genome.variants.settings import condition_of
+from r2mae.genome.variants.settings import VariantSettings, condition_of
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 

@@ -16,7 +16,8 @@ from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions
-from r2mae.genome.variants.files import check_column, check_output, open_variants, text_file
+from r2mae.genome.variants.files import check_column, check_output, open_variants
+from r2mae.genome.variants.rows import text_file
 from r2mae.genome.variants.table import RegionVariants
 
 HEADER = (
@@ -173,10 +174,10 @@ def test_quotes_of_csv(tmp_path: Path) -> None:
     assert source.values(block, "gene") == ['a, "b"']
     source.write(tmp_path / "b.csv", "score", numbered(source, 9))
     assert (tmp_path / "b.csv").read_text() == text.replace("alt\n", "alt,score,score_reason\n")[:-1] + ",0,\n"
-    (tmp_path / "a.tsv").write_text('gene\tchrom\tpos\tref\talt\n"5\' end\tchr1\t5\tA\tC\n')
+    (tmp_path / "a.tsv").write_text("gene\tchrom\tpos\tref\talt\n\"5' end\tchr1\t5\tA\tC\n")
     source = open_variants(tmp_path / "a.tsv")
     source.write(tmp_path / "b.tsv", "score", numbered(source, 9))
-    assert (tmp_path / "b.tsv").read_text().endswith('\n"5\' end\tchr1\t5\tA\tC\t0\t\n')
+    assert (tmp_path / "b.tsv").read_text().endswith("\n\"5' end\tchr1\t5\tA\tC\t0\t\n")
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -286,7 +287,9 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
 
 
 def test_keys_of_info_are_columns(tmp_path: Path) -> None:
-    (tmp_path / "a.vcf").write_text(HEADER + "1\t5\trs1\tA\tC,G\t.\t.\tAF=.1,.2;DB;N=7\tGT\t.\n1\t6\t.\tA\tC\t.\t.\t.\tGT\t.\n")
+    (tmp_path / "a.vcf").write_text(
+        HEADER + "1\t5\trs1\tA\tC,G\t.\t.\tAF=.1,.2;DB;N=7\tGT\t.\n1\t6\t.\tA\tC\t.\t.\t.\tGT\t.\n"
+    )
     source = open_variants(tmp_path / "a.vcf")
     (block,) = source.blocks(10)
     assert source.values(block, "AF") == [".1", ".2", ""]

@@ -26,7 +26,7 @@ from r2mae.genome.store.fasta import (
     read_rows,
     species_of_rows,
 )
-from r2mae.genome.store.maf import MafReader, scan_maf
+from r2mae.genome.store.maf import MafFiles
 from r2mae.genome.store.meta import CHUNK, FORMAT, META, REFERENCE, Layout, Meta, contig_file, digest_of, read_meta
 from r2mae.genome.store.sources import Kind, Progress, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, SOFT, UNKNOWN
@@ -351,30 +351,27 @@ def _build(request: _Request, plan: dict[str, Any], folder: Path, progress: Prog
 
 
 def _build_maf(request: _Request, folder: Path, progress: Progress) -> tuple[_Builder, dict[str, int]]:
-    files, listed = request.files, request.species
-    scan = scan_maf(files, listed, request.reference, lambda done: progress("finding species", done))
-    layout = scan.layout
-    builder = _Builder(folder, layout, request.reference, progress)
-    reader = MafReader(files, layout, listed)
-    finished = {number for number in range(len(layout.contigs)) if builder.is_done(number)}
+    maf = MafFiles(request.files, request.species, request.reference, lambda done: progress("finding species", done))
+    builder = _Builder(folder, maf.layout, request.reference, progress)
+    contigs = range(len(maf.layout.contigs))
     overlapping: Counter[int] = Counter()
-    for placed in reader.blocks(finished, lambda done: progress("reading", done)):
-        where = f"{files[placed.last[0]]}, line {placed.line:,}"
-        builder.compare(placed.contig, placed.start, placed.tokens[:, 0], where)
-        target = builder.contig(placed.contig)[placed.start : placed.start + len(placed.tokens)]
+    finished = {number for number in contigs if builder.is_done(number)}
+    for contig, start, tokens, where, ends in maf.blocks(finished, lambda done: progress("reading", done)):
+        builder.compare(contig, start, tokens[:, 0], where)
+        target = builder.contig(contig)[start : start + len(tokens)]
         taken = target[:, 0] & _COVERED != 0
         if taken.any():
-            overlapping[placed.contig] += int(taken.sum())
-            target[~taken] = placed.tokens[~taken]
+            overlapping[contig] += int(taken.sum())
+            target[~taken] = tokens[~taken]
         else:
-            target[:] = placed.tokens
+            target[:] = tokens
         target[:, 0] |= _COVERED
-        if placed.last >= scan.last[placed.contig]:
-            builder.finish(placed.contig, overlapping[placed.contig])
-    for number in range(len(layout.contigs)):  # those that have no block, but a second row in one
+        if ends:
+            builder.finish(contig, overlapping[contig])
+    for number in contigs:  # those that have no block, but a second row in one
         if not builder.is_done(number):
             builder.finish(number, 0)
-    return builder, reader.counts
+    return builder, maf.counts
 
 
 def _build_fasta(request: _Request, folder: Path, progress: Progress) -> tuple[_Builder, dict[str, int]]:

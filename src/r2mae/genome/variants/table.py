@@ -16,7 +16,7 @@ from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.variants.alleles import HEADER_ADVICE, REASON, REASONS, Block, bounded, find_columns
-from r2mae.genome.variants.files import Kind, Scored, Variants, text_file
+from r2mae.genome.variants.rows import Kind, Scored, Variants, text_file
 
 _WORDS = list(REASONS)
 _COLUMNS = ("chrom", "pos", "ref", "alt")
@@ -215,7 +215,7 @@ class RegionVariants(Variants):
                 if alt != ref
             ]
             contigs, positions, refs, alts = (list(column) for column in zip(*rows, strict=True))
-            yield Block(number, rows, list(range(len(rows))), contigs, positions, refs, alts)  # type: ignore[arg-type]
+            yield Block(number, rows, list(range(len(rows))), contigs, positions, refs, alts)
 
     def _sites(self) -> Iterator[tuple[str, int, int]]:
         for contig, start, end in self.intervals.rows():

@@ -8,7 +8,7 @@ from pathlib import Path
 from r2mae.errors import UserError
 from r2mae.genome.store.sources import read_lines
 from r2mae.genome.variants.alleles import REASON, REASONS, Block, bounded
-from r2mae.genome.variants.files import Scored, Variants, text_file
+from r2mae.genome.variants.rows import Scored, Variants, text_file
 
 _FIXED = "#CHROM POS ID REF ALT QUAL FILTER INFO"
 _INFO = 7  # its column
@@ -132,9 +132,11 @@ class VcfVariants(Variants):
             write("".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape"))
             for block, scores, reasons in scored:
                 entries = zip(block.owners, scores.tolist(), reasons.tolist(), strict=True)
+                rows = []
                 for owner, alternatives in groupby(entries, key=itemgetter(0)):
                     _, values, codes = zip(*alternatives, strict=True)
-                    write(_with_info(block.rows[owner], column, values, codes))
+                    rows.append(_with_info(block.rows[owner], column, values, codes))
+                write(b"".join(rows))
 
 
 def _info_value(info: bytes, key: bytes) -> str:
