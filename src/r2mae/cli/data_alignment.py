@@ -141,8 +141,8 @@ def _track(sources: Sequence[str], words: Sequence[str]) -> int:
     """Run ``track``."""
     parser = Parser(
         "r2mae data alignment track STORE FILE",
-        "Add values for each position to a store, from bedGraph (plain, gzip or bgzip) or bigWig (with pybigtools or "
-        "pyBigWig), such as weights of the loss.",
+        "Add values for each position to a store, from bedGraph (plain, gzip or bgzip) or bigWig (with pyBigWig), "
+        "such as weights of the loss.",
         "r2mae data alignment track human phastCons.bw --name phastcons",
     )
     parser.add_argument("--name", type=str, required=True, help="Name of the track; an existing one is replaced.")

@@ -179,7 +179,16 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
 
 def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
     """Read the contigs of the layout from a bigWig."""
-    lengths, values = _bigwig_reader(path)
+    try:
+        import pyBigWig  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise UserError(f"{path}: a bigWig needs pyBigWig (pip install pyBigWig), or bigWigToBedGraph") from None
+    try:
+        opened = pyBigWig.open(str(path))
+        lengths = dict(opened.chroms())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None
     shared = [name for name in layout.contigs if name in lengths]
     if not shared:
         raise UserError(f"{path}: {nothing_of(lengths, layout)}")
@@ -193,46 +202,14 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         offset = int(layout.offsets[number])
         for first in range(0, layout.lengths[number], _STEP):
             last = min(first + _STEP, layout.lengths[number])
-            yield f"{path}: {name}", offset + first, offset + last, values(name, first, last)
+            yield (
+                f"{path}: {name}",
+                offset + first,
+                offset + last,
+                np.asarray(opened.values(name, first, last, numpy=True)),
+            )
         if progress is not None:
             progress(done / len(shared))
-
-
-def _bigwig_reader(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    """Return the lengths of a bigWig's contigs, and a function that reads its values (NaN where there are none)."""
-    for library, opened in (("pybigtools", _with_pybigtools), ("pyBigWig", _with_pybigwig)):
-        try:
-            return opened(path)
-        except ImportError:
-            continue
-        except Exception as error:  # each library has its own
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{path}: {library} cannot read this bigWig ({reason}): fetch it again") from None
-    raise UserError(
-        f"{path}: a bigWig needs a library: pip install pybigtools (or pyBigWig), or convert it with bigWigToBedGraph"
-    )
-
-
-def _with_pybigtools(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    import pybigtools  # type: ignore[import-not-found, unused-ignore]
-
-    opened = pybigtools.open(str(path))
-
-    def values(name: str, first: int, last: int) -> np.ndarray:
-        try:
-            found = opened.values(name, first, last, fillna=math.nan)
-        except TypeError:  # before 0.3 it has another name, and without it positions without a value are 0
-            found = opened.values(name, first, last, missing=math.nan)
-        return np.asarray(found)
-
-    return dict(opened.chroms()), values
-
-
-def _with_pybigwig(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    import pyBigWig  # type: ignore[import-not-found, unused-ignore]
-
-    opened = pyBigWig.open(str(path))
-    return dict(opened.chroms()), lambda name, first, last: np.asarray(opened.values(name, first, last, numpy=True))
 
 
 def _file(name: str) -> str:
