@@ -104,7 +104,7 @@ def _store(folder: Path) -> AlignmentStore:
     rng = np.random.default_rng(0)
     rows = ["".join(rng.choice(list("ACGT" if number == 0 else "ACGT-"), 2000)) for number in range(SPECIES)]
     (folder / "a.fa").write_text("".join(f">s{number}\n{row}\n" for number, row in enumerate(rows)))
-    return build_store(folder / "a.fa", folder / "store", contig="chr1", jobs=1)
+    return build_store(folder / "a.fa", folder / "store", contig="chr1")
 
 
 def _done(values: object) -> None:

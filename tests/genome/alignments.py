@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from r2mae.genome.store import build, fill_fasta, fill_maf, finish, unfinished, zarr_exchange
+from r2mae.genome import AlignmentStore
+from r2mae.genome.store import build, fasta, sources
 
 CODES = {letter: token for token, letter in enumerate("ACGT-N")}
 OTHER_STRAND = str.maketrans("ACGTNacgtn-", "TGCANtgcan-")
@@ -33,7 +34,7 @@ class Block:
                 start, strand = (length - self.start - size, "-") if self.minus else (self.start, "+")
                 name = f"{species}.{self.contig}"
             else:
-                start, strand, length, name = rng.randrange(50), rng.choice("+-"), 500, f"{species}.scaffold_1.2"
+                start, strand, length, name = rng.randrange(50), rng.choice("+-"), 500, f"{species}.NW_012345.2"
             lines.append(f"s {name:<20} {start:>5} {size:>4} {strand} {length:>6} {shown}")
             if rng.random() < 0.3:
                 lines.append(f"i {name} N 0 C 0")
@@ -95,11 +96,16 @@ def tokens_of(letters: Sequence[Sequence[str]]) -> np.ndarray:
     )
 
 
+def tokens_in(store: AlignmentStore) -> np.ndarray:
+    """The tokens of all contigs, one after the other."""
+    return np.concatenate([store.tokens(number) for number in range(len(store.contigs))])
+
+
 def random_alignment(seed: int, *, blocks: int = 12, contigs: int = 2, overlap: bool = True) -> Alignment:
     """Blocks in random order and on random strands, some of them overlapping."""
     rng = random.Random(seed)
     species = ("ref", *(f"sp{number}" for number in range(rng.randint(1, 5))))
-    lengths = {f"chr{number}.v1": rng.randint(30, 120) for number in range(contigs)}
+    lengths = {f"NC_00000{number}.1": rng.randint(30, 120) for number in range(contigs)}
     genome = {name: "".join(rng.choice("ACGTacgtN") for _ in range(length)) for name, length in lengths.items()}
     alignment = Alignment(lengths, species)
     taken: set[tuple[str, int]] = set()
@@ -131,8 +137,7 @@ def random_alignment(seed: int, *, blocks: int = 12, contigs: int = 2, overlap: 
 
 
 def shrink(change: Callable[[object, str, int], None]) -> None:
-    """Make chunks and pieces small, and do not wait for the disk."""
-    for module in (build, finish, fill_fasta, zarr_exchange):
+    """Make chunks and pieces small."""
+    change(sources, "PIECE", 400)
+    for module in (build, fasta):
         change(module, "CHUNK", 16)
-    change(fill_maf, "PIECE", 400)
-    change(unfinished, "sync", lambda path: None)  # tests pull no plugs

@@ -10,7 +10,7 @@ from r2mae.genome import AlignmentStore, build_store
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of 16 positions and pieces of 400 bytes, so that small alignments have many."""
+    """Chunks of 16 positions, so that small alignments have many."""
     shrink(monkeypatch.setattr)
 
 

@@ -17,7 +17,7 @@ from r2mae.genome import AlignmentStore, score
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.heatmap import check_figure
 from r2mae.genome.store.tokens import letters
-from r2mae.genome.variants.blocks import KeptBlocks
+from r2mae.genome.variants.blocks import SavedBlocks
 from r2mae.training.loop import fit
 
 pytestmark = [
@@ -126,7 +126,7 @@ def test_other_variants_begin_anew(run: Path, table: Path) -> None:
     kept = table.with_name(".out.tsv.blocks")
     kept.mkdir()
     (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
-    KeptBlocks(kept).put(0, (np.full(300, 7, np.float32), np.zeros(300, np.uint8)))
+    SavedBlocks(kept).get(0, 300, lambda: (np.full(300, 7, np.float32), np.zeros(300, np.uint8)))
     score.score_variants(run, str(table), out, device="cpu")
     assert 7 not in pd.read_csv(out, sep="\t")["score"].tolist()
 
@@ -139,7 +139,7 @@ MISTAKES = {
     "a region that is not there": (["chr1:1-9999", "-o", "{out}.tsv"], "chr1 has the positions 1 to 1,500"),
     "no such thing": (["chrX", "-o", "{out}.tsv"], "unknown contig 'chrX'"),
     "a name": (["{in}", "-o", "{out}.tsv", "--column", "a b"], "--column is a name"),
-    "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "has 'alt' already"),
+    "a taken name": (["{in}", "-o", "{out}.tsv", "--column", "alt"], "have 'alt' already"),
     "a small batch": (["{in}", "-o", "{out}.tsv", "--batch-size", "1"], "batch_size must be 2 or more"),
     "no store": (["{in}", "-o", "{out}.tsv", "--data", "{in}"], "build one first"),
 }

@@ -91,7 +91,8 @@ def agreement(
     store: AlignmentStore,
 ) -> tuple[Bool[np.ndarray, "positions others"], Bool[np.ndarray, "positions others"]]:
     """Return where an aligned species has a base and the reference, too, and where the two are the same."""
-    tokens, reference = np.asarray(store.tokens[:, 1:]), (np.asarray(store.reference) & (SOFT - 1))[:, None]
+    tokens = np.concatenate([store.tokens(number)[:, 1:] for number in range(len(store.contigs))])
+    reference = (store.reference & (SOFT - 1))[:, None]
     known = (tokens < GAP) & (reference < GAP)
     return known, known & (tokens == reference)
 

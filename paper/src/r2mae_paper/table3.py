@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from r2mae.files import atomic_write
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.sweep.runs import SweepRun
@@ -105,13 +106,22 @@ class VirusSize(GenomeSize):
 SIZE = VirusSize
 
 
-def variants(positions: int | None = None) -> dict[str, Any]:
-    """Return the fields that name the variants with a fitness, and which of them count."""
-    where = ("expected_count>=20", "site_differs_among_clade_founders=False")
+def variants(out: Path, positions: int | None = None) -> dict[str, Any]:
+    """Write the variants that count below `out`, and return the fields that name them.
+
+    These have an expected count of 20 or more, at sites where the founders of clades do not differ.
+    """
+    import pandas as pd
+
+    table = pd.read_csv(genome_file("sars2_fitness.tsv.gz"), sep="\t", dtype=str)
+    counted = (table["expected_count"].astype(float) >= 20) & (table["site_differs_among_clade_founders"] == "False")
+    if positions is not None:
+        counted &= table["pos"].astype(int) <= positions
+    with atomic_write(file := out / "fitness.tsv") as opened:
+        table[counted].to_csv(opened, sep="\t", index=False)
     return {
-        "variants": str(genome_file("sars2_fitness.tsv.gz")),
+        "variants": str(file),
         "label": "fitness",
-        "where": (*where, *(() if positions is None else (f"pos<={positions}",))),
         "classes": "consequence",
         "contrasts": ("stop_gained/synonymous",) if positions is None else (),
     }
@@ -120,7 +130,7 @@ def variants(positions: int | None = None) -> dict[str, Any]:
 def cells(size: VirusSize, out: Path) -> list[SweepRun]:
     """Return a run for each scheme and held-out fifth of the genome, and the baselines."""
     store = store_of(SARBECOVIRUSES, out)
-    base = GenomeConfig.make(data=str(store.folder), **variants(size.positions), **size.settings)
+    base = GenomeConfig.make(data=str(store.folder), **variants(out, size.positions), **size.settings)
     rows = {name: SCHEMES[name] for name in size.rows or SCHEMES}
     return crossed(base, rows, ("alignment", "composition"), store, size, out)
 

@@ -86,7 +86,7 @@ def changes(store: AlignmentStore) -> dict[str, Mapping[str, Any]]:
 def cells(size: AblationSize, out: Path) -> list[SweepRun]:
     """Return a run for each change and held-out part of the genome, and the baseline."""
     store = store_of(SARBECOVIRUSES, out)
-    base = GenomeConfig.make(data=str(store.folder), **variants(size.positions), **size.settings)
+    base = GenomeConfig.make(data=str(store.folder), **variants(out, size.positions), **size.settings)
     rows = changes(store)
     if size.rows is not None:
         rows = {name: rows[name] for name in size.rows}

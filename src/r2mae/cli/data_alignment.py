@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.parsing import Parser
-from r2mae.cores import cores
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from r2mae.genome.store.alignment import AlignmentStore
-    from r2mae.genome.store.unfinished import Progress
+    from r2mae.genome.store.sources import Progress
 
 _HELP = """usage: r2mae data alignment ACTION ...
 
@@ -57,7 +56,6 @@ def _build(sources: Sequence[str], words: Sequence[str]) -> int:
     parser.add_argument("-o", "--out", type=str, required=True, help="Folder of the store.")
     parser.add_argument("--contig", type=str, help="Name of the contig of a FASTA alignment; else its first row's.")
     _add_common(parser)
-    parser.add_argument("--jobs", type=int, help="Processes; by default one for each core.")
     values = parser.read(words)
     if not sources:
         raise UserError("name MAF or FASTA files to build from: r2mae data alignment build chr1.maf.gz -o human")
@@ -78,7 +76,7 @@ def _import(sources: Sequence[str], words: Sequence[str]) -> int:
         raise UserError(f"import takes one zarr group, not {len(sources)}")
     if not Path(sources[0]).is_dir():
         raise UserError(f"{sources[0]}: is not the folder of a zarr group")
-    return _build_store(sources, {**values, "contig": None, "jobs": None})
+    return _build_store(sources, {**values, "contig": None})
 
 
 def _add_common(parser: Parser) -> None:
@@ -97,7 +95,6 @@ def _add_common(parser: Parser) -> None:
 def _build_store(sources: Sequence[str], values: dict[str, Any]) -> int:
     from r2mae.genome.store.build import build_store
 
-    jobs = values["jobs"] if values["jobs"] is not None else cores()
     with _stage_bars() as progress:
         store = build_store(
             [*sources],
@@ -105,7 +102,6 @@ def _build_store(sources: Sequence[str], values: dict[str, Any]) -> int:
             species=None if values["species"] is None else Path(values["species"]),
             reference=values["reference"],
             contig=values["contig"],
-            jobs=jobs,
             progress=progress,
         )
     _print_summary(store)
@@ -145,8 +141,8 @@ def _track(sources: Sequence[str], words: Sequence[str]) -> int:
     """Run ``track``."""
     parser = Parser(
         "r2mae data alignment track STORE FILE",
-        "Add values for each position to a store, from bedGraph (plain, gzip or bgzip) or bigWig (with pybigtools or "
-        "pyBigWig), such as weights of the loss.",
+        "Add values for each position to a store, from bedGraph (plain, gzip or bgzip) or bigWig (with pyBigWig), "
+        "such as weights of the loss.",
         "r2mae data alignment track human phastCons.bw --name phastcons",
     )
     parser.add_argument("--name", type=str, required=True, help="Name of the track; an existing one is replaced.")

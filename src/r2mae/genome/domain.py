@@ -72,7 +72,7 @@ _VARIANTS = (
     Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
     Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
     Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
-    Option("where", 'conditions that rows must meet, such as "expected_count>=20".', tuple[str, ...]),
+    Option("where", "values that rows must have: COLUMN=VALUE, such as consequence=missense.", tuple[str, ...]),
     Option("classes", "a column of classes, which are also measured one by one."),
     Option(
         "contrasts",

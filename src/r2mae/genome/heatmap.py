@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import Block
+from r2mae.genome.variants.rows import Scored
 
 MOST = 5000
 """Positions of a picture."""
@@ -34,7 +33,7 @@ def check_figure(path: Path, positions: int) -> None:
         )
 
 
-def draw_scores(path: Path, scored: Iterable[tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]]) -> None:
+def draw_scores(path: Path, scored: Iterable[Scored]) -> None:
     """Draw the scores of all substitutions of a region, 100 positions on a line; reference bases are letters.
 
     Parameters

@@ -10,8 +10,8 @@ from r2mae.files import check_output_is_not_source
 from r2mae.genome.score import open_run
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.bgzip import text_file
 from r2mae.genome.variants.files import check_output
+from r2mae.genome.variants.rows import text_file
 from r2mae.genome.variants.sites import ROWS
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
@@ -80,8 +80,8 @@ def write_logits(
     opened = open_run(run, data, device)
     intervals = read_regions(regions, opened.store.layout)
     logs, store, done = opened.scorer(batch_size), opened.store, 0
-    with evaluating(opened.model), text_file(output) as writer:
-        writer.write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]).encode() + b"\n")
+    with evaluating(opened.model), text_file(output) as write:
+        write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]).encode() + b"\n")
         for contig, start, end in intervals.rows():
             name = store.contigs[contig]
             for first in range(start, end, _SITES):
@@ -93,7 +93,7 @@ def write_logits(
                     "\t".join([name, str(place + 1), LETTERS[token], *(f"{value:.6g}" for value in values)]) + "\n"
                     for place, token, values in rows
                 )
-                writer.write(text.encode("utf-8", "surrogateescape"))
+                write(text.encode("utf-8", "surrogateescape"))
                 done += len(positions)
                 if progress is not None:
                     progress(done, intervals.positions)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,11 @@ from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions, tally
-from r2mae.genome.variants.blocks import KeptBlocks, Scored, kept_blocks
-from r2mae.genome.variants.files import Variants, check_output, kind_of, open_variants
-from r2mae.genome.variants.regions import RegionVariants
+from r2mae.genome.variants.blocks import Scores, saved_blocks
+from r2mae.genome.variants.files import check_column, check_output, kind_of, open_variants
+from r2mae.genome.variants.rows import Scored, Variants
 from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
-from r2mae.genome.variants.text import TextVariants
+from r2mae.genome.variants.table import RegionVariants
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
@@ -32,7 +31,6 @@ BLOCK = 4096
 """Rows that are scored and saved at a time."""
 
 COLUMN = "score"
-_BAR_LENGTH = 1_000_000  # total of the progress bar of reading a file
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def command(
     """Run ``r2mae score-variants``."""
     if output is None:
         raise UserError("r2mae score-variants needs a file to write: -o OUT")
-    with counting_bar("reading", counted=False, transient=True) as reading, counting_bar("scoring") as progress:
+    with counting_bar("scoring") as progress:
         counts = score_variants(
             run,
             variants,
@@ -107,7 +105,6 @@ def command(
             batch_size=batch_size,
             device=device,
             figure=figure,
-            reading=reading,
             progress=progress,
         )
     total = sum(counts.values())
@@ -127,7 +124,6 @@ def score_variants(
     batch_size: int = ROWS,
     device: str = "auto",
     figure: str | Path | None = None,
-    reading: Callable[[int, int], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
     """Score a file of variants, or all substitutions of a region, in memory that does not grow with their number.
@@ -152,8 +148,6 @@ def score_variants(
     device : str
     figure : path, optional
         For a region: a picture of the scores.
-    reading : callable, optional
-        Called during the first reading with the amount of the file read and the total.
     progress : callable, optional
         Called with the number of rows done and the total.
 
@@ -169,8 +163,6 @@ def score_variants(
     """
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
-    if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
-        raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source: Variants | None = None
     if is_region(variants):
@@ -187,8 +179,8 @@ def score_variants(
         if figure is not None:
             check_figure(Path(figure), regions.intervals.positions)
         source = regions
-    source.check_name(column)
-    total = _count_rows(source, reading)
+    check_column(source, column)
+    total = sum(len(block.rows) for block in source.blocks(BLOCK))
     plan = {
         "variants": fingerprint(path) if path.is_file() else variants,
         "model": opened.model_fingerprint,
@@ -198,18 +190,22 @@ def score_variants(
         "device": next(opened.model.parameters()).device.type,
     }
     counts = np.zeros(len(REASONS), np.int64)
-    with kept_blocks(output, plan) as kept, evaluating(opened.model):
+    with saved_blocks(output, plan) as saved, evaluating(opened.model):
         logs = opened.scorer(batch_size)
-        done = 0
-        for block in source.blocks(BLOCK):
-            _, reasons = kept.of(block.number, len(block), partial(_score_block, block, opened.store, logs))
-            counts += tally(reasons)
-            done += len(block.rows)
-            if progress is not None:
-                progress(done, total)
-        source.write(output, column, _rows_with_scores(source, kept))
+
+        def scored() -> Iterator[Scored]:
+            counts[:], done = 0, 0
+            for block in source.blocks(BLOCK):
+                scores, reasons = saved.get(block.number, len(block), partial(_score_block, block, opened.store, logs))
+                yield block, scores, reasons
+                counts[:] += tally(reasons)
+                done += len(block.rows)
+                if progress is not None:
+                    progress(done, total)
+
+        source.write(output, column, scored())
         if figure is not None:
-            draw_scores(Path(figure).expanduser(), _rows_with_scores(source, kept))
+            draw_scores(Path(figure).expanduser(), scored())
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
@@ -221,25 +217,6 @@ def is_region(variants: str) -> bool:
     return kind_of(path) is None and not path.exists() and not name.endswith(".bcf")
 
 
-def _count_rows(source: Variants, reading: Callable[[int, int], None] | None) -> int:
-    """Read all variants once, and return the number of rows."""
-    if reading is None or not isinstance(source, TextVariants):
-        return sum(len(block.rows) for block in source.blocks(BLOCK))
-    source.heard = lambda fraction: reading(round(fraction * _BAR_LENGTH), _BAR_LENGTH)
-    rows = sum(len(block.rows) for block in source.blocks(BLOCK))
-    source.heard = None
-    return rows
-
-
-def _score_block(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scored:
+def _score_block(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scores:
     found = substitutions(block, store)
     return scores_of(found, logs), found.reasons
-
-
-def _rows_with_scores(source: Variants, kept: KeptBlocks) -> Iterator[tuple[Block, Any, Any]]:
-    """Read the rows again, and yield blocks with their saved scores and reasons."""
-    for block in source.blocks(BLOCK):
-        found = kept.get(block.number, len(block))
-        if found is None:
-            raise UserError("the variants changed while they were scored: the same command starts again")
-        yield block, *found

@@ -1,7 +1,9 @@
 """Windows are the positions that they name, at edges too; and a changed byte is found."""
 
+import io
 import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,9 +20,9 @@ from r2mae.genome.store.tokens import UNKNOWN
 
 def expected(store: AlignmentStore, contig: int, start: int, length: int) -> np.ndarray:
     """A window, position by position."""
-    offset, size = int(store.layout.offsets[contig]), store.layout.lengths[contig]
+    tokens = store.tokens(contig)
     missing = np.full(len(store.species), UNKNOWN, np.uint8)
-    rows = [store.tokens[offset + place] if 0 <= place < size else missing for place in range(start, start + length)]
+    rows = [tokens[place] if 0 <= place < len(tokens) else missing for place in range(start, start + length)]
     return np.stack(rows)
 
 
@@ -67,19 +69,12 @@ def test_windows_are_new_memory(store: AlignmentStore) -> None:
     assert (store.window(store.contigs[0], 0, 10) == kept).all()
 
 
-def test_a_file_that_becomes_shorter(store: AlignmentStore) -> None:
-    with (store.folder / "alignment.bin").open("r+b") as file:
-        file.truncate(50)
-    with pytest.raises(UserError, match="became shorter"):
-        store.window(store.contigs[0], 0, store.layout.lengths[0])
-
-
 def test_a_store_travels_as_a_path(store: AlignmentStore) -> None:
     data = pickle.dumps(store)
     assert len(data) < 500
     other = pickle.loads(data)
     assert other.fingerprint == store.fingerprint
-    assert (other.tokens == store.tokens).all()
+    assert (other.tokens(1) == store.tokens(1)).all()
 
 
 def flip(path: Path, place: int, bit: int = 1) -> None:
@@ -88,16 +83,24 @@ def flip(path: Path, place: int, bit: int = 1) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["alignment.bin", "reference.bin"])
-def test_a_flipped_byte_is_found(store: AlignmentStore, name: str) -> None:
-    flip(store.folder / name, 40)
-    opened = AlignmentStore(store.folder)  # sizes are right
-    with pytest.raises(UserError, match=f"is damaged \\({name} has changed between .*:1 to "):
-        opened.verify()
+def all_reads(store: AlignmentStore) -> list[Callable[[], object]]:
     first, start = np.array([0]), np.array([0])
-    for read in (opened.windows, opened.soft_windows, opened.reference_windows):
+    return [
+        lambda: store.windows(first, start, 5),
+        lambda: store.soft_windows(first, start, 5),
+        lambda: store.reference_windows(first, start, 5),
+    ]
+
+
+@pytest.mark.parametrize("name", ["contigs/0.npy", "reference.npy"])
+def test_a_flipped_byte_is_found(store: AlignmentStore, name: str) -> None:
+    flip(store.folder / name, -1)
+    opened = AlignmentStore(store.folder)  # sizes are right
+    with pytest.raises(UserError, match=f"is damaged \\({name} has changed\\)"):
+        opened.verify()
+    for read in all_reads(opened)[2:] if name == "reference.npy" else all_reads(opened)[:2]:
         with pytest.raises(UserError, match=f"{name} has changed"):
-            read(first, start, 5)
+            read()
     with pytest.raises(UserError, match=f"{name} has changed"):
         export_zarr(opened, store.folder.with_name("out.zarr"))
 
@@ -108,30 +111,47 @@ def test_no_window_has_a_value_that_is_no_letter(
 ) -> None:
     """Of a store too large to compare all of it with its checksums."""
     monkeypatch.setattr(alignment, "_SMALL", 0)
-    flip(store.folder / "alignment.bin", 0, bit)
-    flip(store.folder / "reference.bin", 0, bit)
+    flip(store.folder / "contigs/0.npy", 128, bit)
+    flip(store.folder / "reference.npy", 128, bit)
     opened = AlignmentStore(store.folder)
-    first, start = np.array([0]), np.array([0])
-    told = "alignment.bin holds values that are no letters"
-    for read in (opened.windows, opened.soft_windows):
-        with pytest.raises(UserError, match=told):
-            read(first, start, 5)
-    with pytest.raises(UserError, match=told.replace("alignment", "reference")):
-        opened.reference_windows(first, start, 5)
-    assert opened.windows(first, start + 1, 5).max() <= UNKNOWN
+    for read in all_reads(opened):
+        with pytest.raises(UserError, match="it holds values that are no letters"):
+            read()
+    assert opened.windows(np.array([0]), np.array([1]), 5).max() <= UNKNOWN
 
 
-def test_lazily_only_what_is_read_is_verified(tmp_path: Path, small_chunks: None) -> None:
-    from r2mae.genome import build_store
+def test_files_of_another_size_or_shape(store: AlignmentStore) -> None:
+    path = store.folder / "contigs" / "1.npy"
+    data, whole = path.read_bytes(), store.tokens(1).copy()
+    meta = store.folder / "meta.json"
+    said = json.loads(meta.read_text())
 
-    (tmp_path / "a.fa").write_text(">ref\n" + "ACGT" * 20 + "\n>x\n" + "A-CG" * 20 + "\n")
-    store = build_store(tmp_path / "a.fa", tmp_path / "s")
-    flip(store.folder / "alignment.bin", 2 * 40)
-    opened = AlignmentStore(store.folder)
-    opened.window("ref", 0, 32)
-    opened.window("ref", 48, 40)
-    with pytest.raises(UserError, match="between ref:33 to ref:48"):
-        opened.window("ref", 31, 2)
+    def refused(match: str, content: bytes, *, resized: bool = True) -> None:
+        path.write_bytes(content)
+        files = {**said["files"], "contigs/1.npy": [len(content), said["files"]["contigs/1.npy"][1]]}
+        meta.write_text(json.dumps({**said, "files": files} if resized else said))
+        with pytest.raises(UserError, match=match) as caught:
+            AlignmentStore(store.folder).tokens(1)
+        assert "\n" not in str(caught.value)
+
+    refused(r"contigs/1\.npy has .* bytes, not", data[:-1], resized=False)
+    refused(r"contigs/1\.npy cannot be read", data[:-1])
+    refused(r"contigs/1\.npy cannot be read", b"")
+    refused(r"contigs/1\.npy cannot be read", b"PK\3\4" + data[4:])
+    refused(r"contigs/1\.npy is uint8 of shape \(7, 2\), not uint8 of", npy(np.zeros((7, 2), np.uint8)))
+    refused(r"contigs/1\.npy is int64 of shape", npy(whole.astype(np.int64)))
+    refused("is uint8 of shape", npy(np.asfortranarray(whole)))
+    pickled = np.array([{}], object)
+    refused(r"contigs/1\.npy cannot be read", npy(pickled, allow_pickle=True))
+    path.unlink()
+    with pytest.raises(UserError, match=r"contigs/1\.npy: No such file"):
+        AlignmentStore(store.folder)
+
+
+def npy(array: np.ndarray, **options: bool) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
 
 
 def test_other_damage(store: AlignmentStore) -> None:
@@ -142,29 +162,29 @@ def test_other_damage(store: AlignmentStore) -> None:
         with pytest.raises(UserError, match=match):
             AlignmentStore(store.folder)
 
-    told("the store is of version 7, and this r2mae reads version 1", format=7)
-    told("meta.json has wrong entries", offsets=[0, 1, 2])
+    told("the store is of version 1, and this r2mae reads version 2: delete the folder, and build it again", format=1)
+    told("meta.json has wrong entries", files={"contigs/0.npy": meta["files"]["contigs/0.npy"]})
+    told("meta.json has wrong entries", files={**meta["files"], "../x": [1, ""]})
     told("meta.json has wrong entries", lengths="many")
     told("meta.json has wrong entries", lengths=[2**70] * len(meta["lengths"]))
     told("meta.json has wrong entries", species=[*meta["species"][1:], meta["species"][1]])
-    told("alignment.bin has .* bytes, not", species=[*meta["species"], "another"])
-    told("checksums.bin has changed", checksums="0" * 32)
     (store.folder / "meta.json").write_text("{")
     with pytest.raises(UserError, match=r"meta\.json cannot be read"):
         AlignmentStore(store.folder)
-    (store.folder / "meta.json").write_text('{"format": 1}')
+    (store.folder / "meta.json").write_text('{"format": 2}')
     with pytest.raises(UserError, match="is not that of an alignment store"):
-        AlignmentStore(store.folder)
-    (store.folder / "meta.json").write_text(json.dumps(meta))
-    (store.folder / "reference.bin").write_bytes(b"")
-    with pytest.raises(UserError, match=r"reference\.bin has 0 bytes"):
-        AlignmentStore(store.folder)
-    (store.folder / "reference.bin").unlink()
-    with pytest.raises(UserError, match=r"reference\.bin: No such file"):
         AlignmentStore(store.folder)
     (store.folder / "meta.json").unlink()
     with pytest.raises(UserError, match="is no alignment store"):
         AlignmentStore(store.folder)
+
+
+def test_more_contigs_than_a_process_may_map(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment, "_MOST_MAPPED", 1)
+    opened = AlignmentStore(store.folder)
+    both = opened.windows(np.array([0, 1, 0]), np.array([0, 0, 0]), 5)
+    assert (both[0] == both[2]).all()
+    assert len(opened._contigs) == 1
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from genome.alignments import shrink, tokens_of
+from genome.alignments import shrink, tokens_in, tokens_of
 from r2mae.errors import UserError
 from r2mae.genome import build_store
-from r2mae.genome.store import fasta
-from r2mae.genome.store.fasta import line_of, records
-from r2mae.genome.store.sources import Stream
+from r2mae.genome.store.fasta import read_fasta
 
 
 @st.composite
@@ -34,13 +32,12 @@ def written(rows: list[str], width: int, blank: str = "") -> str:
     return text
 
 
-@given(rows=rows(), width=st.integers(1, 70), read=st.integers(1, 50), zipped=st.booleans())
-@example(rows=["AAAAAAAAAAAAAAAA-"], width=1, read=1, zipped=False)
+@given(rows=rows(), width=st.integers(1, 70), zipped=st.booleans())
+@example(rows=["AAAAAAAAAAAAAAAA-"], width=1, zipped=False)
 @settings(max_examples=30)
-def test_a_store_equals_its_source(rows: list[str], width: int, read: int, zipped: bool) -> None:
+def test_a_store_equals_its_source(rows: list[str], width: int, zipped: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         shrink(patch.setattr)
-        patch.setattr(fasta, "_READ", read)
         text = written(rows, width).encode()
         path = Path(folder) / "a.fa"
         path.write_bytes(gzip.compress(text) if zipped else text)
@@ -49,39 +46,34 @@ def test_a_store_equals_its_source(rows: list[str], width: int, read: int, zippe
         expected = [(first, *(other.upper() for other in others)) for first, *others in columns]
         assert store.species == tuple(f"s{number}" for number in range(len(rows)))
         assert store.contigs == ("s0",)
-        assert (store.tokens == tokens_of(expected)).all()
+        assert (tokens_in(store) == tokens_of(expected)).all()
         assert store.meta.counts["inserted_columns"] == rows[0].count("-")
         store.verify()
 
 
-@given(rows=rows(), width=st.integers(1, 70), read=st.integers(1, 9), blank=st.sampled_from(["", "\n", " \n"]))
-def test_records_in_pieces_of_any_size(rows: list[str], width: int, read: int, blank: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fasta, "_READ", read)
+@given(rows=rows(), width=st.integers(1, 70), blank=st.sampled_from(["", "\n", " \n"]), end=st.sampled_from("\n\r"))
+def test_lines_of_records(rows: list[str], width: int, blank: str, end: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.fa"
         text = written(rows, width, blank)
-        path.write_text(text)
+        path.write_bytes(text.replace("\n", "\r\n" if end == "\r" else "\n").encode())
         found: dict[str, bytes] = {}
-        with Stream(path) as stream:
-            for record in records(stream):
-                if record.title:
-                    assert text.split("\n")[record.line - 1].startswith(f">{record.name} ")
-                found[record.name] = found.get(record.name, b"") + record.tokens
+        for piece in read_fasta(path):
+            if piece.tokens is None:
+                assert text.split("\n")[piece.line - 1].startswith(f">{piece.name} ")
+            found[piece.name] = found.get(piece.name, b"") + (piece.tokens or b"")
         assert [np.frombuffer(tokens, np.uint8).tolist() for tokens in found.values()] == [
             tokens_of([[letter] for letter in row])[:, 0].tolist() for row in rows
         ]
-        place = len(rows[-1]) - 1
-        line = line_of(path, f"s{len(rows) - 1}", place)
-        assert text.split("\n")[line - 1].strip().endswith(rows[-1][-1])
 
 
 def test_files_are_contigs(tmp_path: Path) -> None:
     (tmp_path / "chr1.fa").write_text(">ref\nACGT\n>x\nAC-T\n")
     (tmp_path / "chr2.aligned.fa.gz").write_bytes(gzip.compress(b">ref\nGG\n>y\nGT\n>x\nCC\n"))
     files = [tmp_path / "chr1.fa", tmp_path / "chr2.aligned.fa.gz"]
-    store = build_store(files, tmp_path / "store", jobs=2)
+    store = build_store(files, tmp_path / "store")
     assert (store.contigs, store.species, store.lengths.tolist()) == (("chr1", "chr2"), ("ref", "x", "y"), [4, 2])
-    assert (store.tokens == tokens_of(list(zip("ACGTGG", "AC-TCC", "NNNNGT", strict=True)))).all()
+    assert (tokens_in(store) == tokens_of(list(zip("ACGTGG", "AC-TCC", "NNNNGT", strict=True)))).all()
     with pytest.raises(UserError, match="--contig names the contig of one FASTA file"):
         build_store(files, tmp_path / "other", contig="chr9")
 
@@ -99,4 +91,4 @@ def test_species_are_chosen(tmp_path: Path) -> None:
     (tmp_path / "a.fa").write_text(">ref\nACGT\n>x\nAC-T\n>y\nTTTT\n>z\nCCCC\n")
     store = build_store(tmp_path / "a.fa", tmp_path / "b", species=["z", "x"])
     assert store.species == ("ref", "z", "x")
-    assert (store.tokens == tokens_of(list(zip("ACGT", "CCCC", "AC-T", strict=True)))).all()
+    assert (tokens_in(store) == tokens_of(list(zip("ACGT", "CCCC", "AC-T", strict=True)))).all()

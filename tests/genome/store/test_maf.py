@@ -1,28 +1,25 @@
 """A store of a MAF holds just what its blocks say."""
 
-import errno
 import gzip
-import os
 import random
+import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genome.alignments import Alignment, Block, random_alignment, shrink, tokens_of
+from genome.alignments import Alignment, Block, random_alignment, shrink, tokens_in, tokens_of
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.store import sources
-from r2mae.genome.store.sources import Stream, maf_pieces
-from r2mae.genome.store.writing import allocate
 
 
 def by_contig(store: AlignmentStore) -> dict[str, np.ndarray]:
-    bounds = store.layout.offsets
-    return {name: store.tokens[bounds[n] : bounds[n + 1]] for n, name in enumerate(store.contigs)}
+    return {name: store.tokens(number) for number, name in enumerate(store.contigs)}
 
 
 def check(store: AlignmentStore, alignment: Alignment) -> None:
@@ -34,7 +31,7 @@ def check(store: AlignmentStore, alignment: Alignment) -> None:
     expected = alignment.letters()
     for name, tokens in by_contig(store).items():
         assert (tokens == tokens_of(expected[name])[:, order]).all()
-    assert (store.reference == store.tokens[:, 0]).all()
+    assert (store.reference == tokens_in(store)[:, 0]).all()
     store.verify()
 
 
@@ -47,18 +44,6 @@ def test_a_store_equals_its_source(seed: int, blocks: int, contigs: int) -> None
         path = Path(folder) / "a.maf"
         path.write_text(alignment.maf(seed))
         check(build_store(path, Path(folder) / "store"), alignment)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_chunks")
-def test_processes_give_the_same_bytes(tmp_path: Path) -> None:
-    alignment = random_alignment(1, blocks=40)
-    path = tmp_path / "a.maf"
-    path.write_text(alignment.maf())
-    one, two = (build_store(path, tmp_path / f"{jobs}", jobs=jobs) for jobs in (1, 2))
-    check(two, alignment)
-    for file in one.folder.iterdir():
-        assert file.read_bytes() == (two.folder / file.name).read_bytes()
 
 
 def test_gzip_and_bgzip_are_read_alike(tmp_path: Path) -> None:
@@ -82,22 +67,6 @@ def test_several_files_are_one_alignment(tmp_path: Path) -> None:
     check(build_store(paths, tmp_path / "store"), alignment)
 
 
-@given(seed=st.integers(0, 1000), size=st.integers(1, 60))
-def test_pieces_are_whole_blocks(seed: int, size: int) -> None:
-    text = random_alignment(seed, blocks=6).maf(seed).encode()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.maf"
-        path.write_bytes(text)
-        with Stream(path) as stream:
-            pieces = list(maf_pieces(stream, size))
-    assert b"".join(piece for _, piece in pieces) == text
-    line = 1
-    for number, (first, piece) in enumerate(pieces):
-        assert first == line
-        assert number == 0 or piece.startswith(b"a score")
-        line += piece.count(b"\n")
-
-
 def test_overlaps_copies_and_foreign_blocks_are_counted(tmp_path: Path) -> None:
     blocks = [
         Block("chr1", 2, {"ref": "AACC", "x": "TTTT"}),
@@ -107,7 +76,7 @@ def test_overlaps_copies_and_foreign_blocks_are_counted(tmp_path: Path) -> None:
     text += "s x.other 0 8 + 500 AAAAAAAA\n\na\ns y.scaffold 0 2 + 500 AA\ns x.scaffold 0 2 + 500 AA\n"
     (tmp_path / "a.maf").write_text(text)
     store = build_store(tmp_path / "a.maf", tmp_path / "store")
-    shown = ["".join("ACGT-N"[token & 7] for token in column) for column in store.tokens.T]
+    shown = ["".join("ACGT-N"[token & 7] for token in column) for column in store.tokens(0).T]
     assert shown == ["GGAACCGGNN", "CCTTTTCCNN", "GGNNNNGGNN"]
     counts = {name: count for name, count in store.meta.counts.items() if count}
     assert counts == {
@@ -134,7 +103,7 @@ def test_species_are_kept_in_the_order_of_the_list(tmp_path: Path) -> None:
     assert listed.species == ("ref", *chosen)
     everything = build_store(tmp_path / "a.maf", tmp_path / "c")
     columns = [everything.species.index(name) for name in listed.species]
-    assert (listed.tokens == everything.tokens[:, columns]).all()
+    assert (tokens_in(listed) == tokens_in(everything)[:, columns]).all()
 
 
 def test_a_reference_fills_what_no_block_covers(tmp_path: Path) -> None:
@@ -147,21 +116,21 @@ def test_a_reference_fills_what_no_block_covers(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.maf", tmp_path / "store", reference=tmp_path / "ref.fa")
     assert store.contigs == ("chr2", "chr1")
     expected = [("C", "N"), ("a", "A"), ("C", "N"), *zip("ggAcGttT", "NNTTTNNN", strict=True)]
-    assert (store.tokens == tokens_of(expected)).all()
+    assert (tokens_in(store) == tokens_of(expected)).all()
 
 
-def test_a_block_longer_than_memory_allows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "LONGEST_BLOCK", 1000)
-    path = tmp_path / "a.maf"
-    path.write_text("##maf version=1\na\n" + "# nothing\n" * 1000)
-    with Stream(path) as stream, pytest.raises(sources.UserError, match="line 2: a block is longer than 1,000 bytes"):
-        list(maf_pieces(stream, 100))
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PIECE", 10)
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
+    (tmp_path / "a.maf").write_text("##maf version=1\na\ns ref.c 0 2000 + 2000 " + "A" * 2000 + "\n")
+    with pytest.raises(UserError, match="line 3: is longer than 1,000 bytes"):
+        build_store(tmp_path / "a.maf", tmp_path / "store")
 
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.maf").write_bytes(b"a\ns r\xff.c\xfe 0 2 + 2 AC\ns x\xff.c 0 2 + 2 GT\n")
     store = build_store(tmp_path / "a.maf", tmp_path / "store")
-    assert store.tokens.tolist() == [[0, 2], [1, 3]]
+    assert store.tokens(0).tolist() == [[0, 2], [1, 3]]
     assert store.species == ("r\udcff", "x\udcff")
     assert AlignmentStore(store.folder).contigs == ("c\udcfe",)
 
@@ -176,7 +145,49 @@ def test_a_reference_vouches_for_the_length_of_a_contig(tmp_path: Path, monkeypa
     assert store.layout.lengths == (400,)
 
 
-def test_a_store_that_the_disk_has_no_room_for(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-        allocate(tmp_path / "a", 1 << 60)
-    assert (tmp_path / "a").stat().st_size == 0
+def test_a_store_that_the_disk_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=99))
+    (tmp_path / "a.maf").write_text("a\ns ref.chr1 0 4 + 100 ACGT\n")
+    with pytest.raises(UserError, match=r"No space left on device.*rerun the same command to resume"):
+        build_store(tmp_path / "a.maf", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    monkeypatch.undo()
+    build_store(tmp_path / "a.maf", tmp_path / "store")
+
+
+DOTTED = (
+    "a\ns T.kok.chr1 0 4 + 8 ACGT\ns L.vir.s1 0 4 + 9 CCCC\n\na\ns T.kok.chr1 4 4 + 8 AAAA\ns L.sal.s9 1 4 + 9 GGGG\n"
+)
+
+
+def test_a_name_with_several_dots_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.maf"
+    path.write_text(DOTTED)
+    with pytest.raises(
+        UserError, match=r"line 2: 'T\.kok\.chr1' has several dots, and its species may be T or T\.kok:"
+    ):
+        build_store(path, tmp_path / "store")
+    path.write_text(DOTTED.replace("T.kok", "Tkok"))
+    with pytest.raises(UserError, match=r"line 3: 'L\.vir\.s1' has several dots.*--species FILE"):
+        build_store(path, tmp_path / "store")
+    with pytest.raises(UserError, match=r"line 2: 'T\.kok\.chr1' has several dots"):  # the reference is not listed
+        path.write_text(DOTTED)
+        build_store(path, tmp_path / "store", species=["L.vir"])
+
+
+def test_species_with_dots_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.maf").write_text(DOTTED)
+    store = build_store(tmp_path / "a.maf", tmp_path / "store", species=["L.sal", "T.kok", "L.vir"])
+    assert (store.species, store.contigs) == (("T.kok", "L.sal", "L.vir"), ("chr1",))
+    assert (store.tokens(0) == tokens_of(list(zip("ACGTAAAA", "NNNNGGGG", "CCCCNNNN", strict=True)))).all()
+    one = build_store(tmp_path / "a.maf", tmp_path / "one", species=["T", "L"])
+    assert (one.species, one.contigs) == (("T", "L"), ("kok.chr1",))
+    with pytest.raises(UserError, match=r"unknown species 'L\.ser'"):
+        build_store(tmp_path / "a.maf", tmp_path / "other", species=["T.kok", "L.ser"])
+
+
+def test_a_contig_with_only_a_second_row(tmp_path: Path) -> None:
+    (tmp_path / "a.maf").write_text("a\ns ref.c 0 2 + 2 AC\ns ref.d 0 2 + 3 GG\n")
+    store = build_store(tmp_path / "a.maf", tmp_path / "store")
+    assert store.contigs == ("c", "d")
+    assert [store.tokens(number)[:, 0].tolist() for number in (0, 1)] == [[0, 1], [5, 5, 5]]

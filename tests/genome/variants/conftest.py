@@ -30,7 +30,7 @@ def build(folder: Path, rows: dict[str, list[str]], name: str = "store") -> Alig
         path = folder / f"{contig}.fa"
         path.write_text("".join(f">s{number}\n{text}\n" for number, text in enumerate(texts)))
         paths.append(path)
-    return build_store(paths, folder / name, jobs=1)
+    return build_store(paths, folder / name)
 
 
 def alignment(contig: str) -> list[str]:

@@ -16,8 +16,9 @@ from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions
-from r2mae.genome.variants.files import check_output, open_variants
-from r2mae.genome.variants.regions import RegionVariants
+from r2mae.genome.variants.files import check_column, check_output, open_variants
+from r2mae.genome.variants.rows import text_file
+from r2mae.genome.variants.table import RegionVariants
 
 HEADER = (
     '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'
@@ -114,7 +115,7 @@ def test_every_row_of_a_vcf_comes_out_once_in_order(
     path = folder / ("a.vcf.gz" if packed else "a.vcf")
     path.write_bytes(gzip.compress(text) if packed else text)
     source, out = open_variants(path), folder / path.name.replace("a", "b", 1)
-    source.check_name("score")
+    check_column(source, "score")
     source.write(out, "score", numbered(source, size))
     written = (gzip.decompress(out.read_bytes()) if packed else out.read_bytes()).decode().split("\n")
     assert written[:2] == HEADER.split("\n")[:2]
@@ -165,6 +166,20 @@ def test_every_row_of_a_table_comes_out_once_in_order(tmp_path: Path, name: str)
         assert list(found.columns) == [*table, "llr", "llr_reason"]
 
 
+def test_quotes_of_csv(tmp_path: Path) -> None:
+    text = 'gene,chrom,pos,ref,alt\n"a, ""b""",chr1,5,A,C\n'
+    (tmp_path / "a.csv").write_text(text)
+    source = open_variants(tmp_path / "a.csv")
+    (block,) = source.blocks(9)
+    assert source.values(block, "gene") == ['a, "b"']
+    source.write(tmp_path / "b.csv", "score", numbered(source, 9))
+    assert (tmp_path / "b.csv").read_text() == text.replace("alt\n", "alt,score,score_reason\n")[:-1] + ",0,\n"
+    (tmp_path / "a.tsv").write_text("gene\tchrom\tpos\tref\talt\n\"5' end\tchr1\t5\tA\tC\n")
+    source = open_variants(tmp_path / "a.tsv")
+    source.write(tmp_path / "b.tsv", "score", numbered(source, 9))
+    assert (tmp_path / "b.tsv").read_text().endswith("\n\"5' end\tchr1\t5\tA\tC\t0\t\n")
+
+
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
@@ -212,18 +227,24 @@ def test_bgzip_is_gzip_in_blocks_with_their_sizes(tmp_path: Path) -> None:
 
 
 TABLE = "chrom\tpos\tref\talt\nchr1\t5\tA\tC\n"
+FULL = "chr1\t5\t.\tA\tC\t.\t.\t.\tGT\t0/1\n"
 BAD = {
     "no header": ("a.vcf", "chr1\t5\t.\tA\tC\t.\t.\t.\n", "line 1: a VCF has a header"),
     "half a header": ("a.vcf", "##fileformat=VCFv4.2\nchr1\t5\t.\tA\tC\t.\t.\t.\n", "line 2: a VCF has a header"),
-    "nothing": ("a.vcf", "##fileformat=VCFv4.2\n", "no line that names columns"),
+    "nothing": ("a.vcf", "##fileformat=VCFv4.2\n", "no line #CHROM POS"),
     "short row": ("a.vcf", HEADER + "chr1\t5\t.\tA\tC\n", "line 4: has 5 columns"),
-    "no position": ("a.vcf", HEADER + "chr1\tfive\t.\tA\tC\t.\t.\t.\n", "line 4: 'five' is no position"),
-    "header again": ("a.vcf", HEADER + HEADER.split("\n")[2] + "\n", "line 4: a line of the header"),
-    "binary": ("a.vcf", "##fileformat\0", "line 1: holds a NUL byte"),
+    "fewer columns": ("a.vcf", HEADER + FULL[:-5] + "\n", "line 4: has 9 columns divided by tabs, and the header 10"),
+    "more columns": ("a.vcf", HEADER + FULL + FULL[:-1] + "\t0/1\n", "line 5: has 11 columns"),
+    "no position": ("a.vcf", HEADER + FULL.replace("\t5\t", "\tfive\t"), "line 4: 'five' is no position"),
+    "header again": ("a.vcf", HEADER + FULL + HEADER.split("\n")[2] + "\n", "line 5: a line of the header"),
+    "no end": ("a.vcf", HEADER + FULL + FULL[:-1], "line 5: the file ends within this line"),
+    "binary": ("a.vcf", "\0\1\2", "line 1: a VCF has a header"),
     "no names": ("a.tsv", "chr1\t5\tA\tC\n", "line 1: no column is called chrom"),
     "a name twice": ("a.tsv", "chrom\tchr\tpos\tref\talt\n", "line 1: chrom and chr may both be chrom"),
     "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns, and the header 4"),
-    "quotes": ("a.csv", TABLE.replace("\t", ",") + '"chr1",5,A,C\n', "line 3: quotes are not read"),
+    "no position of a table": ("a.csv", "pos,chrom,ref,alt\n1.5,1,A,C\n", "line 2: '1.5' is no position"),
+    "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
+    "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),
     "no parquet": ("a.parquet", "PAR1", "is no Parquet file"),
     "bcf": ("a.bcf", "BCF", "bcftools view -Oz"),
     "other": ("a.xlsx", "", "variants are read from VCF"),
@@ -240,10 +261,17 @@ def test_wrong_files_are_told_by_file_and_line(case: str, tmp_path: Path) -> Non
 
 
 def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
-    data = gzip.compress((HEADER + "chr1\t5\t.\tA\tC\t.\t.\t.\n" * 5000).encode())
+    data = gzip.compress((HEADER + FULL * 5000).encode())
     (tmp_path / "a.vcf.gz").write_bytes(data[: len(data) // 2])
     with pytest.raises(UserError, match="truncated"):
         list(open_variants(tmp_path / "a.vcf.gz").blocks(10))
+    with text_file(tmp_path / "b.vcf.gz") as write:
+        write((HEADER + FULL * 5000).encode())
+    data = (tmp_path / "b.vcf.gz").read_bytes()
+    (tmp_path / "a.vcf.gz").write_bytes(data[:-28])
+    with pytest.raises(UserError, match=r"a\.vcf\.gz: the file is truncated \(the last block of bgzip"):
+        open_variants(tmp_path / "a.vcf.gz")
+    (tmp_path / "b.vcf.gz").unlink()
     with pytest.raises(UserError, match="no such file"):
         open_variants(tmp_path / "b.vcf.gz")
 
@@ -251,15 +279,17 @@ def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
 def test_names_that_are_taken(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text(TABLE.replace("alt", "alt\tscore_reason").replace("\tC", "\tC\tx"))
     with pytest.raises(UserError, match="'score_reason' already"):
-        open_variants(tmp_path / "a.tsv").check_name("score")
+        check_column(open_variants(tmp_path / "a.tsv"), "score")
     (tmp_path / "a.vcf").write_text(HEADER)
     with pytest.raises(UserError, match="'AF' already"):
-        open_variants(tmp_path / "a.vcf").check_name("AF")
-    open_variants(tmp_path / "a.vcf").check_name("score")
+        check_column(open_variants(tmp_path / "a.vcf"), "AF")
+    check_column(open_variants(tmp_path / "a.vcf"), "score")
 
 
 def test_keys_of_info_are_columns(tmp_path: Path) -> None:
-    (tmp_path / "a.vcf").write_text(HEADER + "1\t5\trs1\tA\tC,G\t.\t.\tAF=.1,.2;DB;N=7\n1\t6\t.\tA\tC\t.\t.\t.\n")
+    (tmp_path / "a.vcf").write_text(
+        HEADER + "1\t5\trs1\tA\tC,G\t.\t.\tAF=.1,.2;DB;N=7\tGT\t.\n1\t6\t.\tA\tC\t.\t.\t.\tGT\t.\n"
+    )
     source = open_variants(tmp_path / "a.vcf")
     (block,) = source.blocks(10)
     assert source.values(block, "AF") == [".1", ".2", ""]

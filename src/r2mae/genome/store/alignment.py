@@ -1,8 +1,7 @@
 """An alignment on disk, of which windows are read, however large it is."""
 
-import os
-import weakref
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,21 +10,21 @@ from jaxtyping import Bool, Float, Int64, UInt8
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.store.meta import (
-    ALIGNMENT,
-    CHECKSUMS,
-    DIGEST,
     REFERENCE,
     TRACKS,
     Layout,
+    contig_file,
     damaged,
     digest_of,
+    open_array,
     read_meta,
 )
 from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
 from r2mae.genome.store.tracks import Track, read_track
 
 _TOKEN = np.uint8(SOFT - 1)
-_SMALL = 1 << 30  # bytes of an alignment whose chunks are compared with their checksums while they are read
+_SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
+_MOST_MAPPED = 20_000  # files; systems limit the maps of a process
 
 
 class Windows(NamedTuple):
@@ -44,18 +43,18 @@ class Windows(NamedTuple):
 
 
 class AlignmentStore:
-    """A tokenised alignment on disk: positions of the reference × species, a byte each.
+    """A tokenised alignment on disk: for each contig a .npy file of positions × species, a byte each.
 
-    Memory holds the windows that are read, and nothing else. It can be pickled, as a path.
+    Files are memory-mapped: memory holds the windows that are read. A store can be pickled, as a path.
 
-    Sizes of files are compared when it is opened. Of an alignment of up to 1 GiB each chunk is compared with its
-    checksum when it is first read; of a larger one that would read most of the file for a few windows, and
-    :meth:`verify` does it. No window ever has a value outside the alphabet.
+    Sizes of files are compared with meta.json when the store is opened, and files of up to 1 GiB with their checksums
+    when they are first read. Larger ones are compared by :meth:`verify`, and windows of them are checked for values
+    outside the alphabet.
 
     Parameters
     ----------
     folder : path
-        With meta.json, alignment.bin, reference.bin and checksums.bin.
+        With meta.json, reference.npy and contigs.
 
     Raises
     ------
@@ -67,9 +66,15 @@ class AlignmentStore:
         self.folder = Path(folder).expanduser().absolute()
         self.meta = read_meta(self.folder)
         self.layout: Layout = self.meta.layout
-        self._lazily = self.layout.positions * len(self.species) <= _SMALL
-        self._check_sizes()
-        self._open()
+        for name, (size, _) in self.meta.files.items():
+            try:
+                found = (self.folder / name).stat().st_size
+            except OSError as error:
+                raise damaged(self.folder, f"{name}: {error.strerror}") from None
+            if found != size:
+                raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
+        self._contigs: dict[int, np.ndarray] = {}
+        self._tracks: dict[str, Track] = {}
 
     def __repr__(self) -> str:
         return (
@@ -101,19 +106,39 @@ class AlignmentStore:
 
     @property
     def fingerprint(self) -> str:
-        """The hash of all that the store holds, tracks apart."""
+        """The hash of all contents of the store except tracks."""
         return self.meta.content
 
-    @property
-    def tokens(self) -> UInt8[np.ndarray, "positions species"]:
-        """All contigs one after the other, mapped; the reference's column has the soft-mask bit."""
-        shape = (self.layout.positions, len(self.species))
-        return np.asarray(np.memmap(self.folder / ALIGNMENT, np.uint8, "r", shape=shape))
+    def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
+        """Return the mapped tokens of a contig; the reference's column has the soft-mask bit.
 
-    @property
+        Parameters
+        ----------
+        contig : int
+            Its number.
+
+        Raises
+        ------
+        UserError
+            If its file has changed.
+        """
+        if contig not in self._contigs:
+            if not 0 <= contig < len(self.contigs):
+                raise IndexError(f"contig {contig} of {len(self.contigs)}")
+            name = contig_file(contig)
+            found = open_array(self.folder, name, np.uint8, self.layout.lengths[contig], len(self.species))
+            self._verify_small(name)
+            if len(self._contigs) >= _MOST_MAPPED:
+                self._contigs.clear()
+            self._contigs[contig] = found
+        return self._contigs[contig]
+
+    @cached_property
     def reference(self) -> UInt8[np.ndarray, " positions"]:
-        """The reference's column alone, with the soft-mask bit, mapped from a file of its own."""
-        return self._reference
+        """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
+        found = open_array(self.folder, REFERENCE, np.uint8, self.layout.positions)
+        self._verify_small(REFERENCE)
+        return found
 
     def number(self, contig: str) -> int:
         """Return a contig's number.
@@ -145,10 +170,24 @@ class AlignmentStore:
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> Windows:
         """Return windows, as :meth:`windows`, with the soft mask of the reference (false outside of the contig)."""
-        found = self._gather(contigs, starts, length)
+        if length < 1:
+            raise ValueError(f"a window has 1 position or more, not {length}")
+        found: UInt8[np.ndarray, "batch length species"]
+        found = np.empty((len(starts), length, len(self.species)), np.uint8)
+        for window, contig, start in zip(found, contigs.tolist(), starts.tolist(), strict=True):
+            tokens = self.tokens(contig)
+            if 0 <= start <= len(tokens) - length:
+                window[:] = tokens[start : start + length]
+            else:
+                window[:] = UNKNOWN
+                first, last = max(start, 0), min(start + length, len(tokens))
+                if first < last:
+                    window[first - start : last - start] = tokens[first:last]
         soft = found[:, :, 0] >= SOFT
         found[:, :, 0] &= _TOKEN
-        return Windows(self._known(found, ALIGNMENT), soft)
+        if any(self._is_large(contig_file(contig)) for contig in np.unique(contigs).tolist()):
+            self._check_alphabet(found)
+        return Windows(found, soft)
 
     def window(
         self, contig: str, start: int, length: int, *, strand: Literal["+", "-"] = "+"
@@ -165,17 +204,9 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length"]:
         """Return windows of the reference alone, without the soft-mask bit, padded likewise."""
         places = self._places(contigs, starts, length)
-        if self._lazily:
-            first, sizes = self._bounds(contigs, length)
-            self._verify_windows(first + np.maximum(starts, 0), first + np.minimum(starts + length, sizes))
-        found = np.where(places < 0, np.uint8(UNKNOWN), self._reference[np.maximum(places, 0)] & _TOKEN)
-        return self._known(found, REFERENCE)
-
-    def _known(self, tokens: UInt8[np.ndarray, "..."], file: str) -> UInt8[np.ndarray, "..."]:
-        """Return tokens, all of which are of the alphabet."""
-        if tokens.max(initial=0) > UNKNOWN:
-            raise damaged(self.folder, f"{file} holds values that are no letters")
-        return tokens
+        found = np.where(places < 0, np.uint8(UNKNOWN), self.reference[np.maximum(places, 0)] & _TOKEN)
+        self._check_alphabet(found)
+        return found
 
     @property
     def tracks(self) -> tuple[str, ...]:
@@ -195,7 +226,7 @@ class AlignmentStore:
                 raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
             raise unknown("track", name, self.tracks)
         found = read_track(self.folder, name, self.layout)
-        if self._lazily:
+        if found.values.nbytes <= _SMALL:
             found.verify()
         return found
 
@@ -208,7 +239,7 @@ class AlignmentStore:
         *,
         missing: float = float("nan"),
     ) -> Float[np.ndarray, "batch length"]:
-        """Return windows of a track as float32; `missing` stands where it has no value, and outside of the contig."""
+        """Return windows of a track as float32, `missing` where it has no value and outside of the contig."""
         places = self._places(contigs, starts, length)
         if name not in self._tracks:
             self._tracks[name] = self.track(name)
@@ -216,122 +247,48 @@ class AlignmentStore:
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Compare all chunks and tracks with their checksums.
+        """Compare all files with their checksums.
 
         Parameters
         ----------
         progress : callable, optional
-            Hears how much is done, from 0 to 1.
+            Called with the fraction that is done.
 
         Raises
         ------
         UserError
-            For the first chunk that has changed; names its file and positions.
+            For the first file that has changed.
         """
-        total = len(self._checksums)
-        for chunk in range(total):
-            self._verify(chunk)
+        total = len(self.meta.files)
+        for done, name in enumerate(self.meta.files, 1):
+            self._verify(name)
             if progress is not None:
-                progress((chunk + 1) / total)
+                progress(done / total)
         for name in self.tracks:
-            self.track(name).verify()
+            read_track(self.folder, name, self.layout).verify()
 
-    def _check_sizes(self) -> None:
-        meta, positions = self.meta, self.layout.positions
-        sizes = {
-            ALIGNMENT: positions * len(self.species),
-            REFERENCE: positions,
-            CHECKSUMS: 2 * DIGEST * -(-positions // meta.chunk),
-        }
-        for name, size in sizes.items():
-            try:
-                found = (self.folder / name).stat().st_size
-            except OSError as error:
-                raise damaged(self.folder, f"{name}: {error.strerror}") from None
-            if found != size:
-                raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
-        data = (self.folder / CHECKSUMS).read_bytes()
-        if digest_of(data).hex() != meta.checksums:
-            raise damaged(self.folder, f"{CHECKSUMS} has changed")
-        self._checksums = [data[place : place + 2 * DIGEST] for place in range(0, len(data), 2 * DIGEST)]
+    def _verify(self, name: str) -> None:
+        if digest_of(self.folder / name) != self.meta.files[name][1]:
+            raise damaged(self.folder, f"{name} has changed")
 
-    def _open(self) -> None:
-        # Windows are read and not mapped: a map is no faster where they lie at random, and its pages would fill memory.
-        self._handle = os.open(self.folder / ALIGNMENT, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._handle)
-        self._reference: UInt8[np.ndarray, " positions"] = np.asarray(np.memmap(self.folder / REFERENCE, np.uint8, "r"))
-        self._tracks: dict[str, Track] = {}  # that windows have been read of
-        self._verified: Bool[np.ndarray, " chunks"] = np.zeros(len(self._checksums), bool)
+    def _verify_small(self, name: str) -> None:
+        if not self._is_large(name):
+            self._verify(name)
 
-    def _gather(
-        self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
-    ) -> UInt8[np.ndarray, "batch length species"]:
-        """Copy windows from the map, with the soft-mask bit."""
-        width = len(self.species)
-        first, sizes = self._bounds(contigs, length)
-        whole = (starts >= 0) & (starts + length <= sizes)
-        if self._lazily:
-            self._verify_windows(first + np.maximum(starts, 0), first + np.minimum(starts + length, sizes))
-        found: UInt8[np.ndarray, "batch length species"] = np.empty((len(starts), length, width), np.uint8)
-        if not whole.all():
-            found[~whole] = UNKNOWN
-        begin, end = np.maximum(starts, 0), np.minimum(starts + length, sizes)
-        inside = end > begin
-        rows = np.arange(len(starts)) * length + begin - starts
-        self._read(found, *((values[inside] * width).tolist() for values in (rows, first + begin, end - begin)))
-        return found
+    def _is_large(self, name: str) -> bool:
+        return self.meta.files[name][0] > _SMALL
 
-    def _read(
-        self, out: UInt8[np.ndarray, "batch length species"], into: list[int], places: list[int], counts: list[int]
-    ) -> None:
-        """Read bytes from places of the file into places of an array."""
-        handle, read = self._handle, os.preadv
-        if len(places) > 1 and hasattr(os, "posix_fadvise"):  # those on the disk are then fetched side by side
-            advise, soon = os.posix_fadvise, os.POSIX_FADV_WILLNEED
-            for place, count in zip(places, counts, strict=True):
-                advise(handle, place, count, soon)
-        memory = out.data.cast("B") if out.size else memoryview(b"")
-        for target, place, count in zip(into, places, counts, strict=True):
-            if read(handle, (memory[target : target + count],), place) != count:
-                raise damaged(self.folder, f"{ALIGNMENT} became shorter")
-
-    def _bounds(
-        self, contigs: Int64[np.ndarray, " batch"], length: int
-    ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
-        """Return where contigs begin, and how long they are."""
-        if length < 1:
-            raise ValueError(f"a window has 1 position or more, not {length}")
-        if len(contigs) and not 0 <= contigs.min() <= contigs.max() < len(self.layout.contigs):
-            raise IndexError(f"contigs {contigs.min()} to {contigs.max()} of {len(self.layout.contigs)}")
-        offsets = self.layout.offsets
-        return offsets[contigs], offsets[contigs + 1] - offsets[contigs]
+    def _check_alphabet(self, tokens: UInt8[np.ndarray, "..."]) -> None:
+        if tokens.max(initial=0) > UNKNOWN:
+            raise damaged(self.folder, "it holds values that are no letters")
 
     def _places(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> Int64[np.ndarray, "batch length"]:
-        """Return the places of the windows' positions in the files, -1 outside of the contig."""
-        first, sizes = self._bounds(contigs, length)
+        """Return the positions of windows in arrays of all contigs, -1 outside of the contig."""
+        first, sizes = self.layout.offsets[contigs], self.lengths[contigs]
         inside = starts[:, None] + np.arange(length)
         found: Int64[np.ndarray, "batch length"] = np.where(
             (inside >= 0) & (inside < sizes[:, None]), first[:, None] + inside, -1
         )
         return found
-
-    def _verify_windows(self, first: Int64[np.ndarray, " batch"], last: Int64[np.ndarray, " batch"]) -> None:
-        chunk = self.meta.chunk
-        for begin, end in zip(first.tolist(), last.tolist(), strict=True):
-            for number in range(begin // chunk, -(-end // chunk)):
-                if not self._verified[number]:
-                    self._verify(number)
-
-    def _verify(self, number: int) -> None:
-        chunk, width = self.meta.chunk, len(self.species)
-        first, last = number * chunk, min((number + 1) * chunk, self.layout.positions)
-        tokens: UInt8[np.ndarray, "one positions species"] = np.empty((1, last - first, width), np.uint8)
-        self._read(tokens, [0], [first * width], [(last - first) * width])
-        found = digest_of(tokens) + digest_of(self._reference[first:last])
-        if found != self._checksums[number]:
-            name = ALIGNMENT if found[:DIGEST] != self._checksums[number][:DIGEST] else REFERENCE
-            place = f"{self.layout.place(first)} to {self.layout.place(last - 1)}"
-            raise damaged(self.folder, f"{name} has changed between {place}")
-        self._verified[number] = True

@@ -1,175 +1,194 @@
-"""FASTA: records in pieces, so that a chromosome on one line needs no memory."""
+"""FASTA: alignments whose rows are aligned to the first, and the reference's own sequence."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
-from r2mae.errors import UserError
-from r2mae.genome.store.sources import LONGEST_LINE, Stream, name_of
-from r2mae.genome.store.tokens import first_invalid, tokenise
+import numpy as np
+from jaxtyping import Bool, UInt8
 
-_READ = 1 << 20
-_SPACE = b" \t\r\n"
+from r2mae.errors import UserError, nearest, unknown
+from r2mae.genome.store.meta import CHUNK, Layout
+from r2mae.genome.store.sources import kind_of, name_of, read_lines
+from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, UNKNOWN, first_invalid, tokenise
+
+_TOKEN = np.uint8(SOFT - 1)
+_ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
-@dataclass(frozen=True)
-class Record:
-    """A piece of a record.
+class Piece(NamedTuple):
+    """A line of a FASTA: the name of its record and its tokens, or None for a header."""
 
-    Parameters
-    ----------
-    name : str
-        First word of the header.
-    title : bool
-        Whether this is the header itself, with no letters.
-    tokens : bytes
-        With the soft-mask bit.
-    line : int
-        Where the piece begins.
-    """
-
-    name: str
-    title: bool
-    tokens: bytes
     line: int
+    name: str
+    tokens: bytes | None
 
 
-def records(stream: Stream) -> Iterator[Record]:
-    """Yield the header of each record, then its letters in pieces.
+def read_fasta(path: Path) -> Iterator[Piece]:
+    """Yield the lines of a FASTA, with the soft-mask bit in tokens.
 
     Raises
     ------
     UserError
-        Letters before the first header, a nameless record, or a byte that is no letter of an alignment; names file and
-        line.
+        Letters before the first header, a record without a name, or a byte that is no letter of an alignment.
     """
-    name: str | None = None
-    header: bytes | None = None  # as far as it has been read
-    line, at_start = 1, True
-    while block := stream.read(_READ):
-        while block:
-            if header is None and at_start and block.startswith(b">"):
-                header = b""
-            if header is not None:
-                head, end, block = block.partition(b"\n")
-                header += head
-                if len(header) > LONGEST_LINE:
-                    raise UserError(f"{stream.path}, line {line:,}: the header is longer than {LONGEST_LINE:,} bytes")
-                if end:
-                    name, header, at_start = _name(stream.path, header, line), None, True
-                    yield Record(name, True, b"", line)
-                    line += 1
-                continue
-            cut = block.find(b"\n>") + 1
-            piece, block = (block[:cut], block[cut:]) if cut else (block, b"")
-            at_start = piece.endswith(b"\n")
-            tokens = tokenise(piece.translate(None, _SPACE), soft=True)
-            if first_invalid(tokens) >= 0:
-                raise _invalid(stream.path, piece, line)
-            if tokens:
-                if name is None:
-                    raise UserError(f"{stream.path}, line {line:,}: letters before the first header (>name)")
-                yield Record(name, False, tokens, line)
-            line += piece.count(b"\n")
-    if header is not None:
-        yield Record(_name(stream.path, header, line), True, b"", line)
+    name = ""
+    for number, line in read_lines(path):
+        if line.startswith(b">"):
+            words = line[1:].split()
+            if not words:
+                raise UserError(f"{path}, line {number:,}: a record without a name")
+            name = name_of(words[0])
+            yield Piece(number, name, None)
+        elif letters := line.translate(None, b" \t\r\n"):
+            if not name:
+                raise UserError(f"{path}, line {number:,}: letters before the first header (>name)")
+            tokens = tokenise(letters, soft=True)
+            if (bad := first_invalid(tokens)) >= 0:
+                shown = repr(letters[bad : bad + 1].decode("ascii", "backslashreplace"))
+                raise UserError(f"{path}, line {number:,}: holds {shown}, which is no letter of an alignment")
+            yield Piece(number, name, tokens)
 
 
-def _name(path: Path, header: bytes, line: int) -> str:
-    words = name_of(header[1:]).split()
-    if not words:
-        raise UserError(f"{path}, line {line:,}: a record without a name")
-    return words[0]
+class Rows(NamedTuple):
+    """The rows of an aligned FASTA, which a temporary file holds one after the other."""
+
+    names: list[str]
+    columns: int
+    tokens: UInt8[np.ndarray, "rows columns"]
 
 
-def _invalid(path: Path, piece: bytes, line: int) -> UserError:
-    for number, row in enumerate(piece.split(b"\n"), line):
-        bare = row.translate(None, _SPACE)
-        if (place := first_invalid(tokenise(bare))) >= 0:
-            shown = repr(bare[place : place + 1].decode("ascii", "backslashreplace"))
-            return UserError(f"{path}, line {number:,}: holds {shown}, which is no letter of an alignment")
-    raise AssertionError("no invalid letter")
+def read_rows(path: Path, spool: Path) -> Rows:
+    """Write the rows of an alignment to a temporary file, since it may not fit into memory.
 
-
-def line_of(path: Path, name: str, column: int) -> int:
-    """Return the number of the line that holds a letter of a record, counted from 0; the file is read again."""
-    with Stream(path) as stream:
-        rest, number, passed, inside = b"", 0, 0, False
-        while block := stream.read(_READ):
-            *rows, rest = (rest + block).split(b"\n")
-            for row in rows:
-                number += 1
-                if row.startswith(b">"):
-                    inside = name_of(row[1:]).split()[:1] == [name]
-                elif inside:
-                    passed += len(row.translate(None, _SPACE))
-                    if passed > column:
-                        return number
-        return number + 1
-
-
-class Spool:
-    """Writes the rows of an aligned FASTA one after the other: species × columns.
-
-    Parameters
-    ----------
-    path : Path
-        The FASTA file.
-    out : BinaryIO
-        Receives a byte for each letter.
-    wanted : set of str, optional
-        Names of the rows that are kept; the first is kept always. By default all.
+    Raises
+    ------
+    UserError
+        A row of another length than the first, a name that comes twice, or what :func:`read_fasta` raises.
     """
+    lengths: dict[str, int] = {}
+    headers: dict[str, int] = {}  # lines
+    with spool.open("wb") as file:
+        for line, name, tokens in read_fasta(path):
+            if tokens is not None:
+                lengths[name] += len(tokens)
+                file.write(tokens)
+            elif name in lengths:
+                raise UserError(f"{path}, line {line:,}: {name} comes twice: every species has one row")
+            else:
+                lengths[name], headers[name] = 0, line
+    first, columns = next(iter(lengths.items()))
+    for name, length in lengths.items():
+        if not columns:
+            raise UserError(f"{path}, line {headers[first]:,}: {first} has no letters")
+        if length != columns:
+            raise UserError(
+                f"{path}, line {headers[name]:,}: {name} has {length:,} letters, not the {columns:,} of the first row: "
+                "rows of an alignment are equally long"
+            )
+    return Rows([*lengths], columns, np.memmap(spool, np.uint8, "r", shape=(len(lengths), columns)))
 
-    def __init__(self, path: Path, out: BinaryIO, wanted: set[str] | None = None) -> None:
-        self.path, self.out, self.wanted = path, out, wanted
-        self.names: list[str] = []  # of the rows that were kept
-        self.columns = -1
-        self.found: dict[str, None] = {}  # names of all rows, in order
-        self._name, self._line, self._length = "", 0, 0
 
-    def run(self, stream: Stream) -> Iterator[float]:
-        """Write all rows; yields how far it has come.
+def species_of_rows(files: Sequence[Path], rows: Sequence[Rows], listed: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the species of alignments of one reference: the listed ones, or all.
 
-        Raises
-        ------
-        UserError
-            A row of another length than the first, a name that comes twice, or what :func:`records` raises.
-        """
-        for record in records(stream):
-            if record.title:
-                self._end()
-                if record.name in self.found:
-                    raise UserError(
-                        f"{self.path}, line {record.line:,}: {record.name} comes twice: every species has one row"
-                    )
-                self.found[record.name] = None
-                self._name, self._line, self._length = record.name, record.line, 0
-                if not self.names or self.wanted is None or record.name in self.wanted:
-                    self.names.append(record.name)
-                yield stream.fraction
-                continue
-            self._length += len(record.tokens)
-            if 0 <= self.columns < self._length:
-                raise self._wrong()
-            if self.names[-1] == self._name:
-                self.out.write(record.tokens)
-        self._end()
+    Raises
+    ------
+    UserError
+        A listed species that no file has, or files of other references.
+    """
+    names = list(dict.fromkeys(name for one in rows for name in one.names))
+    for name in listed or ():
+        if name not in names:
+            raise unknown("species", name, names)
+    for one, file in zip(rows, files, strict=True):
+        if one.names[0] != names[0]:
+            raise UserError(
+                f"{file}: the first row is {one.names[0]!r}, and {names[0]!r} in {files[0]}: all files begin with the "
+                "row of one reference"
+            )
+    return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
 
-    def _end(self) -> None:
-        if not self._name:
-            return
-        if self.columns < 0:
-            if not self._length:
-                raise UserError(f"{self.path}, line {self._line:,}: {self._name} has no letters")
-            self.columns = self._length
-        elif self._length != self.columns:
-            raise self._wrong()
 
-    def _wrong(self) -> UserError:
-        found = "more than" if self._length > self.columns else f"{self._length:,} letters, not"
-        return UserError(
-            f"{self.path}, line {self._line:,}: {self._name} has {found} the {self.columns:,} of the first row: rows "
-            "of an alignment are equally long"
-        )
+def contigs_of_files(files: Sequence[Path], contig: str | None, reference: Path | None, first: str) -> tuple[str, ...]:
+    """Return the contigs: of one file as asked for, as the reference's only record or as its row; else as the files.
+
+    Raises
+    ------
+    UserError
+        Two files of one name, or a name for several files.
+    """
+    if len(files) == 1:
+        only = {piece.name for piece in read_fasta(reference)} if reference is not None and contig is None else set()
+        return (contig or (only.pop() if len(only) == 1 else first),)
+    if contig is not None:
+        raise UserError("--contig names the contig of one FASTA file; several are named after their files")
+    found: list[str] = []
+    for file in files:
+        name = file.name
+        while name.lower().endswith(_ENDINGS):
+            name = name[: name.rindex(".")]
+        if name in found:
+            raise UserError(f"two files are called {name}: a FASTA file is a contig, named after the file")
+        found.append(name)
+    return tuple(found)
+
+
+def fill_from_rows(
+    out: UInt8[np.ndarray, "positions species"], rows: Rows, kept: Bool[np.ndarray, " columns"], species: Sequence[str]
+) -> None:
+    """Write the kept columns of an alignment as positions × species; a species without a row is unknown."""
+    places = [rows.names.index(name) if name in rows.names else -1 for name in species]
+    done = 0
+    for first in range(0, rows.columns, CHUNK):
+        inside = kept[first : first + CHUNK]
+        block = np.stack([rows.tokens[place, first : first + CHUNK][inside] for place in places], 1)
+        block[:, 1:] &= _TOKEN
+        block[:, [place < 0 for place in places]] = UNKNOWN
+        out[done : done + len(block)] = block
+        done += len(block)
+
+
+def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
+    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
+
+    Raises
+    ------
+    UserError
+        A contig that is missing, comes twice or has another length, or a gap.
+    """
+    if kind_of(path) != "fasta":
+        raise UserError(f"{path}: --reference takes a FASTA file")
+    lengths: dict[str, int] = {}
+    for line, name, tokens in read_fasta(path):
+        number = layout.find(name)
+        if number is None:
+            continue
+        if tokens is None:
+            if name in lengths:
+                raise UserError(f"{path}, line {line:,}: {name} comes twice")
+            lengths[name] = 0
+            continue
+        if GAP in tokens:
+            raise UserError(f"{path}, line {line:,}: {name} holds a gap: a reference has none")
+        place = int(layout.offsets[number]) + lengths[name]
+        lengths[name] += len(tokens)
+        if lengths[name] <= layout.lengths[number]:
+            out[place : place + len(tokens)] = np.frombuffer(tokens, np.uint8)
+    for name, length in zip(layout.contigs, layout.lengths, strict=True):
+        if name not in lengths:
+            hint = nearest(name, lengths) if lengths else "its contigs have other names"
+            raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {hint}")
+        if lengths[name] != length:
+            raise UserError(
+                f"{path}: {name} has {lengths[name]:,} positions, and {length:,} in the alignment: same assembly?"
+            )
+
+
+def first_difference(
+    mine: UInt8[np.ndarray, " positions"], given: UInt8[np.ndarray, " positions"]
+) -> tuple[int, str, str] | None:
+    """Return the first position at which two copies of the reference have different known bases, and these bases."""
+    one, other = mine & _TOKEN, given & _TOKEN
+    found = np.flatnonzero((one != other) & (one != UNKNOWN) & (other != UNKNOWN))
+    return (int(found[0]), LETTERS[one[found[0]]], LETTERS[other[found[0]]]) if len(found) else None

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import lines, name_of, whole
+from r2mae.genome.store.sources import name_of, table_lines, whole
 
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
@@ -118,9 +118,7 @@ def read_bed(path: str | Path, layout: Layout) -> Intervals:
     path = _existing(path)
     found: list[tuple[int, int, int]] = []
     others: set[str] = set()
-    for number, line in lines(path):
-        if line.startswith((b"track", b"browser")):
-            continue
+    for number, line in table_lines(path):
         fields = line.split()
         start, end = map(whole, fields[1:3]) if len(fields) > 2 else (None, None)
         if start is None or end is None:

@@ -1,7 +1,8 @@
-"""What a store says of itself: species, contigs, and where its positions lie."""
+"""The contents of a store: species, contigs, files and their checksums."""
 
 import hashlib
 import json
+import mmap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -14,23 +15,27 @@ from jaxtyping import Int64
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_json
 
-ALIGNMENT, REFERENCE, CHECKSUMS, META, TRACKS = "alignment.bin", "reference.bin", "checksums.bin", "meta.json", "tracks"
-FORMAT = 1
-DIGEST = 16  # bytes of a checksum (blake2b)
+META, REFERENCE, TRACKS = "meta.json", "reference.npy", "tracks"
+FORMAT = 2
 CHUNK = 1 << 16
-"""Positions with a checksum of their own, and that are made at a time."""
+"""Positions that are processed at a time when a store is made."""
+
+
+def contig_file(number: int) -> str:
+    """Return the name of a contig's file in the store."""
+    return f"contigs/{number}.npy"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Species and contigs: where everything is.
+    """Species and contigs of a store.
 
     Parameters
     ----------
     species : tuple of str
         The reference first.
     contigs : tuple of str
-        Of the reference, in the order in which they lie in the files.
+        Contigs of the reference, by number.
     lengths : tuple of int
         Positions of each contig.
     """
@@ -41,7 +46,7 @@ class Layout:
 
     @cached_property
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
-        """Where each contig begins, in positions, and the end of the last."""
+        """The position at which each contig begins if all are concatenated, and their total length."""
         found: Int64[np.ndarray, " bounds"] = np.zeros(len(self.lengths) + 1, np.int64)
         np.cumsum(self.lengths, out=found[1:])
         return found
@@ -71,60 +76,41 @@ class Layout:
         """Return a contig's number, or None."""
         return self._numbers.get(contig)
 
-    def place(self, position: int) -> str:
-        """Say where a position of the files lies, as contig:position, counted from 1."""
-        contig = int(np.searchsorted(self.offsets, position, side="right")) - 1
-        return f"{self.contigs[contig]}:{position - int(self.offsets[contig]) + 1:,}"
-
 
 @dataclass(frozen=True)
 class Meta:
-    """What meta.json holds.
+    """The contents of meta.json.
 
     Parameters
     ----------
     layout : Layout
-    chunk : int
-        Positions that share a checksum.
-    checksums : str
-        blake2b of checksums.bin.
-    content : str
-        blake2b of species, contigs, lengths and checksums: it tells stores apart.
+    files : dict of str to (int, str)
+        Bytes and blake2b of the file of each contig, and of the reference's.
     made_from : dict
-        Files and options of the build, and its `fingerprint`, by which the same build is recognised.
+        Files and options of the build, and their fingerprint, by which the same build is recognised.
     counts : dict of str to int
-        What was counted while it was made.
+        Counts of the build.
     known, same : tuple of int
         For each species, the positions with a base, and with the reference's base.
     """
 
     layout: Layout
-    chunk: int
-    checksums: str
-    content: str
+    files: Mapping[str, tuple[int, str]]
     made_from: Mapping[str, Any] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     known: tuple[int, ...] = ()
     same: tuple[int, ...] = ()
 
+    @property
+    def content(self) -> str:
+        """The hash of species, contigs and tokens, which differs for another alignment."""
+        values = [self.layout.species, self.layout.contigs, self.layout.lengths, sorted(self.files.items())]
+        return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
+
     def write(self, folder: Path) -> None:
         """Write meta.json."""
         values = asdict(self)
-        layout = values.pop("layout") | {"offsets": self.layout.offsets}
-        write_json(folder / META, {"format": FORMAT, **layout, **values})
-
-
-def content_of(layout: Layout, checksums: bytes) -> str:
-    """Return the hash that tells a store from others."""
-    digest = hashlib.blake2b(digest_size=DIGEST)
-    digest.update(json.dumps([layout.species, layout.contigs, layout.lengths]).encode())
-    digest.update(checksums)
-    return digest.hexdigest()
-
-
-def digest_of(data: bytes | np.ndarray) -> bytes:
-    """Return a checksum."""
-    return hashlib.blake2b(data if isinstance(data, bytes) else data.data, digest_size=DIGEST).digest()
+        write_json(folder / META, {"format": FORMAT, **values.pop("layout"), **values})
 
 
 def read_meta(folder: Path) -> Meta:
@@ -148,17 +134,16 @@ def read_meta(folder: Path) -> Meta:
         raise UserError(f"{path}: is not that of an alignment store: make one with r2mae data alignment build")
     if values.get("format") != FORMAT:
         raise UserError(
-            f"{path}: the store is of version {values.get('format')}, and this r2mae reads version {FORMAT}: make it "
-            "again with r2mae data alignment build"
+            f"{path}: the store is of version {values.get('format')}, and this r2mae reads version {FORMAT}: delete "
+            "the folder, and build it again with r2mae data alignment build"
         )
     try:
         layout = Layout(*(tuple(values[name]) for name in ("species", "contigs", "lengths")))
-        _check(layout, values["offsets"])
+        files = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
+        _check(layout, files)
         return Meta(
             layout,
-            chunk=int(values["chunk"]),
-            checksums=str(values["checksums"]),
-            content=str(values["content"]),
+            files,
             made_from=dict(values["made_from"]),
             counts=dict(values["counts"]),
             known=tuple(values["known"]),
@@ -168,19 +153,44 @@ def read_meta(folder: Path) -> Meta:
         raise damaged(folder, f"{META} has wrong entries") from None
 
 
-def _check(layout: Layout, offsets: Any) -> None:
+def _check(layout: Layout, files: Mapping[str, Any]) -> None:
     right = (
         len(layout.contigs) == len(layout.lengths) > 0
         and len(set(layout.contigs)) == len(layout.contigs)
         and len(set(layout.species)) == len(layout.species) > 0
         and all(isinstance(name, str) for name in (*layout.species, *layout.contigs))
-        and all(isinstance(length, int) and length > 0 for length in layout.lengths)
-        and list(offsets) == layout.offsets.tolist()
+        and all(isinstance(length, int) and 0 < length < 1 << 40 for length in layout.lengths)
+        and {*files} == {REFERENCE, *map(contig_file, range(len(layout.contigs)))}
     )
     if not right:
         raise ValueError
 
 
+def open_array(folder: Path, name: str, dtype: Any, *shape: int) -> np.ndarray:
+    """Map a .npy file of a store for reading at random places.
+
+    Raises
+    ------
+    UserError
+        If it is no such file, or has another type or shape.
+    """
+    try:
+        found = np.lib.format.open_memmap(folder / name, mode="r")
+    except (OSError, ValueError) as error:
+        raise damaged(folder, f"{name} cannot be read: {' '.join(str(error).split())[:80]}") from None
+    if found.dtype != dtype or found.shape != shape or not found.flags.c_contiguous:
+        raise damaged(folder, f"{name} is {found.dtype} of shape {found.shape}, not {np.dtype(dtype)} of {shape}")
+    if hasattr(mmap, "MADV_RANDOM"):
+        found._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+    return np.asarray(found)
+
+
+def digest_of(path: Path) -> str:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
 def damaged(folder: Path, reason: str) -> UserError:
-    """Build the error for a store that has changed since it was made."""
+    """Return the error for a store that has changed since it was made."""
     return UserError(f"the alignment store {folder} is damaged ({reason}): delete the folder and make it again")

@@ -1,6 +1,5 @@
-"""Values for every position of a store, such as conservation: bedGraph or bigWig becomes a memory map."""
+"""Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -14,13 +13,12 @@ from jaxtyping import Float
 from r2mae.errors import UserError, unknown
 from r2mae.files import atomic_path, write_json
 from r2mae.genome.store.intervals import nothing_of
-from r2mae.genome.store.meta import DIGEST, TRACKS, Layout, damaged
-from r2mae.genome.store.sources import lines, name_of, whole
+from r2mae.genome.store.meta import TRACKS, Layout, damaged, digest_of, open_array
+from r2mae.genome.store.sources import name_of, table_lines, whole
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
 Dtype = Literal["float16", "float32"]
-_Values = Float[np.ndarray, " positions"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Track:
 
     folder: Path
     name: str
-    values: _Values
+    values: Float[np.ndarray, " positions"]
     digest: str
 
     def verify(self) -> None:
@@ -51,7 +49,7 @@ class Track:
         UserError
             If it has changed.
         """
-        if _digest(_file(self.folder, self.name)) != self.digest:
+        if digest_of(self.folder / _file(self.name)) != self.digest:
             raise damaged(self.folder, f"track {self.name!r} has changed")
 
 
@@ -64,14 +62,13 @@ def read_track(folder: Path, name: str, layout: Layout) -> Track:
         If it is damaged.
     """
     try:
-        values = json.loads(_file(folder, name).with_suffix(".json").read_text("utf-8"))
+        values = json.loads((folder / _file(name)).with_suffix(".json").read_text("utf-8"))
         dtype, digest = np.dtype(values["dtype"]), str(values["digest"])
-        size = _file(folder, name).stat().st_size
     except (OSError, ValueError, TypeError, KeyError):
         raise damaged(folder, f"track {name!r} cannot be read") from None
-    if dtype not in (np.float16, np.float32) or size != dtype.itemsize * layout.positions:
-        raise damaged(folder, f"track {name!r} has {size:,} bytes for {layout.positions:,} positions")
-    return Track(folder, name, np.asarray(np.memmap(_file(folder, name), dtype, "r")), digest)
+    if dtype not in (np.float16, np.float32):
+        raise damaged(folder, f"track {name!r} is {dtype}")
+    return Track(folder, name, open_array(folder, _file(name), dtype, layout.positions), digest)
 
 
 def add_track(
@@ -92,18 +89,18 @@ def add_track(
     layout : Layout
         Of the store.
     source : path
-        Its intervals must not overlap; those of contigs that the store lacks are left out.
+        Its intervals must not overlap; those of contigs that the store lacks are omitted.
     name : str
-        Letters, digits, ``_`` and ``-``; a track of the name is replaced.
+        Letters, digits, ``_`` and ``-``; an existing track of the name is replaced.
     dtype : {"float16", "float32"}
     progress : callable, optional
-        Hears how many contigs of a bigWig are done, from 0 to 1.
+        Called with the fraction of a bigWig's contigs that is done.
 
     Raises
     ------
     UserError
-        Wrong lines (named with file and line), no contig that the store has, values that the type cannot hold, or a
-        bigWig without a library that reads it.
+        Wrong lines (with file and line), no contig that the store has, values that the type cannot hold, or a bigWig
+        without a library that reads it.
     """
     if dtype not in ("float16", "float32"):
         raise unknown("dtype", dtype, ("float16", "float32"))
@@ -115,30 +112,33 @@ def add_track(
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
     found = _bigwig(path, layout, progress) if is_bigwig else _bedgraph(path, layout)
-    target = _file(folder, name)
+    target = folder / _file(name)
     with atomic_path(target) as place:
         _write(place, path, layout, np.dtype(dtype), found)
-        digest = _digest(place)
+        digest = digest_of(place)
         target.with_suffix(".json").unlink(missing_ok=True)
     write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
     return read_track(folder, name, layout)
 
 
 Piece = tuple[str, int, int, Any]
-"""Where values come from (for errors), the first and the last place of the file (exclusive), and the values."""
+"""Where values come from (for errors), their first and last position in the track (exclusive), and the values."""
 
 
 def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
-    values = np.memmap(place, dtype, "w+", shape=(layout.positions,))
-    for first in range(0, layout.positions, _STEP):
-        values[first : first + _STEP] = np.nan
+    values = np.lib.format.open_memmap(place, "w+", dtype, (layout.positions,))
+    values[:] = np.nan
     largest = float(np.finfo(dtype).max)
     count = 0
     for where, first, last, found in pieces:
         if not np.isnan(values[first:last]).all():
-            raise UserError(f"{where}: overlaps an earlier interval at {layout.place(first)}: a position has one value")
-        if _largest(found) > largest:
-            raise UserError(f"{where}: {_largest(found):g} is too large for {dtype}: give --dtype float32")
+            taken = first + int(np.flatnonzero(~np.isnan(values[first:last]))[0])
+            contig = int(np.searchsorted(layout.offsets, taken, side="right")) - 1
+            position = f"{layout.contigs[contig]}:{taken - int(layout.offsets[contig]) + 1:,}"
+            raise UserError(f"{where}: overlaps an earlier interval at {position}: a position has one value")
+        size = np.abs(np.asarray(found, np.float64))
+        if (most := float(np.max(size, where=~np.isnan(size), initial=0))) > largest:
+            raise UserError(f"{where}: {most:g} is too large for {dtype}: give --dtype float32")
         values[first:last] = found
         count += last - first
     if not count:
@@ -146,17 +146,10 @@ def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces
     values.flush()
 
 
-def _largest(found: Any) -> float:
-    size = np.abs(np.asarray(found, np.float64))
-    return float(np.max(size, where=~np.isnan(size), initial=0))
-
-
 def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
     others: set[str] = set()
     none = True
-    for number, line in lines(path):
-        if line.startswith((b"track", b"browser")):
-            continue
+    for number, line in table_lines(path):
         where = f"{path}, line {number:,}"
         fields = line.split()
         start, end = map(whole, fields[1:3]) if len(fields) == 4 else (None, None)
@@ -185,8 +178,17 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
 
 
 def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
-    """Read the contigs of the layout from a bigWig, with whichever library is there."""
-    lengths, values = _bigwig_reader(path)
+    """Read the contigs of the layout from a bigWig."""
+    try:
+        import pyBigWig  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        raise UserError(f"{path}: a bigWig needs pyBigWig (pip install pyBigWig), or bigWigToBedGraph") from None
+    try:
+        opened = pyBigWig.open(str(path))
+        lengths = dict(opened.chroms())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None
     shared = [name for name in layout.contigs if name in lengths]
     if not shared:
         raise UserError(f"{path}: {nothing_of(lengths, layout)}")
@@ -200,52 +202,15 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         offset = int(layout.offsets[number])
         for first in range(0, layout.lengths[number], _STEP):
             last = min(first + _STEP, layout.lengths[number])
-            yield f"{path}: {name}", offset + first, offset + last, values(name, first, last)
+            yield (
+                f"{path}: {name}",
+                offset + first,
+                offset + last,
+                np.asarray(opened.values(name, first, last, numpy=True)),
+            )
         if progress is not None:
             progress(done / len(shared))
 
 
-def _bigwig_reader(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    """Return the lengths of a bigWig's contigs, and what reads its values (NaN where there are none)."""
-    for library, opened in (("pybigtools", _with_pybigtools), ("pyBigWig", _with_pybigwig)):
-        try:
-            return opened(path)
-        except ImportError:
-            continue
-        except Exception as error:  # each library has its own
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{path}: {library} cannot read this bigWig ({reason}): fetch it again") from None
-    raise UserError(
-        f"{path}: a bigWig needs a library: pip install pybigtools (or pyBigWig), or convert it with bigWigToBedGraph"
-    )
-
-
-def _with_pybigtools(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    import pybigtools  # type: ignore[import-not-found, unused-ignore]
-
-    opened = pybigtools.open(str(path))
-
-    def values(name: str, first: int, last: int) -> np.ndarray:
-        try:
-            found = opened.values(name, first, last, fillna=math.nan)
-        except TypeError:  # before 0.3 it has another name, and without it positions without a value are 0
-            found = opened.values(name, first, last, missing=math.nan)
-        return np.asarray(found)
-
-    return dict(opened.chroms()), values
-
-
-def _with_pybigwig(path: Path) -> tuple[dict[str, int], Callable[[str, int, int], np.ndarray]]:
-    import pyBigWig  # type: ignore[import-not-found, unused-ignore]
-
-    opened = pyBigWig.open(str(path))
-    return dict(opened.chroms()), lambda name, first, last: np.asarray(opened.values(name, first, last, numpy=True))
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / TRACKS / f"{name}.bin"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST)).hexdigest()
+def _file(name: str) -> str:
+    return f"{TRACKS}/{name}.npy"

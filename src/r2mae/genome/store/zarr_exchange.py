@@ -1,8 +1,7 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
-import os
+import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,32 +9,21 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.store.given import GIVEN, differences, mismatch
-from r2mae.genome.store.meta import ALIGNMENT, CHUNK, Layout
-from r2mae.genome.store.sources import check_lengths
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.sources import Progress, check_lengths
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
-from r2mae.genome.store.unfinished import Progress
-from r2mae.genome.store.writing import Filler, allocate, write_at
 
 if TYPE_CHECKING:
     from r2mae.genome.store.alignment import AlignmentStore
 
-_STAGE = "reading"
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
 
 
-def _zarr() -> Any:
+def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
     try:
-        import zarr
+        from r2mae.zarr_folder import open_zarr
     except ImportError:
         raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
-    return zarr
-
-
-def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
-    _zarr()
-    from r2mae.zarr_folder import open_zarr
-
     try:
         group = open_zarr(path)
         arrays = dict(group.arrays())
@@ -46,6 +34,16 @@ def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
     if not arrays:
         raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
     return group, arrays
+
+
+def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
+    """Return the names in an attribute, or None if it is missing."""
+    found = group.attrs.get(attribute)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise UserError(f"{path}: its attribute {attribute!r} is not a list of names")
+    return found
 
 
 def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = None) -> Layout:
@@ -61,14 +59,12 @@ def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = 
     widths = {name: array.shape[1] if len(array.shape) == 2 else -1 for name, array in arrays.items()}
     width = next(iter(widths.values()))
     for name, array in arrays.items():
-        if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or widths[name] != width or width < 1:
+        if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or widths[name] != width or 0 in array.shape:
             raise UserError(
                 f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of positions x "
                 f"{width} species"
             )
-    attributes = dict(group.attrs)
-    stored = attributes.get("species")
-    names = species if stored is None else [str(name) for name in stored]
+    names = _named(path, group, "species") or species
     if names is None:
         raise UserError(f"{path}: does not name its {width} species: list them, in order, with --species FILE")
     if len(names) != width or len(set(names)) != width:
@@ -77,76 +73,49 @@ def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = 
         if name not in names:
             raise unknown("species", name, names)
     chosen = tuple(dict.fromkeys([names[0], *(names if species is None else species)]))
-    order = [str(name) for name in attributes.get("contigs", [])]
-    contigs = tuple(order if set(order) == set(arrays) and len(order) == len(arrays) else sorted(arrays))
+    order = _named(path, group, "contigs") or []
+    contigs = tuple(order if sorted(order) == sorted(arrays) else sorted(arrays))
     lengths = {name: int(arrays[name].shape[0]) for name in contigs}
     held = sum(file.stat().st_size for file in [*path.rglob("*"), *([given] if given else [])])
     check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
     return Layout(chosen, contigs, tuple(lengths.values()))
 
 
-@dataclass(eq=False)
-class ZarrFiller(Filler):
-    """Copies the arrays of a zarr group, which is the only file."""
+def fill_from_zarr(out: UInt8[np.ndarray, "positions species"], path: Path, layout: Layout, number: int) -> None:
+    """Copy the array of a contig.
 
-    def __post_init__(self) -> None:
-        (self.path,) = self.files
-
-    def fill(self, jobs: int, progress: Progress) -> dict[str, int]:
-        """Write all positions; `jobs` is zarr's own business."""
-        group, arrays = _arrays(self.path)
-        stored = [str(name) for name in group.attrs.get("species", self.layout.species)]
-        columns = [stored.index(name) for name in self.layout.species]
-        target = self.work.path(ALIGNMENT)
-        width = len(columns)
-        allocate(target, self.layout.positions * width)
-        units = [
-            (number, first) for number, length in enumerate(self.layout.lengths) for first in range(0, length, CHUNK)
-        ]
-        done = self.work.state(_STAGE)["done"]
-        handle = os.open(target, os.O_WRONLY)
+    Raises
+    ------
+    UserError
+        A byte that is no letter of an alignment, a gap in the reference, or an array that cannot be read.
+    """
+    group, arrays = _arrays(path)
+    stored = _named(path, group, "species") or list(layout.species)
+    columns = [stored.index(name) for name in layout.species]
+    contig, step = layout.contigs[number], _CHUNK * 4
+    for first in range(0, len(out), step):
         try:
-            for number, first in units[done:]:
-                last = min(first + CHUNK, self.layout.lengths[number])
-                found = np.ascontiguousarray(arrays[self.layout.contigs[number]][first:last])
-                tokens = self._tokens(found.view(np.uint8), columns, number, first)
-                write_at(handle, tokens, (int(self.layout.offsets[number]) + first) * width)
-                done += 1
-                if self.work.due():
-                    self.work.commit(_STAGE, done, target)
-                progress(_STAGE, done / len(units))
-            self.work.commit(_STAGE, done, target)
-        finally:
-            os.close(handle)
-        return {}
-
-    def _tokens(
-        self, text: UInt8[np.ndarray, "positions stored"], columns: list[int], number: int, first: int
-    ) -> UInt8[np.ndarray, "positions species"]:
-        chosen = np.ascontiguousarray(text[:, columns])
-        tokens = np.frombuffer(chosen.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(chosen.shape).copy()
-        tokens[:, 0] = np.frombuffer(chosen[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
-        contig = self.layout.contigs[number]
+            found = np.ascontiguousarray(arrays[contig][first : first + step]).view(np.uint8)
+        except UserError:
+            raise
+        except Exception as error:  # the library raises many kinds
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{path}: array {contig!r} cannot be read ({reason}): export or fetch it again") from None
+        text = np.ascontiguousarray(found[:, columns])
+        tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
+        tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
         wrong = np.argwhere((tokens == INVALID) | ((tokens == GAP) & (np.arange(len(columns)) == 0)))
         if len(wrong):
             row, column = wrong[0].tolist()
             raise UserError(
-                f"{self.path}: {contig}:{first + row + 1:,} of {self.layout.species[column]} is "
-                f"{chr(chosen[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
+                f"{path}: {contig}:{first + row + 1:,} of {layout.species[column]} is "
+                f"{chr(text[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
             )
-        if self.reference is not None:
-            place = int(self.layout.offsets[number]) + first
-            given = np.fromfile(self.work.path(GIVEN), np.uint8, len(tokens), offset=place)
-            different = np.flatnonzero(differences(tokens[:, 0], given))
-            if len(different):
-                at = int(different[0])
-                position = self.layout.place(place + at)
-                raise mismatch(str(self.path), position, int(tokens[at, 0]), int(given[at]), self.reference)
-        return tokens
+        out[first : first + len(tokens)] = tokens
 
 
 def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = None) -> None:
-    """Write a store as a zarr group (version 2), which appears when it is whole.
+    """Write a store as a zarr group (version 2), which appears when it is complete.
 
     Each contig is an array of letters (S1), positions × species; lower case is the reference's soft mask, N unknown.
     The group's attributes name species and contigs.
@@ -156,9 +125,10 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
     UserError
         If the place is taken, a contig's name cannot be that of an array, or the store has changed since it was made.
     """
-    import shutil
-
-    zarr = _zarr()
+    try:
+        import zarr
+    except ImportError:
+        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
     layout = store.layout
     for name in layout.contigs:
         if "/" in name or "\\" in name or name.startswith((".", "__")):
@@ -172,14 +142,13 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
         group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
         group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
         for number, name in enumerate(layout.contigs):
-            length, first = layout.lengths[number], int(layout.offsets[number])
-            shape = (length, len(layout.species))
-            array = group.create_array(name, shape=shape, chunks=(min(_CHUNK, length), shape[1]), dtype="S1")
-            for begin in range(0, length, _CHUNK):
-                end = min(begin + _CHUNK, length)
-                array[begin:end] = letters(store.tokens[first + begin : first + end]).view("S1")
-                if progress is not None:
-                    progress("writing", (first + end) / layout.positions)
+            tokens = store.tokens(number)
+            chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
+            array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
+            for begin in range(0, len(tokens), _CHUNK):
+                array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
+            if progress is not None:
+                progress("writing", int(layout.offsets[number + 1]) / layout.positions)
         unfinished.rename(out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

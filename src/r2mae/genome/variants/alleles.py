@@ -201,6 +201,11 @@ def _compare(
     reasons[left[~unknown & (there != refs[left])]] = _CODES["reference_mismatch"]
 
 
+def bounded(position: int) -> int:
+    """Return a position that fits the store's numbers; others are outside of any contig, as 0."""
+    return position if 0 <= position < 1 << 40 else 0
+
+
 def tally(reasons: UInt8[np.ndarray, " n"]) -> Int64[np.ndarray, " reasons"]:
     """Count reasons."""
     found: Int64[np.ndarray, " reasons"] = np.bincount(reasons, minlength=len(REASONS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Scores of finished blocks, kept beside the output, so that a command that was stopped goes on."""
+"""Scores of finished blocks, saved next to the output, so that an interrupted command resumes."""
 
 import io
 import json
@@ -12,13 +12,14 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, write_json
+from r2mae.files import write_arrays, write_json
 
 _PLAN = "plan.json"
-Scored = tuple[Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
+Scores = tuple[Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
+"""Scores and reasons of a block."""
 
 
-class KeptBlocks:
+class SavedBlocks:
     """A folder with a file for each finished block.
 
     Parameters
@@ -29,36 +30,24 @@ class KeptBlocks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def get(self, number: int, size: int) -> Scored | None:
-        """Return scores and reasons of a block, or None if it is not finished (or its file is damaged)."""
+    def get(self, number: int, size: int, compute: Callable[[], Scores]) -> Scores:
+        """Return scores and reasons of a block, computed if they are not there (or their file is damaged)."""
+        path = self.folder / f"{number // 1000:05}" / f"{number % 1000:03}.npz"
         try:
-            with np.load(io.BytesIO(self._path(number).read_bytes()), allow_pickle=False) as found:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
                 scores, reasons = found["scores"], found["reasons"]
-        except Exception:  # a damaged file raises many kinds, and is computed again
-            return None
-        fits = scores.shape == reasons.shape == (size,) and scores.dtype == np.float32 and reasons.dtype == np.uint8
-        return (scores, reasons) if fits else None
-
-    def put(self, number: int, scored: Scored) -> None:
-        """Write those of a block."""
-        with atomic_write(self._path(number), "wb") as file:
-            np.savez(file, scores=scored[0], reasons=scored[1])
-
-    def of(self, number: int, size: int, compute: Callable[[], Scored]) -> Scored:
-        """Return those of a block, computed if they are not there."""
-        found = self.get(number, size)
-        if found is None:
-            found = compute()
-            self.put(number, found)
-        return found
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number // 1000:05}" / f"{number % 1000:03}.npz"
+            if scores.shape == reasons.shape == (size,) and (scores.dtype, reasons.dtype) == (np.float32, np.uint8):
+                return scores, reasons
+        except Exception:  # a damaged file raises many kinds
+            pass
+        scores, reasons = compute()
+        write_arrays(path, {"scores": scores, "reasons": reasons})
+        return scores, reasons
 
 
 @contextmanager
-def kept_blocks(output: Path, plan: dict[str, Any]) -> Iterator[KeptBlocks]:
-    """Make, or find again, the folder beside the output; it is deleted at the end if no error occurs.
+def saved_blocks(output: Path, plan: dict[str, Any]) -> Iterator[SavedBlocks]:
+    """Yield the folder next to the output, which is deleted at the end if no error occurs.
 
     A folder of another plan (other variants, another model) is begun again.
 
@@ -80,10 +69,10 @@ def kept_blocks(output: Path, plan: dict[str, Any]) -> Iterator[KeptBlocks]:
     lock = FileLock(output.with_name(f".{output.name}.lock"))
     try:
         with lock.acquire(timeout=0):
-            if _read(folder / _PLAN) != json.loads(json.dumps(plan)):
+            if _read(folder / _PLAN) != plan:
                 shutil.rmtree(folder, ignore_errors=True)
                 write_json(folder / _PLAN, plan)
-            yield KeptBlocks(folder)
+            yield SavedBlocks(folder)
             shutil.rmtree(folder, ignore_errors=True)
             Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout:

@@ -1,18 +1,13 @@
-"""Which reader a file of variants needs, and whether an output fits it."""
+"""Files of variants: formats by name, and the reader of each."""
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
-
-import numpy as np
-from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError
-from r2mae.genome.variants.alleles import Block
-from r2mae.genome.variants.parquet import ParquetVariants
-from r2mae.genome.variants.text import TextVariants
+from r2mae.genome.variants.alleles import REASON
+from r2mae.genome.variants.rows import Kind, Variants
+from r2mae.genome.variants.table import ParquetVariants, TextVariants
+from r2mae.genome.variants.vcf import VcfVariants
 
-Kind = Literal["vcf", "tsv", "csv", "parquet"]
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "vcf": (".vcf",),
     "tsv": (".tsv", ".txt", ".tab"),
@@ -22,27 +17,8 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
 FORMATS = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
 
 
-@runtime_checkable
-class Variants(Protocol):
-    """Rows of variants that can be scored."""
-
-    def check_name(self, column: str) -> None:
-        """Refuse a name for the scores that the rows have already."""
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones."""
-
-    def write(
-        self,
-        output: Path,
-        column: str,
-        scored: Iterable[tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]],
-    ) -> None:
-        """Write all rows with their scores and reasons, atomically."""
-
-
 def kind_of(path: Path) -> Kind | None:
-    """Return the format that a name stands for, None for no format of variants."""
+    """Return the format of a name, None for no format of variants."""
     name = path.name.lower()
     for packed in (".gz", ".bgz"):
         name = name.removesuffix(packed)
@@ -52,7 +28,7 @@ def kind_of(path: Path) -> Kind | None:
     return None
 
 
-def open_variants(path: Path) -> TextVariants | ParquetVariants:
+def open_variants(path: Path) -> Variants:
     """Open a file of variants.
 
     Raises
@@ -67,6 +43,8 @@ def open_variants(path: Path) -> TextVariants | ParquetVariants:
         raise UserError(f"{path}: variants are read from {FORMATS}")
     if path.is_dir() or not path.exists():
         raise UserError(f"{path}: there is no such file")
+    if kind == "vcf":
+        return VcfVariants(path)
     return ParquetVariants(path) if kind == "parquet" else TextVariants(path, kind)
 
 
@@ -81,3 +59,17 @@ def check_output(output: Path, kind: Kind) -> None:
         suffix = _SUFFIXES[kind][0]
         also = "" if kind == "parquet" else f" or {suffix}.gz"
         raise UserError(f"{output}: the rows are written as they were read: name a file that ends in {suffix}{also}")
+
+
+def check_column(source: Variants, column: str) -> None:
+    """Refuse a name for the scores that is not one, or that the rows have already.
+
+    Raises
+    ------
+    UserError
+    """
+    if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
+        raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
+    for name in (column, column + REASON):
+        if name in source.names:
+            raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -13,8 +14,10 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
-from r2mae.genome.variants.where import numbers, parse_condition
+from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, condition_of, contrast_name, sides_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -84,60 +87,51 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
         No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
         there are not.
     """
+    import pandas as pd
+
     assert settings.variants is not None
     assert settings.label is not None
     path = Path(settings.variants).expanduser()
     source = open_variants(path)
-    conditions = [parse_condition(text) for text in settings.where]
-    named = [settings.label, *([settings.classes] if settings.classes else []), *more]
-    texts: dict[str, list[str]] = {name: [] for name in named}
-    kept = Block(0, [], [], [], [], [], [])
+    conditions = [condition_of(text) for text in settings.where]
+    named = list(dict.fromkeys([settings.label, *([settings.classes] if settings.classes else []), *more]))
+    tables = []
     for block in source.blocks(_ROWS):
         met: Bool[np.ndarray, " n"] = np.ones(len(block), bool)
-        for condition in conditions:
-            met &= condition.met(source.values(block, condition.column))
-        places = np.flatnonzero(met).tolist()
-        for name in dict.fromkeys(named):
-            values = source.values(block, name)
-            texts[name] += [values[place] for place in places]
-        for mine, its in ((kept.contigs, block.contigs), (kept.refs, block.refs), (kept.alts, block.alts)):
-            mine += [its[place] for place in places]
-        kept.positions.extend(block.positions[place] for place in places)
-    kept.owners.extend(range(len(kept.positions)))
-    if not kept.owners:
+        for column, value in conditions:
+            met &= np.array(source.values(block, column)) == value
+        alleles = dict(enumerate((block.contigs, block.positions, block.refs, block.alts)))
+        tables.append(pd.DataFrame(alleles | {name: source.values(block, name) for name in named})[met])
+    if not sum(map(len, tables)):
         conditioned = f" that meet {', '.join(settings.where)}" if conditions else ""
         raise UserError(f"{path}: has no variants{conditioned}")
-    labels, binary = _labels(texts[settings.label], settings, path)
-    read = _with_label(kept, labels, binary, texts, settings, more)
+    table = pd.concat(tables, ignore_index=True)
+    labels, binary = _labels(table[settings.label].tolist(), settings, path)
+    kept = table[~np.isnan(labels)]
+    read = _divided(kept, labels[kept.index], binary, settings, more, len(table) - len(kept))
     _check_contrasts(read, settings, path)
     return read
 
 
-def _with_label(
-    block: Block,
+def _divided(
+    table: "pd.DataFrame",
     labels: Float64[np.ndarray, " n"],
     binary: bool,
-    texts: dict[str, list[str]],
     settings: VariantSettings,
     more: Sequence[str],
+    unlabelled: int,
 ) -> Labelled:
-    """Keep the rows that have a label, and divide them into classes."""
-    places = np.flatnonzero(~np.isnan(labels)).tolist()
-    contigs, refs, alts = ([values[place] for place in places] for values in (block.contigs, block.refs, block.alts))
-    positions = [block.positions[place] for place in places]
-    kept = Block(0, [], list(range(len(places))), contigs, positions, refs, alts)
-    labels = labels[places]
-    names = [texts[settings.classes][place] for place in places] if settings.classes else [""] * len(places)
+    """Divide rows that have a label into classes."""
+    block = Block(0, [], list(range(len(table))), *(table[number].tolist() for number in range(4)))
+    names = table[settings.classes].tolist() if settings.classes else [""] * len(table)
     array = np.array(names)
     classes = [name for name in sorted(set(names)) if name and is_large(array == name, labels, binary)]
     sides = sorted({side for contrast in settings.contrasts for side in sides_of(contrast)}.difference(classes))
     known = (*classes, *(side for side in sides if (array == side).sum() >= SMALLEST))
     numbered = {name: number for number, name in enumerate(known)}
     whose: Int64[np.ndarray, " n"] = np.array([numbered.get(name, -1) for name in names], np.int64)
-    columns = {name: numbers(texts[name])[places] for name in more}
-    return Labelled(
-        kept, labels, binary, tuple(classes), known, whose, columns, len(block) - len(places), settings.contrasts
-    )
+    columns = {name: numbers(table[name].tolist()) for name in more}
+    return Labelled(block, labels, binary, tuple(classes), known, whose, columns, unlabelled, settings.contrasts)
 
 
 def _check_contrasts(read: Labelled, settings: VariantSettings, path: Path) -> None:
@@ -184,6 +178,14 @@ def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tupl
             f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: nothing can be told apart"
         )
     return labels, True
+
+
+def numbers(texts: Sequence[str]) -> Float64[np.ndarray, " n"]:
+    """Return texts as numbers, NaN where one is none."""
+    import pandas as pd
+
+    found: Float64[np.ndarray, " n"] = pd.to_numeric(pd.Series(texts, dtype=str), errors="coerce").to_numpy(float)
+    return found
 
 
 def column_names(settings: VariantSettings) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class VariantSettings:
     positive : str, optional
         The value of the label that marks harmful variants, which low scores find; by default 1, or true.
     where : list of str
-        Conditions that rows must meet, such as "expected_count>=20" or "consequence=missense,synonymous".
+        Values that rows must have, COLUMN=VALUE such as consequence=missense.
     classes : str, optional
         A column whose values divide the variants into classes that are measured one by one, too.
     contrasts : list of str
@@ -59,15 +59,26 @@ class VariantSettings:
             raise UserError("variants need the column that scores are compared with: --label COLUMN")
         if self.contrasts and self.classes is None:
             raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
-        if self.where:
-            from r2mae.genome.variants.where import parse_condition
-
-            for condition in self.where:
-                parse_condition(condition)
+        for condition in self.where:
+            condition_of(condition)
 
 
 HELD_OUT = "_held_out"
 """What scores of variants at positions that the model has not learned end in."""
+
+
+def condition_of(text: str) -> tuple[str, str]:
+    """Return the column of a condition and the value that rows must have there.
+
+    Raises
+    ------
+    UserError
+        If these are not two.
+    """
+    column, sign, value = (part.strip() for part in text.partition("="))
+    if not column or not sign or column[-1] in "<>!" or value.startswith("="):
+        raise UserError(f"where {text!r} is no condition: write COLUMN=VALUE, and select by other rules beforehand")
+    return column, value
 
 
 def sides_of(contrast: str) -> tuple[str, str]:
