@@ -401,7 +401,8 @@ class RunConfig:
 
     def _with_scheme(self: _Own, name: str, given: Mapping[str, Any]) -> _Own:
         if not self.hides:
-            raise UserError(f"a run of {self.domain} hides nothing, so a scheme has no meaning: omit it")
+            named = next(iter(given), "scheme")
+            raise UserError(f"{named} has no meaning in a run of {self.domain}, which hides nothing: omit it")
         return replace(self, scheme=SchemeSpec.resolve(name, given, self.scheme_defaults))
 
     def to_dict(self) -> dict[str, Any]:
