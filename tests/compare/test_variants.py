@@ -144,7 +144,7 @@ def test_domains_by_name() -> None:
     for name in DOMAINS:
         domain = get_domain(name)
         assert domain.name == name == domain.config.domain
-        assert domain.metrics_of(domain.config(data="x"))
+        assert domain.metrics_of(domain.config.make(data="x"))
         assert all(entry.domain == name for entry in domain.sets.values())
         for preset, fields in domain.presets.items():
             assert domain.config.from_dict({"data": "x", "preset": preset, **fields})

@@ -262,7 +262,7 @@ class Case:
         values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
         if self.model:
             values |= {"model": self.model, "model_settings": dict(self.entry.sizes.get(self.model, {}))}
-        return self.domain.config(**values)
+        return self.domain.config.make(**values)
 
     @cached_property
     def data(self) -> Any:
