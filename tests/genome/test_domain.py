@@ -20,6 +20,7 @@ from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import effective_options, scheme_of
+from training.conftest import NEEDS_BF16
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
@@ -106,6 +107,7 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     assert scores["accuracy"] > 0.9
 
 
+@NEEDS_BF16
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["r2mae", "r2mae-cl"])
 def test_half_precision(small: AlignmentStore, tmp_path: Path, scheme: str) -> None:

@@ -132,9 +132,8 @@ class RunConfig:
     patience : int, optional
         Stop early after this many validations without improvement.
     precision : {"auto", "32", "bf16"}
-        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. On a CPU without
-        bf16 kernels, bf16 products are computed in 32 bits and rounded, unless the model is compiled
-        (:mod:`r2mae.training.rounded_products`).
+        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. A CPU without
+        instructions for bf16 refuses it.
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str

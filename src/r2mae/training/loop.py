@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from r2mae.errors import UserError, warn_once
+from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
@@ -28,10 +28,8 @@ from r2mae.training.initial import check_initial_weights_unchanged, load_initial
 from r2mae.training.interrupt import ALREADY_REPORTED, StoppedBySignal, StopRequest
 from r2mae.training.loader import make_loader
 from r2mae.training.loggers import finish_logger
-from r2mae.training.memory import freed_memory_kept
-from r2mae.training.memory_check import check_fits_memory
+from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile
-from r2mae.training.number_format import precision_warning
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, SilentReporter
 from r2mae.training.quiet import quiet_lightning
@@ -198,8 +196,6 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
         logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
     module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
-    if run.rank == 0 and (warning := precision_warning(config, run.device)):
-        warn_once(warning)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:

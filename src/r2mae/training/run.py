@@ -9,7 +9,7 @@ from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import check_threads, torch_device
+from r2mae.training.devices import check_threads, torch_device, uses_bf16
 from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import process_rank
 from r2mae.training.scheme_defaults import ratios_of
@@ -33,6 +33,8 @@ class Run:
         Not yet bound to a number of steps, which depends on the data; None for a run that hides nothing.
     device : torch.device
         Device of the training.
+    bf16 : bool
+        Whether products are in bf16.
     rank : int
         Rank of this process among those that train the model; only rank 0 writes.
     """
@@ -42,6 +44,7 @@ class Run:
     defaults: RatioDefaults
     scheme: Scheme | None
     device: torch.device
+    bf16: bool
     rank: int
 
     @classmethod
@@ -53,8 +56,8 @@ class Run:
         Raises
         ------
         UserError
-            For an unknown scheme or option, a missing device, far too many threads, a tracker that is not installed,
-            or another number of processes than in the configuration.
+            For an unknown scheme or option, a missing device or number format, far too many threads, a tracker that is
+            not installed, or another number of processes than in the configuration.
         """
         defaults = ratios_of(domain, config)
         scheme = scheme_of(config, defaults) if config.hides else None
@@ -67,6 +70,7 @@ class Run:
             defaults,
             scheme,
             device,
+            uses_bf16(config.precision, device),
             0 if single_process else process_rank(config.devices, config.nodes),
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
@@ -14,10 +14,8 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.interrupt import StoppedBySignal
 from r2mae.training.launcher import WatchedStrategy, loss_of_a_process
 from r2mae.training.loggers import make_logger
-from r2mae.training.number_format import number_format
 from r2mae.training.ranks import FOLLOWING
 from r2mae.training.rendezvous import RENDEZVOUS, external_environment
-from r2mae.training.rounded_products import RoundedPrecision
 from r2mae.training.run import Run
 from r2mae.training.sharding import ShardedStrategy
 from r2mae.training.step import Pretraining
@@ -62,17 +60,12 @@ def make_trainer(run: Run, callback: Callback, module: Pretraining, *, folder: R
         else:
             # DDP must know that a frozen weight network has parameters without gradients.
             strategy = WatchedStrategy(process_group_backend=backend, find_unused_parameters=module.weights is not None)
-    found = number_format(config, run.device)
-    precision: Literal["bf16-mixed", "32-true"] | None = "32-true" if found == "32" else "bf16-mixed"
-    if found == "rounded":
-        plugins.append(RoundedPrecision())
-        precision = None  # set by the plug-in
     return Trainer(
         accelerator=kind,
         devices=devices,
         num_nodes=config.nodes,
         strategy=strategy,
-        precision=precision,
+        precision="bf16-mixed" if run.bf16 else "32-true",
         max_epochs=1,
         accumulate_grad_batches=config.accumulate,
         callbacks=[callback],
