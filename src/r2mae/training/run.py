@@ -5,13 +5,14 @@ from functools import cached_property
 
 import torch
 
+from r2mae.errors import UserError
 from r2mae.masking.defaults import RatioDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device, uses_bf16
 from r2mae.training.loggers import check_logger
-from r2mae.training.ranks import process_rank
+from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.scheme_defaults import ratios_of
 from r2mae.training.scheme_options import scheme_of
 from r2mae.training.task import Trainable
@@ -32,7 +33,7 @@ class Run:
     scheme : Scheme, optional
         Not yet bound to a number of steps, which depends on the data; None for a run that hides nothing.
     device : torch.device
-        Device of the training.
+        Device of this process.
     bf16 : bool
         Whether products are in bf16.
     rank : int
@@ -51,12 +52,12 @@ class Run:
     def resolve(cls, config: RunConfig, domain: Trainable, *, single_process: bool = False) -> "Run":
         """Resolve a configuration, and find its mistakes before data are read or files are written.
 
-        With `single_process`, a launcher's ranks are ignored: the run belongs to this process alone.
+        With `single_process`, torchrun's ranks are ignored: the run belongs to this process alone.
 
         Raises
         ------
         UserError
-            For an unknown scheme or option, a missing device or number format, far too many threads, a tracker that is
+            For an unknown scheme or option, missing devices or number formats, far too many threads, a tracker that is
             not installed, or another number of processes than in the configuration.
         """
         defaults = ratios_of(domain, config)
@@ -64,15 +65,21 @@ class Run:
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(
-            config,
-            domain,
-            defaults,
-            scheme,
-            device,
-            uses_bf16(config.precision, device),
-            0 if single_process else process_rank(config.devices, config.nodes),
-        )
+        bf16 = uses_bf16(config.precision, device)
+        rank = 0 if single_process else process_rank(config.devices, config.nodes)
+        if config.ranks > 1:
+            if ":" in config.device:
+                raise UserError(f"--device {config.device} names one device: omit the number with --devices")
+            if device.type == "cuda" and torch.cuda.device_count() < config.devices:
+                raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", local_rank() if config.ranks > 1 else torch.cuda.current_device())
+        return cls(config, domain, defaults, scheme, device, bf16, rank)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train the model together."""
+        return self.config.ranks
 
     @property
     def key(self) -> Key:
