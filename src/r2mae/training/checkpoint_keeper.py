@@ -132,8 +132,7 @@ class CheckpointKeeper:
         if single:
             asked = self.stop.number  # a signal may have come meanwhile
         elif asked is not None:
-            self.stop.announce()
-            self.stop.number = asked  # so a further signal stops this process at once
+            self.stop.agree(asked)
         save = save or stopped or asked is not None
         if save or keep:
             self._check_finite(module)

@@ -62,15 +62,20 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of the loader, forked with this handler; its parent ends it
             return
-        now = time.monotonic()
         if self.number is None:
-            self.number, self._first = number, now
+            self.number, self._first = number, time.monotonic()
             if self.ranks == 1:
-                self.announce()
-        elif self.ranks == 1 or now - self._first > _SAME:
+                self._announce()
+        elif self.ranks == 1 or time.monotonic() - self._first > _SAME:
             raise StoppedBySignal(number)
 
-    def announce(self) -> None:
+    def agree(self, number: int) -> None:
+        """Take note of a signal that all processes of the run know of now."""
+        if self.number is None:
+            self.number, self._first = number, time.monotonic()
+        self._announce()
+
+    def _announce(self) -> None:
         """Print that the run stops, only in rank 0, and not in workers of a comparison, whose parent prints it."""
         if multiprocessing.parent_process() is None and self.rank == 0:
             os.write(2, b"\n" * os.isatty(2) + _NOTICE)  # on a terminal there is a bar, or ^C

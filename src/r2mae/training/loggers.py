@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
@@ -34,6 +34,7 @@ def check_logger(name: str) -> None:
         )
 
 
+@runtime_checkable
 class Tracker(Protocol):
     """Receives the metrics of a run."""
 

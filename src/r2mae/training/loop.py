@@ -299,7 +299,7 @@ def take_steps(
             with nullcontext() if part == config.accumulate - 1 else without_sync():
                 with autocast():
                     loss = network(batch, step, part)
-                loss.backward()
+                (loss / config.accumulate).backward()
         module.complete_gradients(signal_code(keeper.stop.number))
         optimizer.step()
         if keeper.after_step(module, optimizer):

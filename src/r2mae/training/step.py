@@ -124,12 +124,12 @@ class Pretraining(nn.Module):
             return loss
         self._sums.append(total.detach())
         self._denominators.append(denominator)
-        return total / self.config.accumulate
+        return total
 
     def _seed_torch(self, step: int, part: int) -> None:
         """Seed torch for this step (dropout, for example), so that a resumed run draws the same numbers."""
         seed = self._torch_key.fold(step, part, self.rank).seed()
-        if next(self.parameters()).is_cuda:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
@@ -186,7 +186,7 @@ class Pretraining(nn.Module):
                 self._reduced_codes.store(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
-            # Each micro-batch was divided by their number, and gradients were averaged over processes.
+            # The loop divides by the number of micro-batches, and DDP and FSDP average gradients over processes.
             scale = self.config.accumulate * self.ranks / both[1]
             torch._foreach_mul_([local(p.grad) for p in self.parameters() if p.grad is not None], scale)
         if self.config.clip is not None:
