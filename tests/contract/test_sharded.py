@@ -17,12 +17,7 @@ from r2mae.training.loop import fit
 from r2mae.training.units import units_of
 from training.conftest import NEEDS_BF16, equal_bytes
 
-pytestmark = [
-    pytest.mark.slow,
-    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
+pytestmark = pytest.mark.slow
 SCHEME = {"scheme": "r2mae-cl", "cl_warmup": 0}
 assert "cl_warmup" in scheme_takes("r2mae-cl")
 HALF = "text"  # the domain whose runs are made with products in bf16, too

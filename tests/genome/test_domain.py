@@ -22,10 +22,6 @@ from r2mae.training.saving import load_model
 from r2mae.training.scheme_options import effective_options, scheme_of
 from training.conftest import NEEDS_BF16
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "threads": 1, "device": "cpu"}
 
 

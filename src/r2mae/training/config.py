@@ -142,7 +142,7 @@ class RunConfig:
         Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
         among them.
     nodes : int
-        Machines that train together; torchrun or SLURM starts the processes (docs/cluster.md).
+        Machines that train together; torchrun starts the processes (docs/cluster.md).
     sync_batchnorm : bool
         Compute the statistics of batch normalisation over all processes, as a single process would.
     strategy : {"ddp", "fsdp"}

@@ -50,10 +50,11 @@ def process_rank(devices: int, nodes: int = 1) -> int:
             raise UserError(
                 f"--nodes {nodes} needs torchrun to start the command on every machine: see docs/cluster.md"
             )
-        if devices > 1 and _number("SLURM_NTASKS") > 1:
+        tasks = _number("SLURM_STEP_NUM_TASKS")
+        if devices > 1 and tasks > 1:
             raise UserError(
-                f"SLURM started {_number('SLURM_NTASKS')} tasks, and each would start {devices} processes: start one "
-                "task on each machine (--ntasks-per-node 1): see docs/cluster.md"
+                f"SLURM started {tasks} tasks, and each would start {devices} processes: start one task on each "
+                "machine (--ntasks-per-node 1): see docs/cluster.md"
             )
         return 0
     rank, count = _number("RANK"), _number("WORLD_SIZE")

@@ -28,11 +28,6 @@ from r2mae.genome.variants.where import parse_condition
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
-
 
 @pytest.mark.parametrize(
     ("text", "met"),
