@@ -190,5 +190,5 @@ def test_a_signal_to_the_command_saves_and_leaves_no_process(
     assert text.count("r2mae: ") == 1, text
     assert "Traceback" not in text
     assert not running(tmp_path)
-    steps = read_checkpoint(RunFolder(out).checkpoint)["step"]
+    steps = read_checkpoint(RunFolder(out).checkpoint)["r2mae_step"]
     assert steps == len(pd.read_csv(out / "metrics.csv"))

@@ -171,7 +171,7 @@ def test_a_signal_to_one_machine_stops_both_at_the_next_step_with_one_line(pair:
     assert len(pair.lines) == 4
     assert pair.codes == [128 + signal.SIGTERM] * 2
     checkpoint = read_checkpoint(pair.folder / "signal" / "checkpoints" / "last.ckpt")
-    assert checkpoint["step"] == len(losses(pair.folder / "signal"))
+    assert checkpoint["r2mae_step"] == len(losses(pair.folder / "signal"))
 
 
 @pytest.mark.parametrize(

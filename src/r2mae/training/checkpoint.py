@@ -22,7 +22,7 @@ from r2mae.training.distributed import (
     write_shards,
 )
 
-STEP, EARLY, SECONDS = "step", "early_stopping", "seconds"
+STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
 _FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 

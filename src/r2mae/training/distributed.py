@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,27 +99,26 @@ def launch(devices: int) -> int:
         raise UserError(f"{devices} devices need a command or a script, which each process runs: write one")
     for name in ("elastic", "launcher"):
         logging.getLogger(f"torch.distributed.{name}").setLevel(logging.CRITICAL)
-    settings = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=devices,
-        run_id="r2mae",
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        local_addr="localhost",
-        logs_specs=DefaultLogsSpecs(),
-    )
     os.environ[_CHILD] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
-    try:
-        elastic_launch(settings, sys.executable)(*sys.orig_argv[1:])
-    except SignalException as stop:
-        return 128 + int(stop.sigval)
-    except ChildFailedError as error:
-        return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()}, devices)
-    finally:
-        del os.environ[_CHILD]
+    with TemporaryDirectory() as logs:  # torchrun makes a folder, and leaves it
+        settings = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=devices,
+            run_id="r2mae",
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=0,
+            local_addr="localhost",
+            logs_specs=DefaultLogsSpecs(logs),
+        )
+        try:
+            elastic_launch(settings, sys.executable)(*sys.orig_argv[1:])
+        except SignalException as stop:
+            return 128 + int(stop.sigval)
+        except ChildFailedError as error:
+            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()}, devices)
     return 0
 
 
@@ -151,12 +151,12 @@ def _follow(launcher: int) -> None:
 
 
 def join(run: "Run") -> None:
-    """Make the group of the run's processes, once each of them has read its data."""
-    if run.ranks == 1 or distributed.is_initialized():
-        return
+    """Take the run's device, and make the group of its processes once each of them has read its data."""
     on_gpu = run.device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(run.device)
+    if run.ranks == 1 or distributed.is_initialized():
+        return
     store, rank, ranks = next(iter(distributed.rendezvous("env://", timeout=_JOIN)))
     store.set(f"r2mae/{rank}", "has read its data")
     store.wait([f"r2mae/{other}" for other in range(ranks)], _JOIN)
