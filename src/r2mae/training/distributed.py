@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.rendezvous import rendezvous
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, sync
@@ -157,7 +158,7 @@ def join(run: "Run") -> None:
         torch.cuda.set_device(run.device)
     if run.ranks == 1 or distributed.is_initialized():
         return
-    store, rank, ranks = next(iter(distributed.rendezvous("env://", timeout=_JOIN)))
+    store, rank, ranks = next(iter(rendezvous("env://", timeout=_JOIN)))
     store.set(f"r2mae/{rank}", "has read its data")
     store.wait([f"r2mae/{other}" for other in range(ranks)], _JOIN)
     distributed.init_process_group(
@@ -327,10 +328,10 @@ def write_shards(path: Path, state: Mapping[str, Any], step: int) -> dict[str, A
     OSError
         In all processes, if one of them cannot write.
     """
-    from torch.distributed.checkpoint import save
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     folder = path.with_name(f"{path.stem}.{step:08}.shards")
@@ -381,8 +382,8 @@ def read_shards(
     empty : callable
         ``empty(name, shape, dtype)`` is an empty tensor for one of the names of :func:`_flat`, divided as it is to be.
     """
-    from torch.distributed.checkpoint import load
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
 
     reader = HuggingFaceStorageReader(str(path.parent / checkpoint[SHARDS]["folder"]))
     written: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)

@@ -72,7 +72,7 @@ class Run:
                 raise UserError(f"--device {config.device} names one device: omit the number with --devices")
             if device.type == "cuda" and torch.cuda.device_count() < config.devices:
                 raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
-        if device.type == "cuda" and device.index is None:
+        if device.type == "cuda" and ":" not in config.device:
             device = torch.device("cuda", local_rank() if config.ranks > 1 else torch.cuda.current_device())
         return cls(config, domain, defaults, scheme, device, bf16, rank)
 
