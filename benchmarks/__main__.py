@@ -8,7 +8,7 @@ from pathlib import Path
 
 NAMES = (
     *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet"),
-    *("genome_step", "bf16", "onednn", "stacked", "sweep", "variants", "backed", "genome"),
+    *("genome_step", "onednn", "stacked", "sweep", "variants", "backed", "genome"),
 )
 LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named
 

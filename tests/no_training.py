@@ -15,8 +15,8 @@ class Trains(AssertionError):
 class Guard:
     """What the test that runs now may do.
 
-    It watches `Trainer.fit` of Lightning and the steps of all optimisers of torch, so that loops of our own count, too.
-    Training with fewer steps than that by a loop of our own is let through, and so is whatever another process does.
+    It watches the training loop and the steps of all optimisers of torch, so that other loops count, too. Training with
+    fewer steps than that by another loop is let through, and so is whatever another process does.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Guard:
     def begin(self, *, slow: bool) -> None:
         """Begin a test. Libraries are watched from the first test on that finds them: the theory needs no torch."""
         self._slow, self._steps = slow, 0
-        for name, watch in (("torch.optim.optimizer", self._watch_torch), ("lightning.pytorch", self._watch_lightning)):
+        for name, watch in (("torch.optim.optimizer", self._watch_torch), ("r2mae.training.loop", self._watch_loop)):
             if name in sys.modules and name not in self._watched:
                 self._watched.add(name)
                 watch(sys.modules[name])
@@ -39,15 +39,15 @@ class Guard:
 
         optimizers.register_optimizer_step_pre_hook(step)
 
-    def _watch_lightning(self, lightning: Any) -> None:
-        fit: Callable[..., Any] = lightning.Trainer.fit
+    def _watch_loop(self, loop: Any) -> None:
+        take_steps: Callable[..., Any] = loop.take_steps
 
-        def refused(trainer: Any, *args: Any, **options: Any) -> Any:
+        def refused(*args: Any) -> Any:
             if not self._slow:
-                raise Trains(f"Trainer.fit: {HINT}")
-            return fit(trainer, *args, **options)
+                raise Trains(f"the training loop: {HINT}")
+            return take_steps(*args)
 
-        lightning.Trainer.fit = refused
+        loop.take_steps = refused
 
 
 GUARD = Guard()

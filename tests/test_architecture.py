@@ -160,9 +160,7 @@ RATIO = 0.4375
 """A mask ratio that no other number of a run equals."""
 # What a domain gives to the loop, which calls it without importing it: methods of domain and task, and a class of
 # settings.
-HANDED_DOWN = {
-    "ratios_of", "load", "load_initial_weights", "fingerprint", "begin", "corrupt", "__post_init__", "ignores"
-}  # fmt: skip
+HANDED_DOWN = {"load", "fingerprint", "load_initial_weights", "corrupt", "__post_init__", "ignores"}
 
 
 class Reached(Exception):

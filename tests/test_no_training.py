@@ -1,40 +1,19 @@
 """A test that trains and is not marked slow is stopped, and told what to do."""
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import nn
 
 from no_training import STEPS, Trains
+from r2mae.training.loop import fit
+from training.conftest import ToyConfig, ToyDomain
 
 
-class Line(LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Linear(1, 1)
-
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        return self.net(batch).square().mean()
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-def train() -> Line:
-    quiet: dict[str, Any] = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
-    line = Line()
-    Trainer(max_steps=2, accelerator="cpu", **quiet).fit(line, DataLoader(torch.ones(4, 1)))
-    return line
-
-
-def test_lightning_is_stopped() -> None:
+def test_the_training_loop_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(Trains, match="mark the test slow"):
-        train()
+        fit(ToyConfig(steps=2, device="cpu"), ToyDomain(), tmp_path)
 
 
 def take(steps: int) -> None:
@@ -66,8 +45,6 @@ def test_fixtures_are_stopped(trained: type[Exception] | None) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
-def test_a_slow_test_may_train() -> None:
-    assert train().global_step == 2
+def test_a_slow_test_may_train(tmp_path: Path) -> None:
+    assert fit(ToyConfig(steps=2, device="cpu"), ToyDomain(), tmp_path).steps == 2
     take(2 * STEPS)

@@ -146,8 +146,6 @@ def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sets"), [("table4", ["csle", "pig-airway"]), ("table6", ["onek1k"])])
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 @pytest.mark.usefixtures("shared_data")
 def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], name: str, sets: list[str], tmp_path: Path) -> None:
     artefact = get_artefact(name)

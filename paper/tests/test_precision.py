@@ -74,8 +74,6 @@ def test_a_single_seed_and_runs_without_a_partner_decide_nothing() -> None:
 
 @pytest.mark.slow
 @MODULES
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_the_smoke_size_runs(
     smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
 ) -> None:

@@ -140,8 +140,6 @@ def test_by_sample_is_one_ratio_with_a_mask_for_each_cell(tmp_path: Path, shared
 
 @pytest.mark.slow
 @MODULES
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_the_smoke_size_runs(
     smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
 ) -> None:

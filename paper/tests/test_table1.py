@@ -70,8 +70,6 @@ def test_tables_pair_seeds_and_say_what_is_better() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], shared_data: Path, tmp_path: Path) -> None:
     done = smoke(table1)
     assert done.parts == 5

@@ -96,8 +96,6 @@ def test_without_glue_there_is_no_rank() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 @pytest.mark.usefixtures("shared_data")
 def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
     done = smoke(table2)

@@ -126,8 +126,6 @@ def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
         ("table3-ablation", [table3_ablation.BASE, "no relatives", table3_ablation.WEIGHTED, "alignment"]),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_the_smoke_size_runs(
     smoke: Callable[[Any], Reproduced], name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path
 ) -> None:

@@ -99,7 +99,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert first["state_dict"].keys() == second["state_dict"].keys()
     for name, value in first["state_dict"].items():
         assert torch.equal(value, second["state_dict"][name]), name
-    moments = [checkpoint["optimizer_states"][0]["state"] for checkpoint in (first, second)]
+    moments = [checkpoint["optimizer"]["state"] for checkpoint in (first, second)]
     for number, state in moments[0].items():
         assert all(torch.equal(value, moments[1][number][name]) for name, value in state.items())
 

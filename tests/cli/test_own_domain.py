@@ -53,10 +53,7 @@ def test_help(run: Run, command: str) -> None:
     assert run(f"{example} --print-config")[0] == 0
 
 
-# Lightning's own news about small loaders and torch's pytree; everything else stays an error.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_a_run(run: Run, tmp_path: Path) -> None:
     code, told = run("pretrain waves sines --steps 3 --threads 1 --out runs/a")
     assert (code, "linear probe accuracy" in told) == (0, True), told

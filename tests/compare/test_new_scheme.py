@@ -109,8 +109,6 @@ def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_it_trains_and_its_row_tells_its_options(tmp_path: Path) -> None:
     base = ImagesConfig.make(data="digits", **SMALL)
     runs = runs_of(plan_variants(base, ["bent"], {"power": 3.0}), [0], tmp_path)

@@ -28,12 +28,7 @@ from r2mae.training.task import Data, HidesFixedCounts, Task
 from r2mae.training.weighting import sum_of_sample_means
 from training.conftest import InterruptAt, Interrupted, equal_bytes
 
-pytestmark = [
-    pytest.mark.slow,
-    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
+pytestmark = pytest.mark.slow
 SCHEMES = scheme_names()
 LEARNED = [one for one in SCHEMES if make_scheme(one, SchemeDefaults(ratio=0.5, low=0.2, high=0.8)).curriculum]
 PLAIN = [one for one in SCHEMES if one not in LEARNED]

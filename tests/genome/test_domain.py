@@ -19,11 +19,8 @@ from r2mae.sweep.measure import evaluate
 from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
+from training.conftest import NEEDS_BF16
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "threads": 1, "device": "cpu"}
 
 
@@ -105,6 +102,7 @@ def test_a_model_learns_what_the_aligned_species_say(tmp_path: Path) -> None:
     assert scores["accuracy"] > 0.9
 
 
+@NEEDS_BF16
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["r2mae", "r2mae-cl"])
 def test_half_precision(small: AlignmentStore, tmp_path: Path, scheme: str) -> None:

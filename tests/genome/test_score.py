@@ -20,11 +20,7 @@ from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.blocks import SavedBlocks
 from r2mae.training.loop import fit
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

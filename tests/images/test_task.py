@@ -161,8 +161,6 @@ def test_layer_normalisation_knows_each_image_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", steps=60, threads=1, device="cpu", mask_input=True)
     _, results = pretrain(config, DOMAIN, tmp_path)
@@ -177,8 +175,6 @@ def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -73,10 +73,7 @@ def test_a_rate_of_ones_own_takes_the_place_of_the_presets(capsys: pytest.Captur
     assert "give one of them" in capsys.readouterr().err
 
 
-# Lightning's own news about small loaders and torch's pytree; everything else stays an error.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_a_comparison_runs_and_shows_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"width": 8, "layers": 1, "heads": 2, "decoder_width": 8, "decoder_layers": 1, "decoder_heads": 2}
     options = [word for name, value in sizes.items() for word in (f"--model.{name.replace('_', '-')}", str(value))]

@@ -17,6 +17,11 @@ from r2mae.images.task import PixelTask
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, uniforms
 from r2mae.training.config import RunConfig
+from r2mae.training.devices import has_fast_bf16
+
+NEEDS_BF16 = pytest.mark.skipif(
+    not has_fast_bf16(torch.device("cpu")), reason="this processor has no bf16 instructions, so the run is refused"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,18 +46,19 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
     except UserError as error:
         if not more:
             sys.exit(f"r2mae: {error}")
-        print(f"r2mae: {error}", file=sys.stderr, flush=True)
-    except SystemExit as told:  # by process 0
-        if not more or told.code != 2:
-            raise
+        if os.environ["RANK"] == "0":  # the others have met the same
+            print(f"r2mae: {error}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     who, reporter = os.environ.get("R2MAE_TEST_KILL"), None
-    if who == "rank 1 at the start" and os.environ.get("LOCAL_RANK") == "1":
+    rank = os.environ.get("RANK")
+    if who == "rank 1 at the start" and rank == "1":
         os._exit(3)
-    if who == "rank 0 in training" and os.environ.get("LOCAL_RANK", "0") == "0":
+    if who == "rank 0 in training" and rank == "0":
         reporter = KilledAt(10)
     if step := os.environ.get("R2MAE_TEST_WAIT"):
         reporter = Waiting(int(step))

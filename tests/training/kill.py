@@ -20,6 +20,7 @@ VARIANTS = {
     "plain": [],
     "two workers": ["--workers", "2"],
     "accumulation": ["--accumulate", "4", "--scheme", "r2mae-cl", "--validation", "0.1", "--validate-every", "5"],
+    "two processes": ["--devices", "2"],
 }
 _COMMON = ["pretrain", "images", "digits", "--steps", "260", "--save-every", "9", "--hidden", "64", "--threads", "1"]
 
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     for place, name in enumerate(VARIANTS):
         share = options.kills // len(VARIANTS) + (place < options.kills % len(VARIANTS))
         with tempfile.TemporaryDirectory() as folder:

@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.training.conftest import InterruptAt, ToyConfig, ToyDomain
 
 from r2mae.errors import UserError
-from r2mae.training import shards as written
+from r2mae.training import distributed
 from r2mae.training.loop import fit
 
-written._FILE = 256  # bytes: several files for each process
+distributed._FILE = 256  # bytes: several files for each process
 
 
 class KilledAt(InterruptAt):

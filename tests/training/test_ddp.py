@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,9 @@ import torch
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.training import launcher
+from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
-from r2mae.training.launcher import loss_of_a_process
 from r2mae.training.loop import fit
-from r2mae.training.ranks import LEADER
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain
 
@@ -112,7 +112,7 @@ def test_one_of_several_processes_must_know(tmp_path: Path, domain: ToyDomain, m
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for devices in (1, 4):
-        with pytest.raises(UserError, match=f"2 processes were started for {devices} device"):
+        with pytest.raises(UserError, match=f"2 processes were started, 2 of them here, for {devices} device"):
             fit(ToyConfig(steps=3, devices=devices), domain, tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
         ),
         (
             "rank 0 in training",
-            "r2mae: process 1 of 2 (rank 0) ended, and with it the run; rerun the same command to resume",
+            "r2mae: process 1 of 2 (rank 0) was ended by SIGKILL (out of memory?); rerun the same command to resume",
         ),
     ],
 )
@@ -150,23 +150,45 @@ def test_when_one_process_ends_all_do_with_one_line(tmp_path: Path, who: str, to
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("rank", "lines"), [("1", 1), ("2", 0)])
-def test_a_process_whose_first_is_gone_before_it_trains(rank: str, lines: int) -> None:
-    code = "import time; from r2mae.training.ranks import FOLLOWING; FOLLOWING.start(); time.sleep(100)"
-    environment = {**os.environ, "LOCAL_RANK": rank, "WORLD_SIZE": "3", LEADER: str(2**22 + 1)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=environment, timeout=90
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("r2mae: process 1 of 3 (rank 0) ended, and with it the run") == lines
+def running(folder: Path) -> list[int]:
+    """Return the processes that have a folder in their command."""
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in command.read_bytes():
+                found.append(int(command.parent.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
 
 
-def test_errors_that_mean_a_lost_process() -> None:
-    gloo = RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711")
-    told = loss_of_a_process(gloo, None)
-    assert told is not None
-    assert "another process of this run ended" in str(told)
-    assert loss_of_a_process(RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None) is None
-    assert loss_of_a_process(ValueError("connection"), None) is None
-    assert launcher._told(1, 2, -9) == "process 2 of 2 (rank 1) was ended by SIGKILL (out of memory?)"
-    assert launcher._told(1, 2, -15) == "process 2 of 2 (rank 1) was ended by SIGTERM"
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [
+        (signal.SIGINT, 130, "r2mae: stopping after this step"),
+        (signal.SIGTERM, 143, "r2mae: stopping after this step"),
+        (signal.SIGKILL, -9, "r2mae: stopping after this step"),
+    ],
+)
+def test_a_signal_to_the_command_saves_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals, code: int, told: str
+) -> None:
+    out = tmp_path / "run"
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, str(SCRIPT), str(out), json.dumps({"steps": 100_000, "devices": 2, "save_every": 5})]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment) as command:
+        until = time.monotonic() + 200
+        while not RunFolder(out).checkpoint.exists():
+            assert time.monotonic() < until
+            assert command.poll() is None
+            time.sleep(0.05)
+        command.send_signal(number)
+        _, text = command.communicate(timeout=100)  # waits for all that hold the pipe
+    assert command.returncode == code, text
+    assert next(said for said in text.splitlines() if said.startswith("r2mae: ")).startswith(told)
+    assert text.count("r2mae: ") == 1, text
+    assert "Traceback" not in text
+    assert not running(tmp_path)
+    steps = read_checkpoint(RunFolder(out).checkpoint)["r2mae_step"]
+    assert steps == len(pd.read_csv(out / "metrics.csv"))

@@ -1,4 +1,4 @@
-"""Trackers that are not installed here, by stand-ins: what a run is called there, and when it ends."""
+"""Trackers by stand-ins where they are not installed: what a run is called there, what it records, when it ends."""
 
 import json
 import sys
@@ -6,72 +6,122 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import lightning.pytorch.loggers as lightning_loggers
 import pytest
 
+from r2mae.errors import UserError
 from r2mae.training import loggers
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
-from r2mae.training.loggers import finish_logger, make_logger
-
-
-class Wandb:
-    """As Lightning's logger of W&B: it takes the run that is open in this process."""
-
-    def __init__(self, **options: Any) -> None:
-        self.asked = options["id"]
-
-
-class MLFlow:
-    """As Lightning's logger of MLflow, which names a run that is not given."""
-
-    made = 0
-
-    def __init__(self, *, run_id: str | None = None, **_: Any) -> None:
-        MLFlow.made += run_id is None
-        self.run_id = run_id or f"run {MLFlow.made}"
+from r2mae.training.loggers import tracker_of
 
 
 @pytest.fixture(autouse=True)
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "check_logger", lambda name: None)
-    monkeypatch.setattr(lightning_loggers, "WandbLogger", Wandb)
-    monkeypatch.setattr(lightning_loggers, "MLFlowLogger", MLFlow)
 
 
 def config(tracker: str) -> RunConfig:
     return RunConfig(data="x", logger=tracker)  # type: ignore[arg-type]
 
 
+class Wandb:
+    """As the package: one run at a time in a process."""
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.logged: list[dict[str, float]] = []
+        self.ended: list[int] = []
+
+    def init(self, **options: Any) -> Any:
+        self.options = options
+        self.run = SimpleNamespace(id=options["id"], log=self.logged.append, define_metric=lambda *_, **__: None)
+        return self.run
+
+    def finish(self, exit_code: int) -> None:
+        self.ended.append(exit_code)
+        self.run = None
+
+
 def test_a_run_of_wandb_ends_with_its_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next run of this process would be written into it; one that the caller opened stays open."""
-    ended: list[str] = []
-    wandb = SimpleNamespace(run=None, finish=lambda: ended.append("ended"))
+    wandb = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    logger = make_logger(config("wandb"), RunFolder(tmp_path))
-    assert isinstance(logger, Wandb)
-    identity = json.loads((tmp_path / "tracker.json").read_text())["id"]
-    for run, expected in (
-        (None, []),
-        (SimpleNamespace(id="the caller's"), []),
-        (SimpleNamespace(id=identity), ["ended"]),
-    ):
-        wandb.run = run
-        finish_logger(logger, RunFolder(tmp_path))  # type: ignore[arg-type]
-        assert ended == expected
-    again = make_logger(config("wandb"), RunFolder(tmp_path))
-    assert isinstance(again, Wandb)
-    assert again.asked == identity
-    finish_logger(None, RunFolder(tmp_path))
+    for _ in range(2):  # the second resumes
+        with tracker_of(config("wandb"), RunFolder(tmp_path)) as tracker:
+            assert tracker is not None
+            tracker.log({"loss": 0.5}, 3)
+        identity = json.loads((tmp_path / "tracker.json").read_text())["id"]
+        assert (wandb.options["id"], wandb.options["resume"]) == (identity, "allow")
+        assert wandb.options["config"]["data"] == "x"
+    assert wandb.logged == [{"loss": 0.5, "trainer/global_step": 3}] * 2
+    with pytest.raises(KeyboardInterrupt), tracker_of(config("wandb"), RunFolder(tmp_path)):
+        raise KeyboardInterrupt
+    assert wandb.ended == [0, 0, 1]
+    callers = wandb.run = SimpleNamespace(id="the caller's", log=wandb.logged.append)
+    with tracker_of(config("wandb"), RunFolder(tmp_path)) as tracker:
+        assert tracker is not None
+        tracker.log({"loss": 0.25}, 4)
+    assert wandb.logged[-1]["loss"] == 0.25
+    assert wandb.run is callers
+
+
+class MLFlow:
+    """As the client of the package."""
+
+    made = 0
+    logged: list[tuple[str, str, float, int]] = []  # noqa: RUF012
+    ended: list[tuple[str, str]] = []  # noqa: RUF012
+
+    def __init__(self, *, tracking_uri: str) -> None:
+        self.uri = tracking_uri
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return None if MLFlow.made == 0 else SimpleNamespace(experiment_id="1")
+
+    def create_experiment(self, name: str) -> str:
+        return "1"
+
+    def create_run(self, experiment: str, *, run_name: str) -> Any:
+        MLFlow.made += 1
+        return SimpleNamespace(info=SimpleNamespace(run_id=f"run {MLFlow.made}"))
+
+    def log_metric(self, run: str, name: str, value: float, *, step: int) -> None:
+        MLFlow.logged.append((run, name, value, step))
+
+    def set_terminated(self, run: str, status: str) -> None:
+        MLFlow.ended.append((run, status))
 
 
 def test_a_run_resumes_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (make_logger(config("mlflow"), RunFolder(tmp_path)) for _ in range(2))
-    assert isinstance(first, MLFlow)
-    assert isinstance(second, MLFlow)
-    assert first.run_id == second.run_id
-    assert MLFlow.made == 1
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=MLFlow))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for _ in range(2):
+        with tracker_of(config("mlflow"), RunFolder(tmp_path)) as tracker:
+            assert tracker is not None
+            tracker.log({"loss": 0.5}, 3)
+    assert MLFlow.logged == [("run 1", "loss", 0.5, 3)] * 2
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
-    third = make_logger(config("mlflow"), RunFolder(tmp_path))
-    assert isinstance(third, MLFlow)
-    assert third.run_id != first.run_id, "another store does not know that run"
+    with pytest.raises(RuntimeError), tracker_of(config("mlflow"), RunFolder(tmp_path)):
+        raise RuntimeError
+    assert MLFlow.ended == [("run 1", "FINISHED")] * 2 + [("run 2", "FAILED")], "another store does not know run 1"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
+def test_tensorboard_has_its_files_in_the_run_folder(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with tracker_of(config("tensorboard"), RunFolder(tmp_path)) as tracker:
+        assert tracker is not None
+        tracker.log({"loss": 0.5}, 3)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(3, 0.5)]
+
+
+def test_no_tracker_and_one_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tracker_of(config("none"), RunFolder(tmp_path)) as tracker:
+        assert tracker is None
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    folder = RunFolder(tmp_path)
+    with pytest.raises(UserError, match="the logger 'wandb' cannot be used"), tracker_of(config("wandb"), folder):
+        pytest.fail("there is none")

@@ -20,11 +20,11 @@ from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit, keyed_torch
 from r2mae.training.saving import load_model
 
-from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
+from .conftest import NEEDS_BF16, InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes
 
 pytestmark = pytest.mark.slow
 
-VARIANTS: list[dict[str, Any]] = [
+VARIANTS: list[Any] = [
     {},
     {"workers": 2},
     {"accumulate": 4, "clip": 0.1},
@@ -33,7 +33,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"scheme": "r2mae-dynamic", "validation": 0.2, "validate_every": 3, "optimizer": "adamw", "weight_decay": 0.1},
     {"per": "sample", "weighting": "sum"},
     {"schedule": "cosine", "warmup": 0.2, "ema": 0.9, "accumulate": 2},
-    {"precision": "bf16", "clip": 1.0, "scheme": "cl", "cl_warmup": 3, "cl_start": 5, "cl_end": 20},
+    pytest.param(
+        {"precision": "bf16", "clip": 1.0, "scheme": "cl", "cl_warmup": 3, "cl_start": 5, "cl_end": 20},
+        marks=NEEDS_BF16,
+    ),
 ]
 
 

@@ -22,21 +22,10 @@ SMALL_VIT = {
 }
 
 
-class Trainer:
-    """As much of a trainer as one step needs."""
-
-    global_step = 0
-    global_rank = 0
-    world_size = 1
-
-
 def module_for(domain: ToyDomain, **options: Any) -> Pretraining:
     config = ToyConfig.make(**options)
     task, model = domain.build({"pixels": 12, "dropout": config.dropout})
-    module = Pretraining(task, model, config.scheme.bind(100), config, 100)
-    module._fabric = None
-    module._trainer = Trainer()  # type: ignore[assignment]
-    return module
+    return Pretraining(task, model, config.scheme.bind(100), config, 100)
 
 
 def batch(rows: int = 20) -> torch.Tensor:
@@ -51,7 +40,7 @@ def hidden_and_errors(module: Pretraining, x: torch.Tensor, ratio: float) -> tup
 
 def test_the_loss_is_the_mean_over_hidden_pixels(domain: ToyDomain) -> None:
     module = module_for(domain, scheme="fixed", ratio=0.3)
-    loss = module.training_step(batch(), 0)
+    loss = module(batch(), 0, 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     torch.testing.assert_close(loss, errors[hidden].mean())
     torch.testing.assert_close(module.end_step(), errors[hidden].mean())
@@ -60,7 +49,7 @@ def test_the_loss_is_the_mean_over_hidden_pixels(domain: ToyDomain) -> None:
 @pytest.mark.parametrize("weighting", ["sum", "inverse-ratio"])
 def test_other_weightings(domain: ToyDomain, weighting: str) -> None:
     module = module_for(domain, scheme="fixed", ratio=0.3, weighting=weighting)
-    loss = module.training_step(batch(), 0)
+    loss = module(batch(), 0, 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     total = errors[hidden].sum()
     expected = total / 20 if weighting == "sum" else total / (0.3 * 20 * 12)
@@ -69,7 +58,7 @@ def test_other_weightings(domain: ToyDomain, weighting: str) -> None:
 
 def test_inverse_ratio_counts_the_entry_that_is_always_hidden(domain: ToyDomain) -> None:
     module = module_for(domain, scheme="fixed", ratio=1e-6, weighting="inverse-ratio")
-    loss = module.training_step(batch(), 0)
+    loss = module(batch(), 0, 0)
     hidden, errors = hidden_and_errors(module, batch(), 1e-6)
     assert (hidden.sum(1) == 1).all()
     torch.testing.assert_close(loss, errors[hidden].mean())
@@ -77,7 +66,7 @@ def test_inverse_ratio_counts_the_entry_that_is_always_hidden(domain: ToyDomain)
 
 def test_learned_weights_multiply_the_losses_and_divide_by_the_count(domain: ToyDomain) -> None:
     module = module_for(domain, scheme="cl", ratio=0.3, low=0.2, high=0.4)
-    loss = module.training_step(batch(), 0)
+    loss = module(batch(), 0, 0)
     hidden, errors = hidden_and_errors(module, batch(), 0.3)
     assert module.weights is not None
     weights = module.weights(batch() / 255)
@@ -89,21 +78,21 @@ def test_learned_weights_multiply_the_losses_and_divide_by_the_count(domain: Toy
 
 def test_the_weight_network_has_its_own_group_without_decay(domain: ToyDomain) -> None:
     module = module_for(domain, scheme="r2mae-cl", weight_decay=0.1)
-    model, weights = module.configure_optimizers().param_groups
+    model, weights = module.make_optimizer().param_groups
     assert (model["weight_decay"], weights["weight_decay"]) == (0.1, 0.0)
     assert len(model["params"]) + len(weights["params"]) == len(list(module.parameters()))
 
 
 def test_adamw_decays_neither_biases_nor_norms(domain: ToyDomain) -> None:
     module = module_for(domain, optimizer="adamw", weight_decay=0.1)
-    decayed, spared = module.configure_optimizers().param_groups
+    decayed, spared = module.make_optimizer().param_groups
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
     assert {one.ndim for one in decayed["params"]} == {2}
     assert {one.ndim for one in spared["params"]} == {1}
     assert len(decayed["params"]) + len(spared["params"]) == len(list(module.model.parameters()))
     # As in Adam, whose weight decay is a penalty on all: nothing to spare, one group.
     for options in ({"optimizer": "adam", "weight_decay": 0.1}, {"optimizer": "adamw", "weight_decay": 0.0}):
-        assert len(module_for(domain, **options).configure_optimizers().param_groups) == 1
+        assert len(module_for(domain, **options).make_optimizer().param_groups) == 1
 
 
 @pytest.mark.slow
@@ -145,10 +134,10 @@ def test_evaluation_masks_are_frozen_and_the_mode_is_restored(domain: ToyDomain)
 
 def test_betas_and_the_base_rate_reach_the_optimiser(domain: ToyDomain) -> None:
     optimizer = module_for(domain, optimizer="adamw", betas=(0.9, 0.95), base_lr=1.5e-4, batch_size=512)
-    (group,) = optimizer.configure_optimizers().param_groups
+    (group,) = optimizer.make_optimizer().param_groups
     assert group["betas"] == (0.9, 0.95)
     assert group["lr"] == pytest.approx(3e-4)
-    (default,) = module_for(domain).configure_optimizers().param_groups
+    (default,) = module_for(domain).make_optimizer().param_groups
     assert (default["betas"], default["lr"]) == ((0.9, 0.999), 1e-2)
 
 
@@ -161,12 +150,10 @@ def test_predicting_a_part_of_the_hidden_does_not_change_the_scale_of_the_loss(w
         config = ImagesConfig.make(**fields, model_settings={**SMALL_VIT, "decode": decode})
         task, model = IMAGES.build({"model": "vit-mae", "shape": [16, 16, 3], **SMALL_VIT, "decode": decode})
         module = Pretraining(task, model, config.scheme.bind(100), config, 100)
-        module._fabric = None
-        module._trainer = Trainer()  # type: ignore[assignment]
         monkey = pytest.MonkeyPatch()
         monkey.setattr(type(task), "losses", lambda task, output, corrupted: torch.ones(len(corrupted.targets)))
         try:
-            losses.append(float(module.training_step(torch.zeros(4, 16, 16, 3), 0)))
+            losses.append(float(module(torch.zeros(4, 16, 16, 3), 0, 0)))
         finally:
             monkey.undo()
     assert losses[0] == pytest.approx(losses[1])

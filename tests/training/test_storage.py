@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from r2mae.files import atomic_write
-from r2mae.training.checkpoint import AtomicCheckpointIO, read_checkpoint
+from r2mae.training import checkpoint as checkpoints
+from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 
@@ -39,19 +40,17 @@ def test_a_failed_save_keeps_the_checkpoint_of_before(
     tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(ToyConfig(steps=30), domain, tmp_path / "whole")
-    save, calls = AtomicCheckpointIO.save_checkpoint, []
+    write, calls = checkpoints.write_checkpoint, []
 
-    def third_fails(
-        self: AtomicCheckpointIO, checkpoint: dict[str, object], path: Path, storage_options: object = None
-    ) -> None:
+    def third_fails(path: Path, content: dict[str, object]) -> None:
         calls.append(path)
         if len(calls) < 3:
-            return save(self, checkpoint, path, storage_options)
+            return write(path, content)
         with atomic_write(path, "wb") as file:
             file.write(b"half of it")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", third_fails)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", third_fails)
     with pytest.raises(OSError, match="No space left") as caught:
         fit(ToyConfig(steps=30), domain, tmp_path / "cut")
     assert str(tmp_path / "cut") in str(caught.value)

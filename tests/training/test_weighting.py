@@ -22,16 +22,6 @@ PIXELS, ROWS = 12, 20
 PER_SAMPLE = {"scheme": "r2mae-per-sample", "low": 0.1, "high": 0.9}
 
 
-class Trainer:
-    """As much of a trainer as one step needs."""
-
-    global_rank = 0
-    world_size = 1
-
-    def __init__(self, step: int = 0) -> None:
-        self.global_step = step
-
-
 class KeptShare(nn.Module):
     """Predicts the share of white pixels that it sees: the loss of white images is (hidden share)²."""
 
@@ -42,16 +32,12 @@ class KeptShare(nn.Module):
 def module_for(model: nn.Module, *, exact: bool = False, **options: Any) -> Pretraining:
     config = ToyConfig.make(batch_size=ROWS, **options)
     scheme = config.scheme.bind(100, 5.0, ROWS)
-    module = Pretraining(PixelTask(PIXELS, exact=exact), model, scheme, config, 100)
-    module._fabric = None
-    module._trainer = Trainer()  # type: ignore[assignment]
-    return module
+    return Pretraining(PixelTask(PIXELS, exact=exact), model, scheme, config, 100)
 
 
 def losses_of(module: Pretraining, batch: Tensor, steps: int) -> Iterator[float]:
     for step in range(steps):
-        module._trainer = Trainer(step)  # type: ignore[assignment]
-        yield float(module.training_step(batch, 0))
+        yield float(module(batch, step, 0))
 
 
 def images() -> Tensor:
@@ -91,7 +77,7 @@ def test_of_a_model_that_looks_at_its_images_too(model: ToyModel) -> None:
 
 def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyModel) -> None:
     module = module_for(model, **PER_SAMPLE)
-    loss = module.training_step(images(), 0)
+    loss = module(images(), 0, 0)
     assert module.scheme is not None
     key = module.config.key
     from r2mae.masking.ratios import draw
@@ -111,9 +97,9 @@ def test_the_loss_of_a_step_is_the_mean_of_the_means_of_its_samples(model: ToyMo
 @pytest.mark.parametrize("weighting", ["mean", "sum"])
 def test_micro_batches_make_the_same_step(model: ToyModel, weighting: str) -> None:
     whole = module_for(model, weighting=weighting, **PER_SAMPLE)
-    loss = whole.training_step(images(), 0)
+    loss = whole(images(), 0, 0)
     parts = module_for(model, weighting=weighting, accumulate=4, **PER_SAMPLE)
-    totals = [parts.training_step(part, number) for number, part in enumerate(images().split(ROWS // 4))]
+    totals = [parts(part, 0, number) for number, part in enumerate(images().split(ROWS // 4))]
     normaliser = torch.as_tensor(parts._denominators).sum()
     torch.testing.assert_close(torch.stack(totals).sum() / normaliser, loss)
     assert parts.ratio == whole.ratio
@@ -124,9 +110,9 @@ def test_micro_batches_make_the_same_step(model: ToyModel, weighting: str) -> No
 def test_a_single_sample_of_each_micro_batch(model: ToyModel) -> None:
     parts = module_for(model, accumulate=ROWS, **PER_SAMPLE)
     for number in range(ROWS):
-        parts.training_step(images()[number : number + 1], number)
+        parts(images()[number : number + 1], 0, number)
     torch.testing.assert_close(
-        torch.stack(parts._sums).sum() / ROWS, module_for(model, **PER_SAMPLE).training_step(images(), 0).detach()
+        torch.stack(parts._sums).sum() / ROWS, module_for(model, **PER_SAMPLE)(images(), 0, 0).detach()
     )
 
 

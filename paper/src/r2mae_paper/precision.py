@@ -1,7 +1,8 @@
 """Products in bf16 against 32 bits on a processor: what the studies of all domains share.
 
 Runs differ in the number format alone: weights, order and masks of a seed are the same. Two formats give equal results
-if the interval of their difference lies within the seeds' noise, one standard deviation of the runs in 32 bits.
+if the interval of their difference lies within the seeds' noise, one standard deviation of the runs in 32 bits. A
+processor without bf16 instructions refuses the runs in bf16.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,10 @@
 """The baseline scVI, trained by scvi-tools."""
 
+import logging
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +17,6 @@ from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.task import CSR, dense
 from r2mae.errors import UserError, unknown
-from r2mae.training.quiet import quiet_lightning
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -22,6 +25,22 @@ if TYPE_CHECKING:
 
 _CHUNK = 8192
 _KL_WARMUP = 400  # epochs, as in scvi-tools
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the messages and warnings of scvi-tools and of Lightning, which trains it."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @dataclass(frozen=True)
@@ -37,7 +56,7 @@ class TrainedScvi:
 
     def embedding(self) -> Float32[np.ndarray, "cells latent"]:
         """Return the means of the posteriors of its cells."""
-        with quiet_lightning([""]):
+        with _quiet():
             return np.asarray(self.model.get_latent_representation(batch_size=_CHUNK), dtype=np.float32)
 
     @torch.no_grad()
@@ -99,7 +118,7 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
         if name not in values:
             raise unknown("option of scVI", name, values)
     values.update(options)
-    with quiet_lightning([""]):
+    with _quiet():
         scvi.settings.seed = config.seed
         adata = _adata_of(table)
         scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)

@@ -22,7 +22,7 @@ _PICTURE = ".png"  # the only format of a command's output that a data folder ma
 
 
 @contextmanager
-def loading(what: str = "torch and Lightning") -> Iterator[None]:
+def loading(what: str = "torch") -> Iterator[None]:
     """Show on a terminal that libraries are loading, which takes seconds; the line disappears afterwards.
 
     Of several processes of a run only rank 0 shows it.

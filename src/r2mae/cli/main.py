@@ -1,6 +1,5 @@
 """``r2mae COMMAND …``: run the command, and turn a user's mistake into one line and exit code 2."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -15,7 +14,7 @@ from r2mae.cli.lists import expand_home
 from r2mae.errors import UserError, unknown
 from r2mae.registry import external_commands
 from r2mae.screen import Screen
-from r2mae.training.ranks import FOLLOWING, LEADER, check_variables
+from r2mae.training.ranks import check_variables, is_first
 
 # Each command is a module with `run(argv) -> int`, imported only when it is called. Domains declare further commands.
 COMMANDS = {
@@ -66,8 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if LEADER in os.environ:  # one of several processes: rank 0 may end during the slow imports below
-        FOLLOWING.start()
     try:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
@@ -89,7 +86,7 @@ def _run(words: list[str]) -> int:
         print(f"r2mae: there is not enough memory{reason}: ask for less, or take a larger machine", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        if not stop.args:  # otherwise training has printed the message
+        if not stop.args and is_first():  # otherwise training has printed the message
             resumable = words[0] in _RESUMES_FROM and "--again" not in words
             hint = f"; the same command resumes{_RESUMES_FROM[words[0]]}" if resumable else ""
             print(f"r2mae: stopped{hint}", file=sys.stderr)

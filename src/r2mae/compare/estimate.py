@@ -13,7 +13,7 @@ from r2mae.sweep.runner import check_sweep, finished
 from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
-from r2mae.training.memory_check import check_fits_memory
+from r2mae.training.memory import check_fits_memory
 
 WARM_UP, STEPS = 5, 20  # optimiser steps: first untimed, then timed
 

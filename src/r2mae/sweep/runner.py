@@ -18,7 +18,7 @@ from r2mae.terminal import Terminal
 from r2mae.training.config import MACHINE_FIELDS, RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.memory_check import check_fits_memory
+from r2mae.training.memory import check_fits_memory
 from r2mae.training.models import architecture_of
 from r2mae.training.task import Data
 

@@ -12,11 +12,10 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.sweep.measure import log_notes, measure, recorder_for, write_items
 from r2mae.training.config import RunConfig
+from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.progress import Reporter
-from r2mae.training.ranks import FOLLOWING
-from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
@@ -81,8 +80,7 @@ def pretrain(
     results : dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    FOLLOWING.start()  # data may take long to read
-    with RENDEZVOUS.together(config):
+    with together(config):
         return _pretrain(config, domain, out, reporter, data, progress)
 
 

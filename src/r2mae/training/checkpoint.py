@@ -2,63 +2,87 @@
 
 import os
 import warnings
-from collections.abc import Callable
 from errno import ENOSPC
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.io import CheckpointIO
+from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
-from r2mae.training.shards import SHARDS, check_shards, drop_shards, whole
+from r2mae.training.distributed import (
+    SHARDS,
+    as_divided,
+    check_shards,
+    drop_shards,
+    empty_tensor,
+    read_shards,
+    write_shards,
+)
 
 STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
-_FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer_states": list, "loops": dict}
+_FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
 
 
-class AtomicCheckpointIO(CheckpointIO):
-    """Saves and loads checkpoints for Lightning; only a complete checkpoint replaces the previous one."""
+def save_checkpoint(
+    path: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    counters: dict[str, Any],
+    *,
+    rank: int = 0,
+    sharded: bool = False,
+) -> None:
+    """Save what a resumed run needs.
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        """Write the checkpoint to a temporary file next to `path`, flush it to the disk, then rename it."""
-        with atomic_write(path, "wb") as file:
-            try:
-                torch.save(checkpoint, file)
-            except RuntimeError as error:  # torch's archive writer reports a full disk in this way
-                if isinstance(error.__context__, OSError):
-                    raise error.__context__ from None
-                if not any(words in str(error) for words in _WRITER_MESSAGES):
-                    raise  # for example a device error, which appears when tensors are read
-                raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
-        drop_shards(Path(path), keep=checkpoint.get(SHARDS, {}).get("folder"))
-
-    def load_checkpoint(
-        self,
-        path: str | Path,
-        map_location: Callable[..., Any] | None = None,
-        weights_only: bool | None = None,
-    ) -> dict[str, Any]:
-        """Read a checkpoint with all its tensors; see :func:`read_checkpoint`."""
-        return whole(Path(path), read_checkpoint(Path(path)))
-
-    def remove_checkpoint(self, path: str | Path) -> None:
-        """Delete a checkpoint."""
-        Path(path).unlink(missing_ok=True)
+    Parameters
+    ----------
+    path : Path
+        The file. Only a complete checkpoint replaces the previous one.
+    module, optimizer
+        Their states are saved.
+    counters : dict
+        Values of :data:`STEP`, :data:`EARLY` and :data:`SECONDS`.
+    rank : int
+        Of this process; rank 0 writes the file.
+    sharded : bool
+        Whether each process holds a part of the tensors, and writes it into a folder next to the file.
+    """
+    if rank > 0 and not sharded:
+        return
+    state: dict[str, Any] = {"state_dict": module.state_dict(), "optimizer": optimizer.state_dict()}
+    if sharded:
+        state = write_shards(path, state, counters[STEP])
+    if rank == 0:
+        write_checkpoint(path, {**counters, **state})
 
 
-def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
+def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write to a temporary file next to `path`, flush it to the disk, then rename it."""
+    with atomic_write(path, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # torch's archive writer reports a full disk in this way
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            if not any(words in str(error) for words in _WRITER_MESSAGES):
+                raise  # for example a device error, which appears when tensors are read
+            raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
+    drop_shards(path, keep=content.get(SHARDS, {}).get("folder"))
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU without unpickling anything but tensors and plain types.
 
-    The tensors of a sharded checkpoint stay in its shards; see :func:`r2mae.training.shards.whole`. If `thorough`,
-    their checksums are compared.
+    The tensors of a sharded checkpoint stay in its shards, which :func:`restore` reads.
 
     Raises
     ------
     UserError
-        If the file is truncated, is no checkpoint, or would run code when read; or if shards are missing or damaged.
+        If the file is truncated, is no checkpoint, or would run code when read; or if shards are missing or truncated.
     """
     try:
         with warnings.catch_warnings():
@@ -73,8 +97,6 @@ def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
             else "it is truncated or damaged"
         )
         raise UserError(f"{path} cannot be read: {reason}; delete it to start this run again from step 0") from None
-    if isinstance(checkpoint, dict):
-        checkpoint.setdefault(SECONDS, 0.0)  # the first versions did not record it
     if (
         not isinstance(checkpoint, dict)
         or not all(isinstance(checkpoint.get(key), kind) for key, kind in _FIELD_TYPES.items())
@@ -83,5 +105,34 @@ def read_checkpoint(path: Path, *, thorough: bool = False) -> dict[str, Any]:
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
     if SHARDS in checkpoint:
-        check_shards(path, checkpoint[SHARDS], thorough=thorough)
+        check_shards(path, checkpoint[SHARDS])
     return checkpoint
+
+
+def restore(path: Path, checkpoint: dict[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Load a checkpoint's tensors, divided among any number of processes or whole, into a module and its optimiser.
+
+    Raises
+    ------
+    UserError
+        If the tensors are those of another model.
+    """
+    weights = module.state_dict()
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    fused = [group.get("fused") for group in optimizer.param_groups]
+    try:
+        if SHARDS in checkpoint:
+            checkpoint = read_shards(path, checkpoint, partial(empty_tensor, weights=weights, parameters=parameters))
+        state = {
+            number: {name: as_divided(value, parameters[number]) for name, value in entries.items()}
+            for number, entries in checkpoint["optimizer"]["state"].items()
+        }
+        module.load_state_dict({n: as_divided(value, weights[n]) for n, value in checkpoint["state_dict"].items()})
+        optimizer.load_state_dict({**checkpoint["optimizer"], "state": state})
+    except (RuntimeError, KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, RuntimeError) and "state_dict" not in str(error):
+            raise
+        raise UserError(f"{path} belongs to another model: delete it to start again") from None
+    for group, kernel in zip(optimizer.param_groups, fused, strict=True):
+        if "fused" in group:
+            group["fused"] = kernel  # depends on where the parameters are

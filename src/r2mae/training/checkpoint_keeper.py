@@ -3,23 +3,20 @@
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, save_checkpoint
+from r2mae.training.distributed import all_finite, from_first, full_state, gathered, wait_for_all
 from r2mae.training.folder import RunFolder
-from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code, signal_from_codes
+from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_from_codes
+from r2mae.training.loggers import Tracker
 from r2mae.training.metrics import COLUMNS, MetricsFile
 from r2mae.training.progress import Reporter, RunProgress
-from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import save_state, save_weights
-from r2mae.training.sharding import gathered
-from r2mae.training.shards import all_finite, full_state
 from r2mae.training.step import Pretraining
 from r2mae.training.task import Batches, HasEvaluationTask
 from r2mae.training.validation import masked_losses
@@ -58,7 +55,7 @@ class EarlyStopping:
 
 
 @dataclass
-class CheckpointKeeper(Callback):
+class CheckpointKeeper:
     """Keeps the files of the run folder up to date.
 
     Losses stay on the device and are read every :data:`FLUSH_EVERY` steps, so that the loop does not wait for the
@@ -79,6 +76,8 @@ class CheckpointKeeper(Callback):
         Counts validations.
     stop : StopRequest
         Whether a signal has asked the run to stop.
+    tracker : Tracker, optional
+        Receives the metrics, too.
     step : int
         Optimiser steps done.
     seconds_before : float
@@ -94,70 +93,68 @@ class CheckpointKeeper(Callback):
     validate_every: int
     early: EarlyStopping
     stop: StopRequest
+    tracker: Tracker | None = None
     step: int = 0
     seconds_before: float = 0.0
     _began: float = 0.0
     _pending: list[tuple[int, float, float]] = field(default_factory=list)
     _losses: list[Tensor] = field(default_factory=list)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start the clock, and handle signals."""
-        self.stop.install_handlers()
+    def start(self) -> None:
+        """Start the clock."""
         self._began = time.perf_counter()
         self._report_time, self._report_step = self._began, self.step
+        self.reporter.start(self.step, self.total_steps)
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """Tell the other processes of a signal: the step sums its code over all processes."""
-        if isinstance(pl_module, Pretraining):
-            pl_module.signal_code = signal_code(self.stop.number)
+    def after_step(self, module: Pretraining, optimizer: torch.optim.Optimizer) -> bool:
+        """Record metrics, validate, save a checkpoint, each if it is due; return whether to stop early.
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """After every optimiser step: record metrics, validate, save a checkpoint, each if it is due."""
-        if trainer.global_step == self.step or not isinstance(pl_module, Pretraining):
-            return
-        self.step = trainer.global_step
-        self._losses.append(pl_module.end_step())
-        self._pending.append((self.step, pl_module.ratio, trainer.optimizers[0].param_groups[0]["lr"]))
+        Raises
+        ------
+        StoppedBySignal
+            After a signal to one of the processes, once the step is saved.
+        """
+        config = self.run.config
+        self.step += 1
+        self._losses.append(module.end_step())
+        self._pending.append((self.step, module.ratio, optimizer.param_groups[0]["lr"]))
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
-        save = self.step % self.run.config.save_every == 0 or last
+        save = self.step % config.save_every == 0 or last
+        keep = config.keep_every is not None and self.step % config.keep_every == 0
         # All processes of a run must act at the same step, so they share signals and ignore their own clocks.
-        single = trainer.world_size == 1
-        asked = self.stop.number if single else signal_from_codes(pl_module.summed_signal_codes)
+        single = self.run.ranks == 1
+        asked = self.stop.number if single else signal_from_codes(module.summed_signal_codes)
         now = asked is not None or (single and time.perf_counter() - self._report_time > _SECONDS_BETWEEN_REPORTS)
-        keep = self.run.config.keep_every is not None and self.step % self.run.config.keep_every == 0
-        if validate or save or keep or now or self.step % FLUSH_EVERY == 0:
-            stopped = self._flush(pl_module, validate=validate)
-            if single:
-                asked = self.stop.number  # a signal may have come meanwhile
-            else:
-                stopped = trainer.strategy.broadcast(stopped)
-                if asked is not None and self.stop.number is None:
-                    self.stop.announce()  # another process received the signal
-                    self.stop.number = asked  # so a further signal stops this process at once
-            save = save or stopped or asked is not None
-            if save or keep:
-                self._check_finite(pl_module)
-                self.metrics.sync()
-            if save:
-                trainer.save_checkpoint(self.folder.checkpoint)
-            if keep:
-                trainer.save_checkpoint(self.folder.checkpoint.with_name(f"step-{self.step:08}.ckpt"))
-            for logger in trainer.loggers:
-                logger.log_metrics(self._latest, step=self.step)
-            if stopped:
-                trainer.should_stop = True
-            elif asked is not None and not last:
-                RENDEZVOUS.part()
-                raise StoppedBySignal(asked)
+        if not (validate or save or keep or now or self.step % FLUSH_EVERY == 0):
+            return False
+        stopped = self._flush(module, validate=validate)
+        if single:
+            asked = self.stop.number  # a signal may have come meanwhile
+        elif asked is not None:
+            self.stop.agree(asked)
+        save = save or stopped or asked is not None
+        if save or keep:
+            self._check_finite(module)
+            self.metrics.sync()
+        if save:
+            self._save("last", module, optimizer)
+        if keep:
+            self._save(f"step-{self.step:08}", module, optimizer)
+        if self.tracker is not None:
+            self.tracker.log(self._latest, self.step)
+        if asked is not None and not (stopped or last):
+            wait_for_all(self.run)  # torchrun ends all when the first one ends, and rank 0 may still save
+            raise StoppedBySignal(asked)
+        return stopped
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add the numbers that a resumed run needs: step, early stopping, training time."""
-        checkpoint[STEP] = self.step
-        checkpoint[EARLY] = {"best": self.early.best, "waited": self.early.waited}
-        checkpoint[SECONDS] = self.seconds
+    def _save(self, name: str, module: Pretraining, optimizer: torch.optim.Optimizer) -> None:
+        """Save what a resumed run needs, with its numbers: step, early stopping, training time."""
+        early = {"best": self.early.best, "waited": self.early.waited}
+        counters = {STEP: self.step, EARLY: early, SECONDS: self.seconds}
+        path = self.folder.checkpoint.with_name(f"{name}.ckpt")
+        sharded = self.run.config.strategy == "fsdp"
+        save_checkpoint(path, module, optimizer, counters, rank=self.run.rank, sharded=sharded)
 
     @property
     def seconds(self) -> float:
@@ -176,8 +173,7 @@ class CheckpointKeeper(Callback):
         if validate and self.validation is not None:
             with gathered(module):
                 validation_loss = mean_validation_loss(self.run, module, self.validation)
-            if self.run.config.strategy == "fsdp":
-                validation_loss = module.trainer.strategy.broadcast(validation_loss)  # all processes decide alike
+            validation_loss = from_first(self.run, validation_loss)  # all processes decide alike
             if validation_loss < self.early.best and self.run.config.keep == "best":
                 self._save_best(module)
             stopped = self.early.update(validation_loss)
@@ -193,7 +189,7 @@ class CheckpointKeeper(Callback):
         return stopped
 
     def _save_best(self, module: Pretraining) -> None:
-        first = module.global_rank == 0
+        first = self.run.rank == 0
         if self.run.config.strategy == "fsdp":
             weights = full_state(module.evaluation_model, here=first)
             if first:
@@ -218,5 +214,5 @@ def mean_validation_loss(run: Run, module: Pretraining, data: Batches) -> float:
     defaults = run.config.scheme_defaults if run.config.hides else None
     ratios = (0.0,) if defaults is None else (defaults.low, defaults.ratio, defaults.high)
     task = module.task.evaluation_task if isinstance(module.task, HasEvaluationTask) else module.task
-    losses = masked_losses(task, module.evaluation_model, data, ratios, device=str(module.device))
+    losses = masked_losses(task, module.evaluation_model, data, ratios, device=str(run.device))
     return sum(losses) / len(losses)

@@ -34,19 +34,31 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Return whether bf16 products are faster than 32 bits on a device; on a CPU, by oneDNN and instructions."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return onednn_takes_bf16()
-    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
-    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return onednn_takes_bf16() and any(check() for check in checks)
-
-
-def onednn_takes_bf16() -> bool:
-    """Return whether oneDNN has bf16 kernels for this processor, with or without bf16 instructions."""
     try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        known = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):  # torch without oneDNN
         return False
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return known
+    # On x86, oneDNN also takes bf16 if it has to compute in 32 bits.
+    checks = (getattr(torch.cpu, name, bool) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return known and any(check() for check in checks)
+
+
+def uses_bf16(precision: str, device: torch.device) -> bool:
+    """Return whether products of a run are in bf16; "auto" means bf16 on a GPU that supports it.
+
+    Raises
+    ------
+    UserError
+        If the device has no instructions for bf16, where such products take many times as long as in 32 bits.
+    """
+    if precision == "auto":
+        return device.type == "cuda" and has_fast_bf16(device)
+    if precision == "bf16" and not has_fast_bf16(device):
+        kind = "GPU" if device.type == "cuda" else "processor"
+        raise UserError(f"this {kind} has no bf16 instructions: give --precision 32, or use a GPU that has them")
+    return precision == "bf16"
 
 
 def check_threads(count: int | None) -> None:

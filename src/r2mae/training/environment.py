@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 CONTINUED = "continued"
-_LIBRARIES = ("r2mae", "torch", "lightning", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
+_LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
 _AFFECTS_NUMBERS = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_COMPUTING_LIBRARIES = ("r2mae", "torch", "lightning", "numpy")
+_COMPUTING_LIBRARIES = ("r2mae", "torch", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 

@@ -4,11 +4,13 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NOTICE = b"r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume\n"
+_SAME = 1.0  # seconds in which a second signal is the first one, which torchrun also passes on
 
 _CODES = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # a run has fewer processes than this
 
@@ -32,13 +34,15 @@ class StopRequest:
 
     Parameters
     ----------
-    rank : int
-        Rank of this process; only rank 0 prints a message.
+    rank, ranks : int
+        This process among those of the run. Of several, rank 0 prints the message when all know of the signal, since
+        torchrun also sends one when another process has ended.
     """
 
-    def __init__(self, rank: int = 0) -> None:
+    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
         self.number: int | None = None
-        self.rank = rank
+        self.rank, self.ranks = rank, ranks
+        self._first = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -46,13 +50,9 @@ class StopRequest:
         self._process = os.getpid()
         if threading.current_thread() is threading.main_thread():
             self._before = {n: signal.getsignal(n) for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
-        self.install_handlers()
-        return self
-
-    def install_handlers(self) -> None:
-        """Install the handlers; call again after Lightning has replaced them by its own, which stop without saving."""
         for number in self._before:
             signal.signal(number, self._handle)
+        return self
 
     def __exit__(self, *details: object) -> None:
         """Restore the previous handlers."""
@@ -62,12 +62,20 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of the loader, forked with this handler; its parent ends it
             return
-        if self.number is not None:
+        if self.number is None:
+            self.number, self._first = number, time.monotonic()
+            if self.ranks == 1:
+                self._announce()
+        elif self.ranks == 1 or time.monotonic() - self._first > _SAME:
             raise StoppedBySignal(number)
-        self.number = number
-        self.announce()
 
-    def announce(self) -> None:
+    def agree(self, number: int) -> None:
+        """Take note of a signal that all processes of the run know of now."""
+        if self.number is None:
+            self.number, self._first = number, time.monotonic()
+        self._announce()
+
+    def _announce(self) -> None:
         """Print that the run stops, only in rank 0, and not in workers of a comparison, whose parent prints it."""
         if multiprocessing.parent_process() is None and self.rank == 0:
             os.write(2, b"\n" * os.isatty(2) + _NOTICE)  # on a terminal there is a bar, or ^C

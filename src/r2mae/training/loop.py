@@ -8,44 +8,41 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from r2mae.errors import UserError, warn_once
+from r2mae import __version__
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint, restore
 from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
+from r2mae.training.distributed import agree, distribute, full_state, join, together
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import check_initial_weights_unchanged, load_initial_weights, record_initial_weights
-from r2mae.training.interrupt import ALREADY_REPORTED, StoppedBySignal, StopRequest
+from r2mae.training.interrupt import ALREADY_REPORTED, StoppedBySignal, StopRequest, signal_code
 from r2mae.training.loader import make_loader
-from r2mae.training.loggers import finish_logger
-from r2mae.training.memory import freed_memory_kept
-from r2mae.training.memory_check import check_fits_memory
+from r2mae.training.loggers import tracker_of
+from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile
-from r2mae.training.number_format import precision_warning
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, SilentReporter
-from r2mae.training.quiet import quiet_lightning
-from r2mae.training.ranks import FOLLOWING
-from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
-from r2mae.training.shards import full_state, whole
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, StartsFromWeights, Trainable
-from r2mae.training.trainer import KNOWN_WARNINGS, ending_together, make_trainer
 from r2mae.training.units import check_can_be_made_anew, make_anew
+from r2mae.training.validation import to_device
 
+_OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
 _CONSTANT_RATIO = (
     "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
     "(train longer, or set --decay-in steps)"
@@ -106,8 +103,7 @@ def fit(
     """Pretrain a model, or resume a run where an earlier call was interrupted.
 
     Every batch is a pure function of seed and step. So on the same machine with the same number of threads, a resumed
-    run ends with the same weights and metrics, byte for byte, as an uninterrupted one. Lightning treats the run as one
-    epoch.
+    run ends with the same weights and metrics, byte for byte, as an uninterrupted one.
 
     Parameters
     ----------
@@ -128,8 +124,7 @@ def fit(
         If the folder belongs to another configuration or is in use, the checkpoint is damaged, or the loss is not
         finite.
     """
-    FOLLOWING.start()
-    with RENDEZVOUS.together(config):
+    with together(config):
         return fit_run(Run.resolve(config, domain), out, data=data, reporter=reporter)
 
 
@@ -151,9 +146,12 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             check_fits_memory(config, domain, data)
         checkpoint = None
         if folder.checkpoint.exists():
-            checkpoint = read_checkpoint(folder.checkpoint, thorough=run.rank == 0)
+            checkpoint = read_checkpoint(folder.checkpoint)
         step = 0 if checkpoint is None else int(checkpoint[STEP])
-        RENDEZVOUS.agree("begin", {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step})
+        join(run)
+        fields = {name: value for name, value in config.to_dict().items() if name not in _OWN_FIELDS}
+        state = {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step}
+        agree(run, {"the version of r2mae": __version__, **fields, **state})
         with keyed_torch(run.key):
             module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
@@ -194,9 +192,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
     if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
         logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
-    module = Pretraining(task, model, scheme, config, total, warmup=config.warmup_of(total, samples))
-    if run.rank == 0 and (warning := precision_warning(config, run.device)):
-        warn_once(warning)
+    module = Pretraining(task, model, scheme, config, total, config.warmup_of(total, samples), rank=run.rank)
     if config.compile:
         model.compile()
     if config.activation_checkpointing:
@@ -220,53 +216,64 @@ def _train(
     reporter: Reporter | None,
 ) -> CheckpointKeeper:
     """Train from the checkpoint to the last step, or from the beginning if there is no checkpoint."""
-    config, total = run.config, module.total_steps
+    config = run.config
     first, seconds, early = 0, 0.0, EarlyStopping(config.patience)
     if checkpoint is not None:
         first, seconds = int(checkpoint[STEP]), float(checkpoint[SECONDS])
         early = EarlyStopping(config.patience, **checkpoint[EARLY])
-    if reporter is None or run.rank > 0:
-        reporter = SilentReporter()
-    with MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics:
-        stop = StopRequest(run.rank)
+    # FSDP gathers and drops layers, and would keep more freed memory than it needs.
+    memory = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
+    synced = synced_batch_norms(module.model) if config.sync_batchnorm else nullcontext()
+    tracker = tracker_of(config, folder) if run.rank == 0 else nullcontext()
+    with (
+        MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics,
+        tracker as tracking,
+        StopRequest(run.rank, run.ranks) as stop,
+        memory,
+        synced,
+    ):
         keeper = CheckpointKeeper(
             run=run,
             folder=folder,
             metrics=metrics,
-            reporter=reporter,
-            total_steps=total,
+            reporter=SilentReporter() if reporter is None or run.rank > 0 else reporter,
+            total_steps=module.total_steps,
             validation=data.validation,
             validate_every=config.steps_between_validations(len(data.train)),
             early=early,
             stop=stop,
+            tracker=tracking,
             step=first,
             seconds_before=seconds,
         )
-        if checkpoint is not None and (first >= total or early.exhausted):
-            load_state(module, whole(folder.checkpoint, checkpoint), folder)
-            return keeper
-        reporter.start(first, total)
         try:
-            # FSDP gathers and drops layers, and would keep more freed memory than it needs.
-            memory = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
-            with quiet_lightning(KNOWN_WARNINGS), stop, memory:
-                _take_steps(run, module, data, keeper, resumed=checkpoint is not None)
+            take_steps(run, module, data, keeper, checkpoint)
         except StoppedBySignal as stopped:
             if stopped.number == signal.SIGINT:
                 raise KeyboardInterrupt(ALREADY_REPORTED) from None
             raise SystemExit(128 + stopped.number) from None
-        except (RuntimeError, KeyError) as error:
-            if checkpoint is None or "state_dict" not in str(error):
-                raise
-            raise _wrong_model_error(folder) from None
         finally:
-            reporter.stop()
+            keeper.reporter.stop()
+    if config.strategy == "fsdp":
+        weights = full_state(module.evaluation_model, here=run.rank == 0)
+        if run.rank == 0:
+            _, model = run.domain.build(data.architecture)
+            model.load_state_dict(weights)
+            module.replace_model(model)
     return keeper
 
 
-def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, *, resumed: bool) -> None:
-    """Let Lightning run the remaining steps, with the batches of these steps."""
-    config = run.config
+def take_steps(
+    run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, checkpoint: dict[str, Any] | None
+) -> None:
+    """Take the remaining optimiser steps of a run: this is the training loop."""
+    config, device = run.config, run.device
+    network = distribute(run, module)
+    optimizer = module.make_optimizer()
+    if checkpoint is not None:
+        restore(keeper.folder.checkpoint, checkpoint, module, optimizer)
+    if keeper.early.exhausted or keeper.step >= module.total_steps:
+        return
     order = BatchOrder(
         len(data.train),
         config.batch_size,
@@ -275,36 +282,25 @@ def _take_steps(run: Run, module: Pretraining, data: Data, keeper: CheckpointKee
         accumulate=config.accumulate,
         first_step=keeper.step,
         rank=run.rank,
-        ranks=config.ranks,
+        ranks=run.ranks,
     )
-    trainer = make_trainer(run, keeper, module, folder=keeper.folder)
-    synced = synced_batch_norms(module.model) if config.sync_batchnorm else nullcontext()
-    with ending_together(trainer), synced:
-        device = trainer.strategy.root_device
-        loader = make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device)
-        checkpoint = keeper.folder.checkpoint if resumed else None
-        try:
-            trainer.fit(module, loader, ckpt_path=checkpoint, weights_only=True)
-        finally:
-            finish_logger(trainer.logger, keeper.folder)
-        if config.strategy == "fsdp":
-            weights = full_state(module.evaluation_model, here=run.rank == 0)
-            if run.rank == 0:
-                _, model = run.domain.build(data.architecture)
-                model.load_state_dict(weights)
-                module.replace_model(model)
-
-
-def load_state(module: nn.Module, checkpoint: dict[str, Any], folder: RunFolder) -> None:
-    """Load a checkpoint's weights into the module."""
-    try:
-        module.load_state_dict(checkpoint["state_dict"])
-    except (RuntimeError, KeyError, TypeError, AttributeError):
-        raise _wrong_model_error(folder) from None
-
-
-def _wrong_model_error(folder: RunFolder) -> UserError:
-    return UserError(f"{folder.checkpoint} belongs to another model: delete it to start again")
+    batches = iter(make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device))
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=run.bf16, cache_enabled=False)
+    without_sync = getattr(network, "no_sync", nullcontext)  # DDP sums gradients at the last micro-batch alone
+    keeper.start()
+    for step in range(keeper.step, module.total_steps):
+        module.set_learning_rate(optimizer, step)
+        optimizer.zero_grad()
+        for part in range(config.accumulate):
+            batch = to_device(next(batches), device)
+            with nullcontext() if part == config.accumulate - 1 else without_sync():
+                with autocast():
+                    loss = network(batch, step, part)
+                (loss / config.accumulate).backward()
+        module.complete_gradients(signal_code(keeper.stop.number))
+        optimizer.step()
+        if keeper.after_step(module, optimizer):
+            return
 
 
 @contextmanager

@@ -1,21 +1,35 @@
-"""Memory of this process: keep freed memory while training on a CPU; and how much memory is available."""
+"""Memory of a run: what cannot fit is refused early, and freed memory is kept while training on a CPU."""
 
 import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.errors import UserError
+from r2mae.training.config import RunConfig
+
+if TYPE_CHECKING:  # commands without a model ask for the free memory, too, and torch takes long to load
+    from torch import nn
+
+    from r2mae.training.task import Data, Trainable
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
 _KEEP = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
 _USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
+_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2, "lars": 2}  # gradient and moments of a trained weight, in its own bytes
+_MANY = 1 << 16  # samples of a step; fewer are never refused
+_PASSES = 100  # over all data in one optimiser step; more is a mistake
+_BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
 def keep_freed_memory() -> None:
     """From now on, let glibc reuse large blocks instead of returning them to the kernel. Without glibc, do nothing.
 
-    Usually, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page. The gradients of
-    wide layers are such blocks in every step: at 5,000 genes this took a sixth of the step's time.
+    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page. The gradients
+    of wide layers are such blocks: at 5,000 genes a step takes 1.15 times as long without this. Small networks gain
+    nothing.
     """
     if libc := _libc():
         for option, value in _KEEP.items():
@@ -58,3 +72,109 @@ def available_memory() -> int | None:
         return free if limit == "max" else min(free, max(0, int(limit) - used))
     except (OSError, ValueError):
         return free
+
+
+def model_bytes(domain: "Trainable", architecture: Mapping[str, Any]) -> int:
+    """Return the bytes of a model's parameters and buffers, without allocating them; 0 if this is impossible.
+
+    Raises
+    ------
+    Exception
+        Whatever the domain's constructors raise on values that make no model.
+    """
+    model = _sketch(domain, architecture)
+    return 0 if model is None else _bytes([*model.parameters(), *model.buffers()])
+
+
+def check_fits_memory(
+    config: RunConfig, domain: "Trainable", data: "Data", *, architecture: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse a run whose parameters, gradients, moments of the optimiser and batch exceed the free memory.
+
+    Otherwise, a width with a zero too many makes the kernel kill the process. The bound is what a run needs *at least*.
+
+    Parameters
+    ----------
+    config, domain, data
+        Of the run.
+    architecture : mapping, optional
+        Of its model, if the data were read for a model of another size; by default that of the data.
+
+    Raises
+    ------
+    UserError
+        It says how much memory the run needs at least, and which options reduce it.
+    """
+    import torch
+
+    from r2mae.training.devices import torch_device
+
+    config.total_steps(samples := len(data.train))
+    if config.batch_size > (most := max(_MANY, _PASSES * samples)):
+        raise UserError(
+            f"batch_size {config.batch_size:,} goes over the {samples:,} training samples "
+            f"{config.batch_size // samples:,} times in every step: {most:,} is the most"
+        )
+    architecture = data.architecture if architecture is None else architecture
+    try:
+        model = _sketch(domain, architecture)
+    except UserError:
+        raise
+    except Exception as error:  # torch has several messages for sizes whose product overflows
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
+    on_gpu = torch_device(config.device).type == "cuda"
+    free = torch.cuda.mem_get_info(torch_device(config.device))[0] if on_gpu else available_memory()
+    rows = config.batch_size // (config.accumulate * config.ranks)
+    batch = rows * _BATCH_COPIES * _sample_bytes(data) if rows >= _MANY else 0
+    weights = 0 if model is None else _weight_bytes(config, model, on_gpu)
+    needed = (weights + batch) * (1 if on_gpu else config.devices)  # processes on a CPU share its memory
+    if free is not None and needed > free:
+        hint = "lower --batch-size, or split it with --accumulate" if batch > weights else _smaller(architecture)
+        raise UserError(f"training takes at least {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: {hint}")
+
+
+def _sketch(domain: "Trainable", architecture: Mapping[str, Any]) -> "nn.Module | None":
+    """Return a model without numbers; None for one that looks at its own numbers while it is made."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return domain.build(architecture)[1]  # type: ignore[no-any-return]
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta tensor" not in str(error).lower():
+            raise
+        return None
+
+
+def _weight_bytes(config: RunConfig, model: "nn.Module", on_gpu: bool) -> int:
+    """Return what the weights take in each process while they are trained; a share of that where they are sharded."""
+    size = _bytes([*model.parameters(), *model.buffers()])
+    whole = size + _BESIDE[config.optimizer] * _bytes([part for part in model.parameters() if part.requires_grad])
+    if config.strategy == "ddp":
+        return whole
+    return whole // config.ranks if on_gpu else max(size, whole // config.ranks)  # a CPU makes it as a whole first
+
+
+def _sample_bytes(data: "Data") -> int:
+    import numpy as np
+    from torch import Tensor
+
+    from r2mae.training.validation import EVALUATION_KEY
+
+    rows = min(16, len(data.train))
+    batch = data.train.batch(np.arange(rows), EVALUATION_KEY)
+    parts = batch.values() if isinstance(batch, Mapping) else (batch,)
+    return _bytes([part for part in parts if isinstance(part, Tensor)]) // max(rows, 1)
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _smaller(architecture: Mapping[str, Any]) -> str:
+    """Name the field that makes the model large."""
+    sizes = {name: value for name, value in architecture.items() if type(value) is int and not name.endswith("_id")}
+    name = max(sizes, key=lambda one: sizes[one], default="")
+    largest = f"--{name.replace('_', '-')} is {sizes[name]:,}" if name else "see its options in --help"
+    return f"make it smaller ({largest})"

@@ -5,11 +5,12 @@ from functools import cached_property
 
 import torch
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.config import RunConfig
-from r2mae.training.devices import check_threads, torch_device
+from r2mae.training.devices import check_threads, torch_device, uses_bf16
 from r2mae.training.loggers import check_logger
-from r2mae.training.ranks import process_rank
+from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Trainable
 
 
@@ -24,7 +25,9 @@ class Run:
     domain : Trainable
         The domain of its data and model.
     device : torch.device
-        Device of the training.
+        Device of this process.
+    bf16 : bool
+        Whether products are in bf16.
     rank : int
         Rank of this process among those that train the model; only rank 0 writes.
     """
@@ -32,24 +35,39 @@ class Run:
     config: RunConfig
     domain: Trainable
     device: torch.device
+    bf16: bool
     rank: int
 
     @classmethod
     def resolve(cls, config: RunConfig, domain: Trainable, *, single_process: bool = False) -> "Run":
         """Resolve a configuration, and find its mistakes before data are read or files are written.
 
-        With `single_process`, a launcher's ranks are ignored: the run belongs to this process alone.
+        With `single_process`, torchrun's ranks are ignored: the run belongs to this process alone.
 
         Raises
         ------
         UserError
-            For a missing device, far too many threads, a tracker that is not installed,
-            or another number of processes than in the configuration.
+            For missing devices or number formats, far too many threads, a tracker that is not installed, or another
+            number of processes than in the configuration.
         """
         device = torch_device(config.device)
         check_threads(config.threads)
         check_logger(config.logger)
-        return cls(config, domain, device, 0 if single_process else process_rank(config.devices, config.nodes))
+        bf16 = uses_bf16(config.precision, device)
+        rank = 0 if single_process else process_rank(config.devices, config.nodes)
+        if config.ranks > 1:
+            if ":" in config.device:
+                raise UserError(f"--device {config.device} names one device: omit the number with --devices")
+            if device.type == "cuda" and torch.cuda.device_count() < config.devices:
+                raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
+        if device.type == "cuda" and ":" not in config.device:
+            device = torch.device("cuda", local_rank() if config.ranks > 1 else torch.cuda.current_device())
+        return cls(config, domain, device, bf16, rank)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train the model together."""
+        return self.config.ranks
 
     @property
     def key(self) -> Key:

@@ -19,7 +19,7 @@ from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, hint_for
-from r2mae.training.memory_check import model_bytes
+from r2mae.training.memory import model_bytes
 from r2mae.training.records import FORMAT, WITH_FILES, side_values
 from r2mae.training.task import Task, Trainable
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -13,23 +12,23 @@ from r2mae.masking.masks import RatioLike
 from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
+from r2mae.training.distributed import local
 from r2mae.training.optimizers import SCALE, default_groups, make_optimizer, torch_groups
 from r2mae.training.schedule import learning_rate_factor
-from r2mae.training.shards import local
 from r2mae.training.task import GroupsParameters, HidesFixedCounts, MaskedBatch, Task, count_samples
 from r2mae.training.weighting import sum_of_sample_means
 
 
-class Pretraining(LightningModule):
-    """Hides entries, predicts them, computes the loss and updates the weights: the LightningModule of every task.
+class Pretraining(nn.Module):
+    """Hides entries, predicts them, computes the loss and updates the weights.
 
-    Lightning calls the methods of a step in the order in which they are defined here:
+    The loop (:mod:`r2mae.training.loop`) calls the methods of a step in the order in which they are defined here:
 
-    1. :meth:`on_train_batch_start`: the learning rate;
-    2. :meth:`training_step`, for each micro-batch: torch's seed, mask ratio, corruption, prediction, losses, their
-       weights, and the normaliser; Lightning differentiates the returned value;
-    3. :meth:`on_before_optimizer_step`: gradients are rescaled to the complete step and clipped, then the optimiser of
-       :meth:`configure_optimizers` updates the weights;
+    1. :meth:`set_learning_rate`;
+    2. :meth:`forward`, for each micro-batch: torch's seed, mask ratio, corruption, prediction, losses, their weights,
+       and the normaliser; the loop differentiates the returned value;
+    3. :meth:`complete_gradients`: gradients are rescaled to the complete step and clipped, then the optimiser of
+       :meth:`make_optimizer` updates the weights;
     4. :meth:`end_step`: the moving average is updated.
 
     The loss of a step is Σ w·ℓ / Σ w over the hidden entries of all its micro-batches. With learned weights, which
@@ -50,6 +49,8 @@ class Pretraining(LightningModule):
         Optimiser steps of the run.
     warmup : float, optional
         Fraction of the run over which the learning rate rises; by default the configuration's.
+    rank : int
+        Rank of this process among those that train the model, whose number the configuration has.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class Pretraining(LightningModule):
         config: RunConfig,
         total_steps: int,
         warmup: float | None = None,
+        *,
+        rank: int = 0,
     ) -> None:
         super().__init__()
         self.task, self.model, self.scheme, self.config = task, model, scheme, config
@@ -70,7 +73,7 @@ class Pretraining(LightningModule):
             task.with_fixed_counts if self._per_sample and isinstance(task, HidesFixedCounts) else task
         )
         self.average = None if config.ema is None else _moving_average(model, config.ema)
-        self.total_steps = total_steps
+        self.total_steps, self.rank, self.ranks = total_steps, rank, config.ranks
         key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
         self._warmup = config.warmup if warmup is None else warmup
@@ -78,10 +81,9 @@ class Pretraining(LightningModule):
         self._sums: list[Tensor] = []  # losses of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
-        self.signal_code = 0.0  # of a signal that this process received
         self._reduced_codes = _DelayedNumber()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser, with the task's parameter groups or the default ones (:mod:`.optimizers`)."""
         if isinstance(self.task, GroupsParameters):
             groups = torch_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
@@ -91,21 +93,18 @@ class Pretraining(LightningModule):
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         return make_optimizer(groups, self.config)
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Set the step's learning rate."""
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Set the learning rate of a step."""
         if self._scheduled:
             config = self.config
-            factor = learning_rate_factor(self.trainer.global_step, self.total_steps, config.schedule, self._warmup)
-            for group in self.trainer.optimizers[0].param_groups:
+            factor = learning_rate_factor(step, self.total_steps, config.schedule, self._warmup)
+            for group in optimizer.param_groups:
                 group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the scalar to differentiate for one micro-batch: its loss, or its sum of losses."""
-        step, part = self.trainer.global_step, batch_idx % self.config.accumulate
+    def forward(self, batch: Any, step: int, part: int) -> Tensor:
+        """Return the scalar to differentiate for micro-batch `part` of a step: its loss, or its sum of losses."""
         rows = count_samples(batch)
-        first = (
-            part * self.trainer.world_size + self.global_rank
-        ) * rows  # row of the first sample in the global batch
+        first = (part * self.ranks + self.rank) * rows  # row of the first sample in the global batch
         self._seed_torch(step, part)
         ratio = draw(self.scheme.ratio, step, self._ratio_key.rows(first), rows) if self.scheme else 0.0
         self.ratio = self._mean_ratio(ratio, step)
@@ -129,8 +128,8 @@ class Pretraining(LightningModule):
 
     def _seed_torch(self, step: int, part: int) -> None:
         """Seed torch for this step (dropout, for example), so that a resumed run draws the same numbers."""
-        seed = self._torch_key.fold(step, part, self.global_rank).seed()
-        if self.device.type == "cuda":
+        seed = self._torch_key.fold(step, part, self.rank).seed()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
 
@@ -166,24 +165,29 @@ class Pretraining(LightningModule):
     @property
     def _step_is_one_batch(self) -> bool:
         """Whether a step has one micro-batch, on one process."""
-        return self.config.accumulate == 1 and self.trainer.world_size == 1
+        return self.config.accumulate == 1 and self.ranks == 1
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def complete_gradients(self, signal_code: float = 0.0) -> None:
         """Rescale the gradient of the sums to that of the weighted mean over the complete step, then clip it.
 
         The weight network is clipped separately, so that a curriculum does not change how the model is clipped.
+
+        Parameters
+        ----------
+        signal_code : float
+            Of a signal that this process received (:func:`r2mae.training.interrupt.signal_code`), for the others.
         """
         if not self._step_is_one_batch:
             total = torch.stack(self._sums).sum()
             both = torch.stack([total, torch.zeros_like(total) + sum(self._denominators)])
-            if self.trainer.world_size > 1:
-                both = torch.cat([both, torch.full_like(both[:1], self.signal_code)])
+            if self.ranks > 1:
+                both = torch.cat([both, torch.full_like(both[:1], signal_code)])
                 torch.distributed.all_reduce(both)
                 self._reduced_codes.store(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
-            # Lightning divides by the number of micro-batches and averages gradients over processes.
-            scale = self.config.accumulate * self.trainer.world_size / both[1]
+            # The loop divides by the number of micro-batches, and DDP and FSDP average gradients over processes.
+            scale = self.config.accumulate * self.ranks / both[1]
             torch._foreach_mul_([local(p.grad) for p in self.parameters() if p.grad is not None], scale)
         if self.config.clip is not None:
             for part in (self.model, self.weights):
@@ -204,7 +208,7 @@ class Pretraining(LightningModule):
 
     @property
     def summed_signal_codes(self) -> float:
-        """The sum of :attr:`signal_code` over all processes: of this step; on a GPU, of the previous step."""
+        """The sum of the signal codes of all processes: of this step; on a GPU, of the previous step."""
         return self._reduced_codes.value
 
     @property
@@ -215,13 +219,6 @@ class Pretraining(LightningModule):
     def replace_model(self, model: nn.Module) -> None:
         """Replace the trained model by a complete one: sharded parameters are incomplete on each process."""
         self.model, self.average = model, None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning sets the name of the running hook about forty times a step, and torch's setter is slow.
-        if name == "_current_fx_name":
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
 
 
 class _DelayedNumber:

@@ -106,5 +106,5 @@ class evaluating:  # noqa: N801  (a context manager, named as it is used)
 def to_device(batch: Any, device: str | torch.device) -> Any:
     """Move a tensor, or a mapping of tensors, to a device."""
     if isinstance(batch, dict):
-        return {name: value.to(device) for name, value in batch.items()}
-    return batch.to(device)
+        return {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+    return batch.to(device, non_blocking=True)

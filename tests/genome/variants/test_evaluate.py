@@ -27,11 +27,6 @@ from r2mae.genome.variants.settings import VariantSettings, condition_of
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
-
 
 def test_conditions() -> None:
     assert condition_of(" site_differs = False") == ("site_differs", "False")

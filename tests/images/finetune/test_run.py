@@ -307,7 +307,7 @@ def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -
         met.append(config)
         yield
 
-    monkeypatch.setattr(finetuning.RENDEZVOUS, "together", together)
+    monkeypatch.setattr(finetuning, "together", together)
     monkeypatch.setattr(finetuning, "Run", Mock())
     monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
     config = FinetuneConfig(data="digits", run="run", weights="0")

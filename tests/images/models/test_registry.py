@@ -24,10 +24,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> str:
     return "toy"
 
 
-# Lightning's own news about small loaders and torch's pytree; everything else stays an error.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
-@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_one_file_and_one_line(toy: str, tmp_path: Path) -> None:
     config = ImagesConfig(data="digits", model=toy, model_settings={"latent": 3}, steps=2, threads=1, device="cpu")
     _, results = pretrain(config, DOMAIN, tmp_path / "run")

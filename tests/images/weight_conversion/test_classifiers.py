@@ -21,12 +21,7 @@ from r2mae.images.weight_conversion.init import load_initial_weights
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 
-pytestmark = [
-    pytest.mark.slow,
-    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -25,12 +25,7 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model
 
-pytestmark = [
-    pytest.mark.slow,
-    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
+pytestmark = pytest.mark.slow
 WRITERS: dict[str, tuple[Callable[..., str], bool]] = {
     "timm.safetensors": (to_timm, True),
     "timm.pth": (to_timm, True),

@@ -31,11 +31,6 @@ from r2mae.training.initial import INIT, read_initial_weights
 from r2mae.training.loop import fit
 from training.conftest import InterruptAt, Interrupted
 
-pytestmark = [
-    # Lightning's own news about small loaders and torch's pytree; everything else stays an error.
-    pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*"),
-]
 State = dict[str, torch.Tensor]
 
 

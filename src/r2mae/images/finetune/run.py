@@ -14,11 +14,10 @@ from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.domain import DOMAIN
 from r2mae.images.sets import SETS
 from r2mae.images.sources import applicable_options
+from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
 from r2mae.training.progress import Reporter, RunProgress
-from r2mae.training.ranks import FOLLOWING
-from r2mae.training.rendezvous import RENDEZVOUS
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
@@ -94,8 +93,7 @@ def finetune(
     """
     if alone:
         return _finetune(Run.resolve(config, DOMAIN, single_process=True), config, out, reporter, splits)
-    FOLLOWING.start()  # data may take long to read
-    with RENDEZVOUS.together(config):
+    with together(config):
         return _finetune(Run.resolve(config, DOMAIN), config, out, reporter, splits)
 
 

@@ -1,0 +1,154 @@
+"""Which process ended the others, who reports it, and signals to several processes; in one process."""
+
+import signal
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from r2mae.cli.early import loading
+from r2mae.errors import UserError
+from r2mae.training import checkpoint_keeper, distributed
+from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.distributed import together
+from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code
+from r2mae.training.ranks import check_variables, is_first
+from r2mae.training.step import Pretraining
+
+from .conftest import ToyConfig
+
+LOST = 75
+GLOO = RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "told"),
+    [
+        ({0: -15, 1: -9}, 1, "process 2 of 2 (rank 1) was ended by SIGKILL (out of memory?); rerun the same command"),
+        ({0: -9, 1: LOST}, 1, "process 1 of 2 (rank 0) was ended by SIGKILL (out of memory?)"),
+        ({0: LOST, 1: 1}, 1, "process 2 of 2 (rank 1) ended with exit code 1"),
+        ({0: LOST, 1: LOST}, 1, "process 1 of 2 (rank 0) ended with exit code 75"),
+        ({0: -11}, 1, "process 1 of 2 (rank 0) was ended by SIGSEGV"),
+        ({0: 2, 1: -15}, 2, ""),
+        ({0: -15, 1: 2}, 2, ""),
+        ({0: 143, 1: -15}, 143, ""),
+        ({0: 130, 1: 130}, 130, ""),
+    ],
+)
+def test_the_cause_is_not_who_ended_first(
+    codes: dict[int, int], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert distributed._exit_code(codes, 2) == code
+    text = capsys.readouterr().err
+    assert text.startswith(f"r2mae: {told}") if told else not text
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("launched", [True, False])
+@pytest.mark.parametrize("error", [GLOO, UserError("a mistake"), RuntimeError("mat1 and mat2 cannot be multiplied")])
+def test_the_first_process_reports_what_all_meet(
+    rank: int, launched: bool, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 2)):
+        monkeypatch.setenv(name, str(value))
+    if launched:
+        monkeypatch.setenv("R2MAE_LAUNCHED", "1")
+    waits: list[float] = []
+    monkeypatch.setattr(distributed, "time", SimpleNamespace(sleep=waits.append))
+    monkeypatch.setattr(distributed.threading, "Thread", Mock())
+    kind = SystemExit if launched and error is GLOO else UserError if error is GLOO else type(error)
+    with pytest.raises(kind) as raised, together(ToyConfig(devices=2)):
+        raise error
+    if error is GLOO:
+        assert raised.value.code == LOST if launched else "another process of this run ended" in str(raised.value)
+    assert bool(waits) == (rank == 1 and kind is not SystemExit)
+
+
+def test_a_process_that_is_not_of_torchrun_starts_its_command_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "launch", lambda devices: 40 + devices)
+    with pytest.raises(SystemExit) as ended, together(ToyConfig(devices=2)):
+        pytest.fail("this process trains nothing")
+    assert ended.value.code == 42
+
+
+def test_a_notebook_cannot_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(UserError, match="2 devices need a command or a script"), together(ToyConfig(devices=2)):
+        pytest.fail("this process trains nothing")
+
+
+def test_a_second_signal_stops_several_processes_at_once_but_not_the_echo_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("r2mae.training.interrupt.time", clock)
+    with StopRequest(0, 2) as stop:
+        stop._handle(signal.SIGINT, None)
+        stop._handle(signal.SIGINT, None)  # torchrun passes on what the terminal has sent to all
+        now += 2
+        with pytest.raises(StoppedBySignal):
+            stop._handle(signal.SIGINT, None)
+    with StopRequest(1) as alone:
+        alone._handle(signal.SIGTERM, None)
+        with pytest.raises(StoppedBySignal):
+            alone._handle(signal.SIGTERM, None)
+
+
+def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper: Any = object.__new__(CheckpointKeeper)
+    stop = StopRequest(1, 2)
+    stop.__enter__()
+    stop.__exit__()
+    monkeypatch.setattr(checkpoint_keeper, "all_finite", lambda state: True)
+    keeper.__dict__.update(stop=stop, step=0, total_steps=9, validation=None, _losses=[], _pending=[], _latest={})
+    keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda module, validate: False)
+    keeper.run = SimpleNamespace(ranks=2, config=SimpleNamespace(save_every=5, keep_every=None))
+    module = Mock(spec=Pretraining, ratio=0.5, summed_signal_codes=signal_code(signal.SIGTERM))
+    module.end_step.return_value = torch.ones(())
+    clock = [0.0, 0.5, 5.0]
+    monkeypatch.setattr("r2mae.training.interrupt.time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
+
+    def save(*ignored: Any) -> None:
+        stop._handle(signal.SIGTERM, None)  # the same signal, which has reached this process later
+        stop._handle(signal.SIGINT, None)
+
+    keeper._save = save
+    with pytest.raises(StoppedBySignal) as stopped:
+        keeper.after_step(module, torch.optim.SGD([torch.ones(1)], lr=0.1))
+    assert stopped.value.number == signal.SIGINT
+
+
+@pytest.mark.parametrize(
+    ("around", "first"),
+    [({}, True), ({"RANK": "0", "WORLD_SIZE": "2"}, True), ({"RANK": "1", "WORLD_SIZE": "2"}, False)],
+)
+def test_the_first_of_several_processes_says_that_libraries_are_loaded(
+    around: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    console = Mock()
+    console.return_value.status.return_value.__enter__ = Mock()
+    console.return_value.status.return_value.__exit__ = Mock(return_value=None)
+    monkeypatch.setattr("r2mae.terminal.Terminal", console)
+    assert is_first() is first
+    with loading():
+        assert console.called is first
+
+
+def test_variables_that_hold_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(UserError, match="WORLD_SIZE must be a whole number, not 'two'"):
+        check_variables()
+
+
+def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="RANK is 2 and WORLD_SIZE 2"), together(ToyConfig(devices=2)):
+        pytest.fail("no such process")
