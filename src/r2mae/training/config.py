@@ -110,9 +110,8 @@ class RunConfig:
     patience : int, optional
         Stop early after this many validations without improvement.
     precision : {"auto", "32", "bf16"}
-        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. On a CPU without
-        bf16 kernels, bf16 products are computed in 32 bits and rounded, unless the model is compiled
-        (:mod:`r2mae.training.rounded_products`).
+        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. A CPU without
+        instructions for bf16 refuses it.
     seed : int
         Seed of weights, data order, ratios and masks.
     device : str
@@ -121,7 +120,7 @@ class RunConfig:
         Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
         among them.
     nodes : int
-        Machines that train together; torchrun or SLURM starts the processes (docs/cluster.md).
+        Machines that train together; torchrun starts the processes (docs/cluster.md).
     sync_batchnorm : bool
         Compute the statistics of batch normalisation over all processes, as a single process would.
     strategy : {"ddp", "fsdp"}
