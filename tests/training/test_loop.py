@@ -433,6 +433,6 @@ def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_a_curriculum_whose_moments_are_in_a_wrong_order(tmp_path: Path, domain: ToyDomain) -> None:
     config = ToyConfig.make(steps=40, scheme="cl", cl_start=30)
-    with pytest.raises(UserError, match=r"cl_start \(30\) is after cl_end \(20, by default in a run of 40 steps\)"):
+    with pytest.raises(UserError, match=r"cl_start \(step 30\) is after cl_end \(step 20\) in a run of 40 steps"):
         fit(config, domain, tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()
