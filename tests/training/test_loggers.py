@@ -106,18 +106,6 @@ def test_a_run_resumes_in_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert MLFlow.ended == [("run 1", "FINISHED")] * 2 + [("run 2", "FAILED")], "another store does not know run 1"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard")
-def test_tensorboard_has_its_files_in_the_run_folder(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    with tracker_of(config("tensorboard"), RunFolder(tmp_path)) as tracker:
-        assert tracker is not None
-        tracker.log({"loss": 0.5}, 3)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(3, 0.5)]
-
-
 def test_no_tracker_and_one_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tracker_of(config("none"), RunFolder(tmp_path)) as tracker:
         assert tracker is None

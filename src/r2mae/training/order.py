@@ -48,7 +48,7 @@ class BatchOrder(Sampler[Any]):
     accumulate : int
         Micro-batches of an optimiser step.
     first_step : int
-        First step to yield. The length is always that of the complete run, since the trainer counts from step 0.
+        First step to yield.
     rank, ranks : int
         Every micro-batch is divided into `ranks` parts; this process takes part `rank`.
     """

@@ -1,9 +1,9 @@
 """Layers of a model that work one after the other: what sharding gathers, and what is computed again for gradients.
 
-A large model is a stack of layers, of which one is at work at a time. Sharded training (:mod:`r2mae.training.sharding`)
-gathers the parameters of one such layer when it begins and drops them when it has ended. Activation checkpointing drops
-what a layer made inside, and makes it again for the backward pass. Both listen to calls of the layer. So a model that
-reads a layer's parameters without calling it does this within :func:`within`.
+A large model is a stack of layers, of which one is at work at a time. Sharded training
+(:mod:`r2mae.training.distributed`) gathers the parameters of one such layer when it begins and drops them when it has
+ended. Activation checkpointing drops what a layer made inside, and makes it again for the backward pass. Both listen to
+calls of the layer. So a model that reads a layer's parameters without calling it does this within :func:`within`.
 """
 
 from collections.abc import Callable, Sequence
