@@ -11,8 +11,8 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import RatioDefaults, make_scheme, register, scheme_names, schemes
-from r2mae.sweep import processes
-from r2mae.sweep.train_run import check_scheme
+from r2mae.sweep.train_run import check_scheme, train_run
+from r2mae.training.progress import SilentReporter
 
 DEFAULTS = RatioDefaults(fixed=0.7, low=0.5, high=0.9)
 WIDE = """
@@ -111,11 +111,10 @@ def test_the_processes_of_a_comparison_know_a_plugin(install: Install, tmp_path:
 
 
 def test_a_process_reports_a_scheme_that_it_does_not_know(
-    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    install: Install, tmp_path: Path
 ) -> None:
     """As in a notebook, whose schemes new processes do not know."""
-    monkeypatch.setattr(processes, "_shared", [0] * 3)
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
-        processes._train_run(0, "images", {"data": "digits", "scheme": "noted"}, str(tmp_path), None)
+        train_run("images", {"data": "digits", "scheme": "noted"}, tmp_path, None, SilentReporter())
     register("noted")(lambda defaults: make_scheme("r2mae", defaults))
     check_scheme("noted")

@@ -166,5 +166,5 @@ def one_signal() -> Iterator[Callable[[], None]]:
     try:
         yield check
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for changed, handler in before.items():
+            signal.signal(changed, handler)
