@@ -110,9 +110,7 @@ def test_the_processes_of_a_comparison_know_a_plugin(install: Install, tmp_path:
     assert "r2mae-wide" in (out / "results.csv").read_text(encoding="utf-8")
 
 
-def test_a_process_reports_a_scheme_that_it_does_not_know(
-    install: Install, tmp_path: Path
-) -> None:
+def test_a_process_reports_a_scheme_that_it_does_not_know(install: Install, tmp_path: Path) -> None:
     """As in a notebook, whose schemes new processes do not know."""
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
         train_run("images", {"data": "digits", "scheme": "noted"}, tmp_path, None, SilentReporter())

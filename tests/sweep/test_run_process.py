@@ -54,7 +54,7 @@ def test_other_data_are_refused(request_: Request, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_error_comes_with_its_place(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Own(Exception):  # noqa: N818
+    class Own(Exception):
         pass  # a local class cannot be sent
 
     def full(*words: Any) -> None:
