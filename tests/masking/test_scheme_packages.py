@@ -11,8 +11,8 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import Fixed, Scheme, SchemeDefaults, make_scheme, register, scheme_names, schemes
-from r2mae.sweep import processes
-from r2mae.sweep.train_run import check_scheme
+from r2mae.sweep.train_run import check_scheme, train_run
+from r2mae.training.progress import SilentReporter
 
 DEFAULTS = SchemeDefaults(ratio=0.7, low=0.5, high=0.9)
 WIDE = """
@@ -110,14 +110,11 @@ def test_the_processes_of_a_comparison_know_a_plugin(install: Install, tmp_path:
     assert "r2mae-wide" in (out / "results.csv").read_text(encoding="utf-8")
 
 
-def test_a_process_reports_a_scheme_that_it_does_not_know(
-    install: Install, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_reports_a_scheme_that_it_does_not_know(install: Install, tmp_path: Path) -> None:
     """As in a notebook, whose schemes new processes do not know."""
-    monkeypatch.setattr(processes, "_shared", [0] * 3)
     with pytest.raises(UserError, match=r"unknown scheme 'noted': .* \(processes of a comparison know"):
-        processes._train_run(
-            0, "images", {"data": "digits", "scheme": {"name": "noted", "given": []}}, str(tmp_path), None
+        train_run(
+            "images", {"data": "digits", "scheme": {"name": "noted", "given": []}}, tmp_path, None, SilentReporter()
         )
     register("noted")(lambda: Scheme("noted", Fixed(0.5)))
     check_scheme("noted")

@@ -55,7 +55,7 @@ class LocalCluster:
         """Start a worker with one thread, and a folder of its own as its home and scratch."""
         folder = self.root / name
         folder.mkdir()
-        words = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--name", name, "--local-directory", str(folder))
+        words = ("--nthreads", "1", "--no-dashboard", "--name", name, "--local-directory", str(folder))
         where = ("--scheduler-file", str(self.file), "--host", "127.0.0.1")
         self.workers[name] = self._start("worker", *where, *words, *more, cwd=folder, HOME=str(folder), **environment)
         return self.workers[name]
@@ -98,16 +98,14 @@ class LocalCluster:
 
 _HOLD = (
     "import sys; from pathlib import Path; from r2mae.training.folder import FolderLock\n"
-    "lock = FolderLock(Path(sys.argv[1]), sys.argv[2]).__enter__(); lock.write_holder('process 7 on host-b')\n"
-    "print('held', flush=True); sys.stdin.read()"
+    "with FolderLock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 )
 
 
 @contextmanager
-def held(folder: Path, name: str = ".lock") -> Iterator["subprocess.Popen[bytes]"]:
+def held(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """Another process holds the lock of a folder."""
-    command = [sys.executable, "-c", _HOLD, str(folder), name]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", _HOLD, str(folder)], stdin=-1, stdout=-1) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         yield process

@@ -1,4 +1,4 @@
-"""Processes of a sweep: forked from a server, a run after the other in each; a crash costs no other run its run."""
+"""Processes of a sweep: forked from a server, a run after the other in each; a killed one costs no run."""
 
 import json
 import os
@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from multiprocessing import forkserver
 from pathlib import Path
@@ -16,15 +15,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep import processes, worker_start
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.runner import finished, run_missing
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae.sweep.watch import Watch
+from r2mae.sweep.run_process import Outcome, Request
+from r2mae.sweep.run_states import find_runs, last_step
+from r2mae.sweep.runner import run_missing
+from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of
+from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +43,7 @@ def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkey
     """The third run of one process, against the same in a new process that loaded the libraries itself."""
     rows = grid(BASE, [SweepParameter.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
     run(runs_of(rows, [3], tmp_path / "together"), 1)
+    monkeypatch.setattr(worker_start, "_has_server", False)
     monkeypatch.setattr(worker_start, "_can_fork", lambda: False)
     run(runs_of(rows[2:], [3], tmp_path / "alone"), 1)
     (there,), (here,) = ([*(tmp_path / name).rglob("r2mae-cl/seed-3")] for name in ("together", "alone"))
@@ -53,63 +55,63 @@ def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkey
     assert threads == [1, 1]
 
 
-class Killing(Watch):
-    """Kills the process of the first run, once it and the second both train."""
+def test_a_killed_process_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run resumes, and ends with the same bytes; the other run is not disturbed."""
+    rows = grid(replace(BASE, save_every=10), [SweepParameter.over("steps", [400, 401])])
+    run(runs_of(rows, [0], tmp_path / "whole"), 2)
+    killed: list[int] = []
+    update = ProgressDisplay.update
 
-    killed = 0
+    def kill(display: ProgressDisplay, steps: Sequence[tuple[int, int]]) -> None:
+        update(display, steps)
+        if not killed and all(done > 50 for done, _ in steps):
+            killed.append(holder_of(display.waiting[0].folder))
+            os.kill(killed[0], signal.SIGKILL)
 
-    def look(self, states: Sequence[tuple[int, ...]]) -> list[str]:
-        if not Killing.killed and all(0 < done < planned for done, planned, _ in states[:2]):
-            Killing.killed = states[0][2]
-            os.kill(states[0][2], signal.SIGKILL)
-        return super().look(states)
-
-
-def test_a_crash_costs_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "Watch", Killing)
-    rows = grid(BASE, [SweepParameter.over("steps", [3000, 3001, 20])])
-    runs = runs_of(rows, [0], tmp_path)
-    written = StringIO()
-    with pytest.raises(UserError, match=r"^3000, seed 0: a process .* ended unexpectedly .*; the other runs are kept$"):
-        run_missing(runs, DOMAIN, Processes(2), console=Console(file=written, width=300))
-    assert Killing.killed
-    assert [finished(run) for run in runs] == [False, True, True]
-    assert written.getvalue().count("failed: ") == 1
-    monkeypatch.undo()
-    run(runs, 1)
-    assert finished(runs[0])
+    monkeypatch.setattr(ProgressDisplay, "update", kill)
+    told = run(runs_of(rows, [0], tmp_path / "killed"), 2)
+    assert killed
+    assert told.count("400, seed 0: its process was killed by SIGKILL (out of memory?); it resumes") == 1
+    assert told.count("resumes from its checkpoint") == 1
+    for name in ("400/seed-0/model.safetensors", "400/seed-0/metrics.csv", "401/seed-0/model.safetensors"):
+        whole, resumed = ((tmp_path / out / "runs" / name).read_bytes() for out in ("whole", "killed"))
+        assert whole == resumed, name
 
 
-def test_a_process_has_the_environment_of_its_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not that of the time when the server was started."""
-    worker_start.load_ahead()
-    monkeypatch.setenv("R2MAE_ASKED", "later")
-    monkeypatch.chdir(tmp_path)
-    start = (None, dict(os.environ))
-    with ProcessPoolExecutor(1, worker_start.worker_context(), processes._start_worker, start) as pool:
-        assert pool.submit(os.getenv, "R2MAE_ASKED").result() == "later"
-        assert pool.submit(os.getcwd).result() == str(tmp_path)
-        assert pool.submit(signal.getsignal, signal.SIGINT).result() == signal.SIG_IGN
+def holder_of(run: Path) -> int:
+    """The process that holds the lock of a run."""
+    inode = (run / ".lock").stat().st_ino
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return next(int(words[4]) for words in locks if int(words[5].split(":")[2]) == inode)
 
 
-@pytest.fixture
-def usual_interrupt() -> Iterator[None]:
-    """Ctrl-C raises: a job in the background of a shell, and all that it starts, begin with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+COMPARE = "compare digits --schemes r2mae --seeds 2 --steps 1000000 --save-every 5 --hidden 16 --device cpu --jobs 2"
 
 
-@pytest.mark.usefixtures("usual_interrupt")
-def test_an_interrupt_that_comes_to_nothing_is_heard_at_the_next_look() -> None:
-    with processes.one_interrupt():
-        processes.check_interrupt()
-        with suppress(KeyboardInterrupt):  # as where code that cannot raise was running
-            signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            processes.check_interrupt()
-    with processes.one_interrupt():
-        processes.check_interrupt()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_save_their_steps_and_end_with_the_command(tmp_path: Path, number: int) -> None:
+    """A signal to the command and its processes; or the sudden end of the command alone."""
+    words = [sys.executable, "-m", "r2mae", *COMPARE.split(), "--baselines", "none", "--out", str(tmp_path)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as command:
+        while len(list(tmp_path.glob("runs/*/*/checkpoints/last.ckpt"))) < 2:
+            time.sleep(0.05)
+            assert command.poll() is None
+        runs = [file.parents[1] for file in tmp_path.glob("runs/*/*/checkpoints/last.ckpt")]
+        holders = [holder_of(run) for run in runs]
+        (os.killpg if number == signal.SIGTERM else os.kill)(command.pid, number)
+        assert command.wait(timeout=120) == (128 + number if number == signal.SIGTERM else -number)
+    while any(map(lives, holders)):
+        time.sleep(0.05)
+    for run in runs:  # the step of the signal is saved, and not the last multiple of five alone
+        assert last_step(RunFolder(run)) == read_checkpoint(run / "checkpoints" / "last.ckpt")["r2mae_step"]
+    assert {state.state for state in find_runs(tmp_path)} == {"stopped"}
+
+
+def lives(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @forks
@@ -125,72 +127,27 @@ def test_a_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path) -> No
 
 
 @forks
-@pytest.mark.skipif(
-    any(name in os.environ for name in worker_start.THREADS), reason="a server keeps the user's threads"
-)
-def test_the_server_has_the_libraries_and_one_thread() -> None:
-    context = worker_start.worker_context()
-    with ProcessPoolExecutor(1, context, processes._start_worker, (None, dict(os.environ))) as pool:
-        pool.submit(os.getpid).result()
+@pytest.mark.skipif(any(name in os.environ for name in worker_start.ONE_THREAD), reason="a server keeps the user's")
+def test_the_server_has_the_libraries_and_one_thread(tmp_path: Path) -> None:
+    run(runs_of([Variant("r2mae", replace(BASE, steps=2))], [0], tmp_path), 1)
     server = Path(f"/proc/{forkserver._forkserver._forkserver_pid}")  # type: ignore[attr-defined]
     assert "libtorch" in (server / "maps").read_text()
     assert "\nThreads:\t1\n" in (server / "status").read_text()
 
 
-ORPHANS = """
-import os, time
-from concurrent.futures import ProcessPoolExecutor
-from r2mae.sweep.processes import _start_worker
-from r2mae.sweep.worker_start import worker_context
+def test_a_process_has_the_environment_of_its_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the number of processes, and one thread unless the user has set another number; here nothing changes."""
+    seen: list[Request] = []
 
-if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, worker_context(), _start_worker, (None, dict(os.environ)))
-    print(pool.submit(os.getpid).result(), pool.submit(os.getppid).result(), flush=True)
-    pool.submit(time.sleep, 600).result()
-"""
+    def compute(request: Request, *_: object) -> Outcome:
+        seen.append(request)
+        return 0.0, {}
 
-
-def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(ORPHANS)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    numbers = [int(number) for number in parent.stdout.readline().split()]
-    parent.kill()
-    parent.wait()
-    left = {number for number in numbers if number != parent.pid}
-    began = time.monotonic()
-    while left and time.monotonic() - began < 60:
-        left = {number for number in left if _lives(number)}
-        time.sleep(0.1)
-    parent.stdout.close()
-    assert numbers
-    assert not left
-
-
-def _lives(number: int) -> bool:
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_a_sweep_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str | None, str | None, str | None]] = []
-
-    class Looks:
-        failed: tuple[tuple[SweepRun, Exception], ...] = ()
-
-        def __init__(self, *_: object) -> None:
-            one, two, three = map(os.environ.get, ("R2MAE_JOBS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"))
-            seen.append((one, two, three))
-
-    monkeypatch.setattr(processes, "_Sweep", Looks)
-    monkeypatch.delenv("R2MAE_JOBS", raising=False)
-    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setattr(processes, "compute_in_process", compute)
+    monkeypatch.setenv("R2MAE_ASKED", "later")
     before = dict(os.environ)
-    metric = DOMAIN.metrics_of(ImagesConfig(data="digits"))[0]
-    processes._run([], DOMAIN, ProgressDisplay([], [], Console(file=StringIO()), metric), 3)
-    assert seen == [("3", "7", "1")], "a number of threads that the user has set stays"
+    run(runs_of([Variant("r2mae", BASE)], [0, 1, 2], tmp_path), 2)
     assert dict(os.environ) == before
+    assert [request.environment["R2MAE_JOBS"] for request in seen] == ["2"] * 3
+    assert seen[0].environment["R2MAE_ASKED"] == "later"
+    assert seen[0].cwd == str(Path.cwd())

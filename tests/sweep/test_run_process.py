@@ -1,7 +1,13 @@
-"""What a worker looks at before its first run, and what it says of a run that fails."""
+"""The process of a run: what it tells, what it refuses, and how it ends."""
 
 import errno
-from collections.abc import Iterator, Mapping
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +16,14 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep import run_process, train_run
-from r2mae.sweep.run_process import CELL_LOCK, MEETING, TOKEN, answer, whole_cell
+from r2mae.sweep import run_process, train_run, worker_start
+from r2mae.sweep.run_process import DiedError, Request, RunProcess
 from r2mae.training.folder import FolderLock, InUseError
+from r2mae.training.interrupt import StopRequest
+from r2mae.training.progress import RunProgress
 from sweep.dask_cluster import held, limited
 
-CONFIG = ImagesConfig(data="digits", device="cpu", steps=2, hidden=8, latent=4)
+CONFIG = ImagesConfig(data="digits", device="cpu", steps=2, hidden=8, latent=4, threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -25,107 +33,60 @@ def limit() -> Iterator[None]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(run_process, "_SEEN", 0.01)
-    monkeypatch.setattr(run_process, "_RETRY", 0.01)
+def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     monkeypatch.chdir(tmp_path)
-    meeting = tmp_path / MEETING
-    meeting.mkdir()
-    (meeting / TOKEN).write_text("token", encoding="ascii")
-    return {
-        "do": "check",
-        "cwd": str(tmp_path),
-        "folder": str(tmp_path),
-        "token": "token",
-        "domain": "images",
-        "fields": CONFIG.to_dict(),
-        "reads": [{"fields": CONFIG.to_dict(), "fingerprint": DOMAIN.fingerprint(CONFIG)}],
-    }
+    return Request(0, "images", CONFIG.to_dict(), str(tmp_path / "run"))
 
 
-def nothing(message: Mapping[str, Any]) -> None:
-    """Hear nothing."""
+def answered(request: Request, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """What a process would send; its environment is that of this one."""
+    monkeypatch.setattr(os.environ, "clear", lambda: None)
+    return run_process._answer(request, Pipe()[0])
 
 
-def refused(request: dict[str, Any], state: str = "failed") -> str:
-    outcome = answer(request, nothing)
-    assert outcome["state"] == state
-    return str(outcome["told"])
+def test_other_data_are_refused(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
+    for fingerprint, expected in (("another", UserError), (DOMAIN.fingerprint(CONFIG), ZeroDivisionError)):
+        kind, error = answered(Request(**{**vars(request_), "fingerprint": fingerprint}), monkeypatch)
+        assert kind == "failed"
+        assert type(error) is expected
+        assert ("is not the same there" in str(error)) is (expected is UserError)
 
 
-def test_a_worker_that_sees_all_is_fit_and_leaves_nothing(asked: dict[str, Any], tmp_path: Path) -> None:
-    with held(tmp_path / MEETING):
-        outcome = answer(asked, nothing)
-        assert (outcome["state"], outcome["device"]) == ("finished", "cpu")
-        assert {path.name for path in (tmp_path / MEETING).iterdir()} == {TOKEN, ".lock"}
-        first = asked["reads"][0]
-        for others in ([], [first]):
-            changed = [*others, {**first, "fingerprint": "another"}]
-            assert "is not the same there" in refused({**asked, "reads": changed})
-            gone = [*others, {**first, "fields": {**asked["fields"], "data": "images/of-mine"}}]
-            assert "of-mine" in refused({**asked, "reads": gone})
+def test_an_error_comes_with_its_place(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(Exception):
+        pass  # a local class cannot be sent
 
-
-def test_another_folder_under_the_same_name(asked: dict[str, Any]) -> None:
-    assert "is not the same folder there" in refused({**asked, "token": "another"})
-    assert "is not the same folder there" in refused({**asked, "folder": "/nowhere"})
-
-
-def test_a_disk_without_locks(asked: dict[str, Any]) -> None:
-    """Nobody is seen to hold the lock, which the command holds."""
-    assert "locks of" in refused(asked)
-
-
-def test_a_full_disk(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*words: Any, **more: Any) -> None:
+    def full(*words: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "metrics.csv")
 
-    monkeypatch.setattr(run_process.os, "fsync", full)
-    assert "No space left on device" in refused(asked)
+    def own(*words: Any) -> None:
+        raise Own
+
     monkeypatch.setattr(train_run, "train_run", full)
-    run = {**asked, "do": "run", "run": asked["folder"], "baseline": None}
-    told = refused(run, "full")
-    assert told == "metrics.csv: No space left on device; free some space, and rerun the same command to resume"
+    error = answered(request_, monkeypatch)[1]
+    assert (error.errno, error.filename) == (errno.ENOSPC, "metrics.csv")  # as the command words it
+    assert "in full" in error.__notes__[0]
+    monkeypatch.setattr(train_run, "train_run", own)
+    error = answered(request_, monkeypatch)[1]
+    assert type(error) is RuntimeError
+    assert "in own" in str(error)
 
 
-def test_a_cell_is_heard_of_before_it_loads(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Mapping[str, Any]] = []
-    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
-    answer({**asked, "do": "run", "run": asked["folder"], "baseline": None}, heard.append)
-    assert heard == [{"steps": [0, 0]}]
+def test_a_run_waits_for_the_process_of_a_lost_worker(
+    request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(*words: Any) -> None:
+        with FolderLock(tmp_path / "run"):
+            raise ZeroDivisionError
 
-
-def test_an_error_of_the_program_comes_with_its_place(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
-    outcome = answer({**asked, "do": "run", "run": asked["folder"], "baseline": None}, nothing)
-    assert outcome["state"] == "broken"
-    assert "ZeroDivisionError" in outcome["told"]
-
-
-def test_a_cell_waits_for_the_process_of_a_lost_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_process, "_RETRY", 0.01)
-    heard: list[Mapping[str, Any]] = []
-    with held(tmp_path, CELL_LOCK) as other:
-
-        def hear(message: Mapping[str, Any]) -> None:
-            heard.append(message)
-            other.kill()
-
-        with whole_cell(tmp_path, hear):
-            assert "process" in (tmp_path / CELL_LOCK).read_text(encoding="utf-8")
-    assert "process 7 on host-b" in heard[0]["note"]
-    with whole_cell(tmp_path, nothing), FolderLock(tmp_path):
-        pass  # the lock of the run itself is another one
-
-
-def test_a_cell_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_process, "_RETRY", 0.01)
-    with (
-        held(tmp_path, CELL_LOCK),
-        pytest.raises(UserError, match="in use by process 7 on host-b, which the cluster has lost"),
-        whole_cell(tmp_path, nothing, patience=0.05),
-    ):
-        pass
+    monkeypatch.setattr(train_run, "train_run", free)
+    with held(tmp_path / "run") as other:
+        threading.Timer(0.5, other.kill).start()
+        assert isinstance(answered(request_, monkeypatch)[1], ZeroDivisionError)
+    monkeypatch.setattr(run_process, "_LOCK", 0.0)
+    with held(tmp_path / "run"):
+        assert isinstance(answered(request_, monkeypatch)[1], InUseError)
 
 
 def test_a_lock_that_is_held_differs_from_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,3 +100,72 @@ def test_a_lock_that_is_held_differs_from_a_disk_without_locks(tmp_path: Path, m
     with pytest.raises(UserError, match="on a disk without locks") as caught, FolderLock(tmp_path):
         pass
     assert not isinstance(caught.value, InUseError)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(-9, "was killed by SIGKILL (out of memory?)"), (-15, "was killed by SIGTERM"), (1, "ended with exit code 1")],
+)
+def test_the_ways_to_end(code: int, words: str) -> None:
+    assert run_process._ending(code) == words
+
+
+def test_a_run_that_trains_is_asked_once_to_save_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a signal to the whole group of processes has asked it already: twice would mean at once."""
+    monkeypatch.setattr(run_process, "PATIENCE", 0.0)
+    ended: list[int] = []
+    monkeypatch.setattr(run_process.os, "_exit", ended.append)
+    with StopRequest() as stop:
+        run_process._end()
+        assert stop.number == signal.SIGTERM
+        run_process._end()
+    assert ended == [1, 1]
+
+
+def test_progress_is_told_now_and_then_and_at_the_end() -> None:
+    here, there = Pipe()
+    reporter = run_process._PipeReporter(there)
+    reporter.start(0, 1000)
+    for step in range(1, 1001):
+        reporter.update(RunProgress(step, 1000, 0.0, 0.0, 0.0))
+    reporter.stop()
+    told = [here.recv() for _ in iter(here.poll, False)]
+    assert told[0] == ("steps", 0, 1000)
+    assert told[-1] == ("steps", 1000, 1000)
+    assert len(told) < 100
+    here.close()
+    reporter.start(0, 1000)  # nobody listens; the step is saved nevertheless
+
+
+def _deaf(pipe: Connection) -> None:
+    pipe.recv()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_end_is_killed(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_process, "PATIENCE", 0.5)
+    monkeypatch.setattr(run_process, "_serve", _deaf)
+    with pytest.raises(DiedError, match="SIGKILL"):
+        RunProcess().compute(request_, lambda done, planned: None, lambda: False)
+
+
+@pytest.mark.slow
+def test_a_process_takes_run_after_run_and_their_environments(
+    request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the time when it was started."""
+    monkeypatch.setattr(worker_start, "_has_server", False)
+    reported: list[tuple[int, int]] = []
+    process = RunProcess()
+    bad = Request(**{**vars(request_), "environment": {}, "fields": {**request_.fields, "data": "nowhere"}})
+    with pytest.raises(UserError, match="nowhere"):
+        process.compute(bad, lambda *steps: reported.append(steps), lambda: True)
+    assert process.lives
+    seconds, scores = process.compute(request_, lambda *steps: reported.append(steps), lambda: True)
+    assert seconds > 0
+    assert 0 < scores["probe_accuracy"] <= 1
+    assert reported[-1] == (2, 2)
+    process.close()
+    assert not process.lives

@@ -25,7 +25,7 @@ def add_cluster(parser: Parser) -> None:
     parser.add_argument(
         "--run_memory",
         type=str,
-        help="Memory of each run, such as 8GB: a worker then gets no more runs than fit into its memory.",
+        help="Memory of each run, such as 8GB, taken of the resource MEMORY that workers offer.",
     )
 
 

@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
         from r2mae.compare.again import gather_again
         from r2mae.compare.compare import compare
         from r2mae.report.publish import publish
-        from r2mae.sweep.processes import FailedRunsError
+        from r2mae.sweep.dispatch import FailedRunsError
         from r2mae.training.folder import FolderLock, read_json
 
     console = Terminal(quiet=True) if values["json"] else None

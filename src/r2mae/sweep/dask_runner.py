@@ -1,377 +1,215 @@
-"""Run runs on the workers of a Dask cluster. Each run's folder, on a disk that all machines share, is its state.
-
-The command hands every worker as many runs as it has room for, and the next when one ends. So a run is at one worker
-at a time, workers may come late, and one that is lost, or that fails the checks, costs its own runs a moment only.
-"""
+"""Compute the runs of a sweep on the workers of a Dask cluster, whose machines share a disk with this one."""
 
 import os
-import queue
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from r2mae.domains.contract import Domain
 from r2mae.errors import UserError
-from r2mae.sweep.cluster import connected, say
-from r2mae.sweep.cluster_options import ENGINES, ClusterOptions
-from r2mae.sweep.dask_worker import TOPIC, busy, close, work
-from r2mae.sweep.dask_workers import Workers, ask
-from r2mae.sweep.processes import Processes, check_interrupt, one_interrupt, raise_first
+from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, engine_class
+from r2mae.sweep.dask_worker import compute_on_worker
+from r2mae.sweep.dispatch import Progress, Submit, compute_all, request_of, say
+from r2mae.sweep.processes import Processes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run_process import MEETING, TOKEN
+from r2mae.sweep.run_process import PATIENCE, DiedError, Outcome, Request, close_idle
 from r2mae.sweep.runner import Runner, configs_by_data, finished
-from r2mae.sweep.runs import SweepRun
-from r2mae.sweep.watch import Watch
-from r2mae.training.config import RunConfig
-from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import INIT
+from r2mae.sweep.runs import SweepRun, data_key
 
+_CONNECT = 20.0  # seconds until a scheduler must have answered
+_JOIN = 600.0  # seconds until a scheduler that runs must have a worker
+_CLOSE = 10.0
 _POLL = 0.2
-_SHOW = 0.4  # seconds between two updates of the display
-_TRIES = 3  # so many workers or processes may end under a run, without a step more, before the run is to blame
-_END = 90.0  # seconds that runs may take to save their step and end
-_CLOSED = 1.0  # seconds until a lost connection is known as such
-_SEEN = 90.0  # seconds until results that a worker wrote must be seen here
+_SHOWN = 90.0  # seconds until results that a worker wrote must be seen here
 _VARIABLES = ("R2MAE_DATA",)  # of the environment, given to workers that have none
+_VERSIONS = ("r2mae", "torch")  # on which the numbers of a run depend
+_GONE = (
+    "the scheduler of the cluster has gone: start it again, and rerun the same command to resume; finished runs are "
+    "kept"
+)
 
-Work = Callable[[Mapping[str, Any]], dict[str, Any]]
+
+def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
+    """Return what computes the runs of the sweep in `folder`: a cluster, or processes of this machine."""
+    return Processes(jobs, device) if cluster is None else DaskRunner(cluster, folder, device)
 
 
 @dataclass(frozen=True)
 class DaskRunner:
-    """Runs runs on a Dask cluster (a :class:`r2mae.sweep.runner.Runner`).
+    """Computes runs on a Dask cluster (a :class:`r2mae.sweep.runner.Runner`).
 
     Parameters
     ----------
     cluster : ClusterOptions
         Where.
     folder : Path
-        Of the sweep; its runs lie below it.
-    work : callable
-        The body of a task (:func:`r2mae.sweep.dask_worker.work`); another one for simulated runs.
-    settled : callable
-        Returns whether this machine sees that a run is finished.
+        Of the sweep; its runs are below it.
+    device : str
+        Of the runs.
     """
 
     cluster: ClusterOptions
     folder: Path
-    work: Work = work
-    settled: Callable[[SweepRun], bool] = finished
+    device: str = "auto"
 
     def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
-        """Run all runs; if some fail, the error of the first is raised after the others have run.
+        """Compute all runs (:func:`r2mae.sweep.dispatch.compute_all`).
 
         Raises
         ------
         UserError
             If a run failed, no worker is fit for the sweep, or the scheduler went away. Finished runs are kept.
         """
-        with (
-            one_interrupt(),
-            _meeting(self.folder) as token,
-            connected(self.cluster, display.console) as client,
-        ):
-            sweep = _Sweep(self, client, waiting, domain, display, token)
+        prints = {read: domain.fingerprint(config) for read, config in configs_by_data(waiting).items()}
+        environment = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+        requests = [
+            request_of(run, index, domain, environment=environment, fingerprint=prints[data_key(run.config)])
+            for index, run in enumerate(waiting)
+        ]
+        compute_all(waiting, requests, display, partial(self._executor, display.console))
+        _await_results(waiting)
+
+    @contextmanager
+    def _executor(self, console: Console, progress: Progress) -> Iterator[tuple[Submit, tuple[type[Exception], ...]]]:
+        """Give the executor of the cluster's client."""
+        with connected(self.cluster, console) as client, _shared_file(self.folder) as shared:
+            from distributed import KilledWorker  # connected() sets what Dask logs before it is imported
+
+            resources = check_workers(client, shared, self.device, self.cluster.memory)
+            client.subscribe_topic(shared.name, lambda event: progress(*event[1]))
+            executor = client.get_executor(pure=False, resources=resources)
+
+            def submit(request: Request) -> "Future[Outcome]":
+                if client.status != "running":
+                    raise UserError(_GONE)
+                future: Future[Outcome] = executor.submit(compute_on_worker, request, shared)
+                return future
+
             try:
-                sweep.run()
-            except BaseException:
-                sweep.cancel()
-                raise
+                yield submit, (DiedError, CancelledError, KilledWorker)
             finally:
-                sweep.leave()
-        raise_first(sweep.failed)
-        _await_results(sweep.finished, self.settled)
-
-
-def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, folder: Path) -> Runner:
-    """Return what computes the runs of the sweep in `folder`: a cluster, or processes of this machine."""
-    return Processes(jobs, device) if cluster is None else DaskRunner(cluster, folder)
-
-
-@dataclass
-class _Task:
-    """A run at a worker."""
-
-    index: int
-    worker: str
-    future: Any
-
-
-@dataclass
-class _Sweep:
-    """The state of a sweep on a cluster, on the side of the command."""
-
-    runner: DaskRunner
-    client: Any
-    waiting: Sequence[SweepRun]
-    domain: Domain
-    display: ProgressDisplay
-    token: str
-    failed: list[tuple[SweepRun, Exception]] = field(default_factory=list)
-    finished: list[SweepRun] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.name = secrets.token_hex(6)
-        self.queue = deque(range(len(self.waiting)))
-        self.tasks: dict[int, _Task] = {}
-        self.tries = [0] * len(self.waiting)
-        self.reached = [-1] * len(self.waiting)  # the step at which a try ended
-        self.tasks_begun = 0
-        self.left = len(self.waiting)
-        self.states: list[tuple[int, int, int]] = [(0, 0, 0)] * len(self.waiting)
-        self.steps: list[tuple[int, int]] = [(0, 0)] * len(self.waiting)
-        self.ended: queue.SimpleQueue[_Task] = queue.SimpleQueue()
-        self.notes: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.watch = Watch(self.waiting, processor=lambda process: None, place=self._place)
-        self.shown = 0.0
-        self.common = {
-            "cwd": str(Path.cwd()),
-            "domain": self.domain.name,
-            "topic": TOPIC + self.name,
-            "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        }
-        check = {
-            **self.common,
-            "do": "check",
-            "index": -1,
-            "folder": str(self.runner.folder.absolute()),
-            "token": self.token,
-            "reads": [
-                {"fields": config.to_dict(), "fingerprint": self.domain.fingerprint(config)}
-                for config in map(self._without_init, configs_by_data(self.waiting).values())
-            ],
-        }
-        started = self.runner.cluster.where in ENGINES
-        self.workers = Workers(
-            self.client,
-            check,
-            self.runner.work,
-            self.runner.cluster.memory,
-            lambda line: say(self.display.console, line),
-            patient=started,
-        )
-        self.client.subscribe_topic(TOPIC + self.name, self._hear)
-
-    def _without_init(self, config: RunConfig) -> RunConfig:
-        """Leave out the weights to begin with, which are not needed any more, if all runs have weights of their own."""
-        for run in self.waiting:
-            folder = RunFolder(run.folder)
-            if not (run.variant.baseline or folder.trained or folder.checkpoint.exists()):
-                return config
-        nothing: dict[str, Any] = {INIT: None}
-        return replace(config, **nothing) if hasattr(config, INIT) else config
-
-    def run(self) -> None:
-        """Hand out runs until all have ended."""
-        try:
-            while self.left:
-                check_interrupt()
-                for address in self.workers.look():
-                    self._lose([task for task in self.tasks.values() if task.worker == address])
-                self._hand_out()
-                self._collect()
-                self._show()
-        except Exception:  # of Dask, in its own words, where a call met the end of the scheduler
-            time.sleep(_CLOSED)
-            self.workers.check_scheduler()
-            raise
-
-    def _hand_out(self) -> None:
-        while self.queue and (address := self.workers.free()) is not None:
-            index = self.queue.popleft()
-            run = self.waiting[index]
-            request = {
-                **self.common,
-                "do": "run",
-                "index": index,
-                "fields": run.config.to_dict(),
-                "run": str(run.folder.absolute()),
-                "baseline": run.variant.label if run.variant.baseline else None,
-            }
-            future = self.client.submit(
-                self.runner.work,
-                request,
-                key=f"{TOPIC}{self.name}-{index}-{self.tasks_begun}",
-                workers=[address],
-                allow_other_workers=False,
-                resources=self.workers.resources(address),
-                pure=False,
-            )
-            self.tasks_begun += 1
-            task = _Task(index, address, future)
-            self.tasks[index] = task
-            self.workers.take(address)
-            future.add_done_callback(lambda _, task=task: self.ended.put(task))
-
-    def _collect(self) -> None:
-        """Take what has ended: wait a moment for the first, and take the others that are there."""
-        wait: float | None = _POLL
-        while True:
-            try:
-                task = self.ended.get(timeout=wait) if wait else self.ended.get_nowait()
-            except queue.Empty:
-                return
-            wait = None
-            if self.tasks.get(task.index) is task:  # otherwise it was given up before
-                self._take(task)
-
-    def _take(self, task: _Task) -> None:
-        self.workers.check_scheduler()
-        run, outcome = self.waiting[task.index], _outcome(task.future)
-        if outcome["state"] in ("stopped", "died", "lost", "full"):
-            self._lose([task], outcome)
-            return
-        self._forget(task)
-        self.left -= 1
-        self.watch.ended(run)
-        if outcome["state"] == "finished":
-            planned = self.steps[task.index][1]
-            self.steps[task.index] = (planned, planned)
-            self.finished.append(run)
-            self.display.finished(run, outcome["seconds"], outcome["scores"])
-        else:
-            told, where = outcome["told"], self.workers.name(task.worker)
-            self._fail(run, UserError(f"{told} (on {where})") if outcome["state"] == "failed" else RuntimeError(told))
-
-    def _lose(self, tasks: Sequence[_Task], outcome: Mapping[str, Any] | None = None) -> None:
-        """Put runs whose worker or process has ended in front of the others; they go on from their checkpoints."""
-        for task in tasks:
-            self._forget(task)
-            if outcome is not None and outcome["state"] != "died":
-                self.workers.drop(task.worker)
-            with suppress(Exception):
-                task.future.cancel()
-            run, where = self.waiting[task.index], self.workers.name(task.worker)
-            what = _what_happened(outcome, where)
-            if self.steps[task.index][0] > self.reached[task.index]:
-                self.tries[task.index], self.reached[task.index] = 0, self.steps[task.index][0]
-            self.tries[task.index] += 1
-            if self.tries[task.index] < _TRIES:
-                self.queue.appendleft(task.index)
-                self.states[task.index] = (*self.steps[task.index], 0)
-                say(
-                    self.display.console,
-                    f"{run.variant.label}, seed {run.seed}: {what}; it goes on from its checkpoint",
-                )
-            else:
-                self.left -= 1
-                self.watch.ended(run)
-                memory = "" if outcome and outcome["state"] == "full" else ": is there too little memory?"
-                self._fail(run, UserError(f"{_TRIES} tries got no further, and in the last {what}{memory}"))
-
-    def _forget(self, task: _Task) -> None:
-        if self.tasks.pop(task.index, None) is not None:
-            self.workers.give(task.worker)
-
-    def _fail(self, run: SweepRun, error: Exception) -> None:
-        self.failed.append((run, error))
-        self.display.failed(run, error)
-
-    def _hear(self, event: Any) -> None:
-        """Note what a worker tells, in the thread of the client."""
-        message = event[1]
-        index = message["index"]
-        if index < 0:
-            self.workers.begun(message["worker"])
-            return
-        done, planned = message.get("steps", self.steps[index])
-        self.states[index] = (done, planned, message["process"])
-        if planned:  # otherwise it loads; the display keeps what was done before
-            self.steps[index] = (done, planned)
-        if "note" in message:
-            run = self.waiting[index]
-            self.notes.put(f"{run.variant.label}, seed {run.seed}: {message['note']}")
-
-    def _show(self) -> None:
-        while not self.notes.empty():
-            say(self.display.console, self.notes.get())
-        now = time.monotonic()
-        if now - self.shown >= _SHOW or not self.left:
-            self.shown = now
-            self.display.update(self.steps)
-            for line in self.watch.look(self.states):
-                say(self.display.console, line)
-
-    def _place(self, index: int) -> str:
-        task = self.tasks.get(index)
-        return "" if task is None else f" on {self.workers.name(task.worker)}"
-
-    def cancel(self) -> None:
-        """Cancel the runs at the workers, and wait until they have saved their steps."""
-        if self.client.status != "running":
-            return
-        with suppress(Exception):  # whatever fails here, the first error is the one to report
-            self.client.cancel([*(task.future for task in self.tasks.values()), *self.workers.checks()])
-            until, told = time.monotonic() + _END, False
-            while (count := self.busy()) and time.monotonic() < until:
-                if not told:
-                    say(self.display.console, f"{count} runs on the cluster save their step and end")
-                told = True
-                time.sleep(_POLL)
-
-    def busy(self) -> int:
-        """Return how many processes of the workers still run a run."""
-        told = ask(self.client, busy, self.workers.known(), TOPIC + self.name).values()
-        return sum(count for count in told if isinstance(count, int))
-
-    def leave(self) -> None:
-        """Leave the workers as they were."""
-        with suppress(Exception):
-            self.client.unsubscribe_topic(TOPIC + self.name)
-            if self.client.status == "running" and (known := self.workers.known()):
-                ask(self.client, close, known)
-
-
-def _outcome(future: Any) -> dict[str, Any]:
-    """Return what a task returned; "lost" if its worker was, and "broken" for an error outside of the run."""
-    from distributed import CancelledError, KilledWorker
-
-    try:
-        outcome: dict[str, Any] = future.result(timeout=30)
-    except (KilledWorker, CancelledError):
-        return {"state": "lost"}
-    except Exception as error:
-        return {"state": "failed", "told": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-    return outcome
-
-
-def _what_happened(outcome: Mapping[str, Any] | None, where: str) -> str:
-    """Return in words why a run has to be begun again; no outcome is a lost worker."""
-    if outcome is not None and outcome["state"] == "full":
-        return f"a disk of {where} is full ({outcome['told']})"
-    code = (outcome or {}).get("code")
-    how = "" if code is None else f" (signal {-code})" if code < 0 else f" (exit code {code})"
-    return f"the {'worker' if outcome is None or outcome['state'] == 'lost' else 'process'} on {where} has ended{how}"
+                with suppress(Exception):  # the first error is the one to report
+                    executor.shutdown(wait=False)  # cancels all tasks, as their workers notice
+                    client.unsubscribe_topic(shared.name)
+                    until = time.monotonic() + PATIENCE
+                    while any(client.run(close_idle, on_error="ignore").values()) and time.monotonic() < until:
+                        time.sleep(_POLL)
 
 
 @contextmanager
-def _meeting(folder: Path) -> Iterator[str]:
-    """Make and lock the folder in which workers show that they see the same disk; give the token that is in it."""
-    meeting, token = folder / MEETING, secrets.token_hex(16)
+def _shared_file(folder: Path) -> Iterator[Path]:
+    """Within the block, there is a file by which workers know that they see the folder."""
+    file = folder.absolute() / f".r2mae-sweep-{secrets.token_hex(8)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    file.touch()
     try:
-        with FolderLock(meeting):
-            try:
-                (meeting / TOKEN).write_text(token, encoding="ascii")
-                yield token
-            finally:
-                (meeting / TOKEN).unlink(missing_ok=True)
+        yield file
     finally:
-        for left in (*meeting.glob("probe-*"), meeting / ".lock"):
-            left.unlink(missing_ok=True)
-        with suppress(OSError):
-            meeting.rmdir()
+        file.unlink(missing_ok=True)
 
 
-def _await_results(runs: Sequence[SweepRun], settled: Callable[[SweepRun], bool]) -> None:
+def check_workers(client: Any, shared: Path, device: str, memory: int | None) -> dict[str, float]:
+    """Refuse a cluster that cannot compute the runs; return what each run takes of the resources of its worker.
+
+    Raises
+    ------
+    UserError
+        If workers have other versions, or none sees the folder or offers what a run takes.
+    """
+    versions = client.get_versions(packages=_VERSIONS)
+    here = versions["client"]["packages"]
+    for address, there in versions["workers"].items():
+        for name in _VERSIONS:
+            mine, its = ((one[name] or "missing").split("+")[0] for one in (here, there["packages"]))
+            if mine != its:
+                raise UserError(
+                    f"worker {address}: {name} is {its} there and {mine} here: install the same version on all machines"
+                )
+    if not any(client.run(os.path.exists, str(shared)).values()):
+        raise UserError(f"no worker of the cluster sees {shared.parent}: put --out on a disk that all machines share")
+    offers = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
+    gpu = device.startswith("cuda") or (device == "auto" and any(offer.get("GPU") for offer in offers))
+    taken = {"GPU": 1.0} if gpu else {}
+    if memory is not None:
+        taken["MEMORY"] = float(memory)
+    for name, amount in taken.items():
+        if not any(offer.get(name, 0) >= amount for offer in offers):
+            raise UserError(
+                f"no worker of the cluster offers {name}={amount:.0f}: start workers with --resources {name}=..."
+            )
+    return taken
+
+
+@contextmanager
+def connected(options: ClusterOptions, console: Console) -> Iterator[Any]:
+    """Give a client of the cluster (`distributed.Client`) that has a worker, and print where its dashboard is.
+
+    A cluster that was started here is closed at the end; one that was there stays.
+
+    Raises
+    ------
+    UserError
+        If no scheduler answers, no cluster can be started, or one that was there has no worker for long.
+    """
+    import dask
+
+    # Dask logs what goes wrong with a connection in many lines; a sweep says it in one.
+    dask.config.set({"logging": dict.fromkeys(("distributed", "distributed.client"), "critical")})
+    from distributed import Client
+
+    connect: Any = Client
+    with ExitStack() as stack:
+        where: Any = options.where
+        if where in ENGINES:
+            where = _started(options)
+            stack.callback(_close, where)
+        try:
+            client = connect(where, timeout=_CONNECT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200] or "no answer"
+            raise UserError(
+                f"no scheduler answers at {options.where} ({reason}): start one with dask scheduler"
+            ) from None
+        stack.callback(_close, client)
+        say(console, f"cluster: {client.scheduler.address}, dashboard at {client.dashboard_link or 'no address'}")
+        if not client.scheduler_info()["workers"]:
+            say(console, "the cluster has no worker yet: the runs wait for the first")
+        try:
+            client.wait_for_workers(1, timeout=None if options.where in ENGINES else _JOIN)
+        except TimeoutError:
+            raise UserError(
+                f"the cluster has had no worker for {_JOIN:.0f} s: start some (dask worker tcp://HOST:PORT --nthreads "
+                "1), and rerun the same command to resume; finished runs are kept"
+            ) from None
+        yield client
+
+
+def _started(options: ClusterOptions) -> Any:
+    try:
+        return engine_class(ENGINES[options.where])(**options.settings)
+    except Exception as error:  # of a library that we know only by name: whatever it says of its settings
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UserError(f"no cluster of {options.where} could be started: {reason}") from None
+
+
+def _close(opened: Any) -> None:
+    with suppress(Exception):  # of a connection that is lost already
+        opened.close(timeout=_CLOSE)
+
+
+def _await_results(runs: Sequence[SweepRun]) -> None:
     """Wait until this machine sees what workers have written: a shared disk may remember its folders for a while."""
-    until = time.monotonic() + _SEEN
+    until = time.monotonic() + _SHOWN
     for run in runs:
-        while not settled(run):
+        while not finished(run):
             if time.monotonic() > until:
                 raise UserError(f"{run.folder} is finished, and not seen here: run the same command again")
             with suppress(OSError):

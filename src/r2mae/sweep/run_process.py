@@ -1,240 +1,271 @@
-"""The process in which a worker of a cluster checks itself and runs runs: requests come in, lines of progress go out.
+"""A process that computes one run after the other: how it starts, what it tells, and how it ends.
 
-``python -m r2mae.sweep.run_process PARENT`` reads a request a line (JSON) from its input, and writes lines of JSON to
-what was its output. A process of its own has a main thread, where a run hears signals and saves its step; it keeps the
-number of threads that a run of the local runner has; and it can be ended.
+A run has a process of its own. There it has a main thread and a fixed number of threads, its numbers do not depend on
+the runs next to it, and its death costs no other run. One pipe connects the process with the thread that started it:
+requests go down, progress and outcomes come up. If the upper end is closed, for which the death of the parent is
+enough, the process saves its step and ends.
 """
 
-import errno
 import gc
-import json
+import math
+import multiprocessing
 import os
-import select
+import pickle
+import queue
 import signal
-import socket
-import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
-from r2mae.files import read_confined
+from r2mae.sweep.worker_start import ONE_THREAD, STARTING, unset, with_variables, worker_context
 
-CELL_LOCK = ".run.lock"  # held while a run is trained and measured; its text names the process that holds it
-MEETING = ".cluster"  # folder in the folder of a sweep, in which workers show that they see it
-TOKEN = "token"
+if TYPE_CHECKING:
+    from r2mae.training.progress import RunProgress
 
-_IDLE = 300.0  # seconds without a request after which the process ends
-_FOLLOW = 0.5  # seconds between looks at the parent
-_RETRY = 0.5
-_PATIENCE = 600.0  # seconds to wait for a run whose process has not ended yet; locks of a lost machine last minutes
-_SEEN = 10.0  # seconds until a new file must be seen on a shared disk, which may remember its folders for some
-_PROBE = 1 << 20  # bytes that a disk must have left
+PATIENCE = 60.0  # seconds that a process may take to save its step
+_IDLE = 300.0  # seconds without a request after which a process ends
+_POLL = 0.2
+_LOCK = 600.0  # seconds to wait for the lock of a process that was lost; that of a lost machine lasts minutes
 
-_Tell = Callable[[Mapping[str, Any]], None]
+Outcome = tuple[float, dict[str, float]]
+"""Seconds and scores of a run."""
 
-
-def main() -> int:
-    """Answer requests until there are no more, or the parent has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the worker's terminal: the worker ends this process
-    threading.Thread(target=_follow, args=(int(sys.argv[1]),), daemon=True).start()
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print goes to the worker's log
-
-    def tell(message: Mapping[str, Any]) -> None:
-        channel.write(json.dumps(message) + "\n")
-        channel.flush()
-
-    while select.select([sys.stdin], [], [], _IDLE)[0] and (line := sys.stdin.readline()):
-        tell({"end": answer(json.loads(line), tell)})
-        gc.collect()  # a trainer and its data are a cycle, and would stay while the next run loads its own
-    return 0
+Report = Callable[[int, int], None]
+"""Receives how many steps a run has done, and how many are planned."""
 
 
-def answer(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
-    """Do what a request asks for, and return its outcome: `state`, and what belongs to it."""
-    if Path(request["cwd"]).is_dir():  # relative paths of the configuration mean what they mean to the user
-        os.chdir(request["cwd"])
-    began = time.perf_counter()
-    try:
-        done = check(request) if request["do"] == "check" else _run(request, tell)
-    except SystemExit:  # stopped by a signal, and saved
-        return {"state": "stopped"}
-    except UserError as error:
-        return {"state": "failed", "told": str(error)}
-    except OSError as error:
-        told = f"{error.filename or 'the system'}: {error.strerror or error}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return {"state": "full", "told": f"{told}; free some space, and rerun the same command to resume"}
-        return {"state": "failed", "told": told}
-    except Exception:
-        return {"state": "broken", "told": traceback.format_exc()}
-    return {"state": "finished", "seconds": time.perf_counter() - began, **done}
-
-
-def check(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Look at the folder, its locks, the data and the device as a run would on this machine.
+@dataclass(frozen=True)
+class Request:
+    """What a process needs to know to compute a run.
 
     Parameters
     ----------
-    request : mapping
-        `folder` of the sweep and the `token` in it, `domain`, and `reads`: for each set of data that runs read, the
-        `fields` of a configuration and the data's `fingerprint`.
-
-    Returns
-    -------
-    dict
-        `device`: "cpu" or "cuda".
-
-    Raises
-    ------
-    UserError
-        If the folder is another one or cannot be written, if its locks do not hold on this machine, or if the data are
-        missing or others.
+    index : int
+        Place of the run in its sweep.
+    domain, fields, folder, baseline
+        See :func:`r2mae.sweep.train_run.train_run`.
+    fingerprint : str, optional
+        Of the data; a machine that has others refuses the run.
+    cwd : str
+        The folder to which relative paths refer.
+    environment : mapping
+        Environment variables of the process.
     """
-    meeting = Path(request["folder"]) / MEETING
-    _check_folder(meeting, request["token"])
-    _check_locks(meeting)
-    from r2mae.domains.lookup import get_domain
-    from r2mae.training.devices import torch_device
 
-    domain, device = get_domain(request["domain"]), "auto"
-    for read in request["reads"]:
-        config = domain.config.from_dict(read["fields"])
-        domain.check(config)
-        if domain.fingerprint(config) != read["fingerprint"]:
+    index: int
+    domain: str
+    fields: dict[str, Any]
+    folder: str
+    baseline: str | None = None
+    fingerprint: str | None = None
+    cwd: str = field(default_factory=os.getcwd)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class DiedError(UserError):
+    """The process of a run ended before the run did."""
+
+
+class RunProcess:
+    """The upper end of a process that computes runs."""
+
+    def __init__(self) -> None:
+        with STARTING, with_variables(unset(ONE_THREAD)):
+            context: Any = worker_context()
+            self._pipe, below = context.Pipe()
+            # Whatever ends the parent, multiprocessing or the pipe ends a daemon, too.
+            self._process = context.Process(target=_serve, args=(below,), daemon=True)
+            self._process.start()
+            below.close()
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process can take a request."""
+        return bool(self._process.is_alive())
+
+    def compute(self, request: Request, report: Report, wanted: Callable[[], bool]) -> Outcome:
+        """Compute a run; once it is not `wanted` any more, let it save its step and end.
+
+        Raises
+        ------
+        DiedError
+            If the process ended, asked to or not.
+        """
+        asked = math.inf
+        self._send(request)
+        while True:
+            if asked == math.inf and not wanted():
+                asked = time.monotonic()
+                self._send(None)
+            elif time.monotonic() - asked > PATIENCE:
+                self._process.kill()
+            match self._receive():
+                case ("steps", done, planned):
+                    report(done, planned)
+                case ("done", seconds, scores):
+                    return seconds, scores
+                case ("failed", error):
+                    raise error
+                case ("died",):
+                    self._process.join()
+                    raise DiedError(f"its process {_ending(self._process.exitcode)}")
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._send(None)
+        self._process.join(PATIENCE)
+        self._pipe.close()
+
+    def _send(self, message: Request | None) -> None:
+        with suppress(OSError):  # it has ended, as the next answer tells
+            self._pipe.send(message)
+
+    def _receive(self) -> tuple[Any, ...]:
+        """Return the next message, an empty one if none comes soon, or ("died",)."""
+        try:
+            if self._pipe.poll(_POLL):
+                message: tuple[Any, ...] = self._pipe.recv()
+                return message
+        except (EOFError, OSError):
+            return ("died",)
+        return () if self.lives else ("died",)
+
+
+_idle: list[RunProcess] = []
+
+
+def compute_in_process(request: Request, report: Report, wanted: Callable[[], bool]) -> Outcome:
+    """Compute a run in a process that waits for one, or in a new one (:meth:`RunProcess.compute`)."""
+    process = next((one for one in iter(_take_idle, None) if one.lives), None) or RunProcess()
+    try:
+        return process.compute(request, report, wanted)
+    finally:
+        if process.lives:
+            _idle.append(process)
+
+
+def close_idle() -> int:
+    """End the processes that wait for a run; return how many are left, which compute one."""
+    while (process := _take_idle()) is not None:
+        process.close()
+    return len(multiprocessing.active_children())
+
+
+def _take_idle() -> RunProcess | None:
+    with suppress(IndexError):  # two threads may meet here
+        return _idle.pop()
+    return None
+
+
+def _ending(code: int | None) -> str:
+    """Return in words how a process ended, given its exit code."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    memory = " (out of memory?)" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{memory}"
+
+
+def _serve(pipe: Connection) -> None:
+    """Be the process: compute the runs that are asked for, one after the other."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of the parent, which asks once
+    multiprocessing.current_process().daemon = False  # it may have processes that load data
+    torch.set_num_threads(1)
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(pipe, requests), daemon=True).start()
+    with suppress(queue.Empty, OSError):  # nothing more to do, or nobody to tell
+        while True:
+            pipe.send(_answer(requests.get(timeout=_IDLE), pipe))
+            gc.collect()  # a model and its data may be a cycle, and would stay while the next run loads its own
+
+
+def _listen(pipe: Connection, requests: "queue.SimpleQueue[Request]") -> None:
+    """Pass requests on; when the parent asks for the end, or has ended, end the process."""
+    with suppress(EOFError, OSError):
+        while (request := pipe.recv()) is not None:
+            requests.put(request)
+    _end()
+
+
+def _end() -> None:
+    """End this process; if a run trains, let it save its step first, unless a signal has asked it to already."""
+    from r2mae.training.interrupt import StopRequest
+
+    handler = signal.getsignal(signal.SIGTERM)
+    training = getattr(handler, "__self__", None)
+    if callable(handler) and isinstance(training, StopRequest):
+        if training.number is None:
+            handler(signal.SIGTERM, None)
+        time.sleep(PATIENCE)  # the main thread ends the process
+    os._exit(1)
+
+
+def _answer(request: Request, pipe: Connection) -> tuple[Any, ...]:
+    """Compute a run, and return the message that tells its outcome."""
+    os.environ.clear()  # a server that forks has the environment of the time when it was started
+    os.environ.update({**ONE_THREAD, **request.environment})
+    try:
+        return ("done", *_compute(request, pipe))
+    except SystemExit:  # stopped by a signal, and saved
+        os._exit(1)
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        with suppress(Exception):
+            pickle.dumps(error)
+            return ("failed", error)
+        return ("failed", RuntimeError(traceback.format_exc()))
+
+
+def _compute(request: Request, pipe: Connection) -> Outcome:
+    from r2mae.domains.lookup import get_domain
+    from r2mae.sweep.measure import scores_of
+    from r2mae.sweep.run_states import is_locked
+    from r2mae.sweep.train_run import train_run
+    from r2mae.training.folder import RunFolder
+
+    began = time.perf_counter()
+    if Path(request.cwd).is_dir():
+        os.chdir(request.cwd)
+    if request.fingerprint is not None:
+        domain = get_domain(request.domain)
+        config = domain.config.from_dict(request.fields)
+        if domain.fingerprint(config) != request.fingerprint:
             raise UserError(
                 f"{config.data} is not the same there: give all machines the same data (files over 1 GiB with the same "
                 "modification time, as rsync -t keeps it)"
             )
-        device = config.device
-    return {"device": torch_device(device).type}
+    folder = RunFolder(Path(request.folder))
+    while is_locked(folder) and time.perf_counter() - began < _LOCK:  # of a lost worker
+        time.sleep(_POLL)
+    train_run(request.domain, request.fields, folder.path, request.baseline, _PipeReporter(pipe))
+    return time.perf_counter() - began, scores_of(folder)
 
 
-def _check_folder(meeting: Path, token: str) -> None:
-    for _ in range(int(_SEEN / _RETRY)):
-        try:
-            if (meeting / TOKEN).read_text(encoding="ascii") == token:
-                break
-        except (OSError, UnicodeDecodeError):
-            pass
-        time.sleep(_RETRY)
-    else:
-        raise UserError(f"{meeting.parent} is not the same folder there: put --out on a disk that all machines share")
-    probe = meeting / f"probe-{socket.gethostname()}-{os.getpid()}"
-    try:
-        with probe.open("wb") as file:
-            file.write(bytes(_PROBE))
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise UserError(f"cannot write to {meeting.parent} there ({error.strerror})") from None
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
+class _PipeReporter:
+    """Tells the parent how far a run is, at most a few times a second."""
 
-
-def _check_locks(meeting: Path) -> None:
-    """Refuse a disk on which the lock that the command holds on its machine is not seen on this one."""
-    from r2mae.training.folder import FolderLock, InUseError
-
-    try:
-        with FolderLock(meeting):
-            pass
-    except InUseError:
-        return
-    raise UserError(
-        f"locks of {meeting.parent} do not hold between machines, so that two could write one run: mount the disk with "
-        "POSIX locks (NFS without nolock or local_lock, Lustre with flock)"
-    )
-
-
-def _run(request: Mapping[str, Any], tell: _Tell) -> dict[str, Any]:
-    tell({"steps": [0, 0]})  # from now on it is watched, while it loads, and where it has no steps
-    import torch
-
-    from r2mae.sweep.measure import scores_of
-    from r2mae.sweep.train_run import train_run
-    from r2mae.training.folder import RunFolder
-
-    torch.set_num_threads(1)  # as in a process of the local runner
-    folder = Path(request["run"])
-    with whole_cell(folder, tell):
-        train_run(request["domain"], request["fields"], folder, request["baseline"], _Telling(tell))
-    return {"scores": scores_of(RunFolder(folder))}
-
-
-@contextmanager
-def whole_cell(folder: Path, tell: _Tell, patience: float = _PATIENCE) -> Iterator[None]:
-    """Hold a cell's lock, so that it is never trained or measured twice at once.
-
-    Where a worker was lost, its process may live a moment longer, or the disk's server has not given up its lock yet.
-
-    Raises
-    ------
-    UserError
-        If the lock is not free within `patience` seconds. It names the process that holds it.
-    """
-    from r2mae.training.folder import FolderLock, InUseError
-
-    lock, began, told = FolderLock(folder, CELL_LOCK), time.monotonic(), False
-    while True:
-        try:
-            lock.__enter__()
-            break
-        except InUseError:
-            waited, holder = time.monotonic() - began, _holder(folder)
-            if waited > patience:
-                raise UserError(
-                    f"{folder} is in use by {holder}, which the cluster has lost: end it, and "
-                    "rerun the same command to resume"
-                ) from None
-            if waited > 10 * _RETRY and not told:
-                tell({"note": f"waits until {holder} has let go of {folder}"})
-                told = True
-            time.sleep(_RETRY)
-    try:
-        lock.write_holder(f"process {os.getpid()} on {socket.gethostname()}")
-        yield
-    finally:
-        lock.__exit__(None, None, None)
-
-
-def _holder(folder: Path) -> str:
-    try:
-        return read_confined(folder / CELL_LOCK, 200).decode("utf-8", "replace") or "another process"
-    except (OSError, ValueError):
-        return "another process"
-
-
-class _Telling:
-    """Tells the worker how far a run is, at most five times a second."""
-
-    def __init__(self, tell: _Tell) -> None:
-        self._tell, self._last, self._total = tell, 0.0, 0
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._last = pipe, 0.0
 
     def start(self, step: int, total: int) -> None:
-        self._total = total
-        self._tell({"steps": [step, total]})
+        """Tell where the run is."""
+        with suppress(OSError):  # the parent has ended; the step is saved nevertheless
+            self._pipe.send(("steps", step, total))
 
-    def update(self, pace: Any) -> None:
+    def update(self, pace: "RunProgress") -> None:
+        """Tell where the run is."""
         now = time.monotonic()
-        if now - self._last > 0.2 or pace.step == self._total:
+        if now - self._last > _POLL or pace.step == pace.total:
             self._last = now
-            self._tell({"steps": [pace.step, self._total]})
+            self.start(pace.step, pace.total)
 
     def stop(self) -> None:
-        return
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_FOLLOW)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        """Do nothing."""

@@ -71,7 +71,7 @@ def _run_state(folder: RunFolder) -> RunState:
     results = folder.results
     if folder.trained:
         state = "trained" if results is None else "finished"
-    elif _is_locked(folder):
+    elif is_locked(folder):
         state = "running"
     else:
         state = "stopped" if folder.checkpoint.exists() else "new"
@@ -112,7 +112,7 @@ def last_step(folder: RunFolder) -> int:
     return (step_of(lines[-1]) or 0) if lines else 0
 
 
-def _is_locked(folder: RunFolder) -> bool:
+def is_locked(folder: RunFolder) -> bool:
     """Return whether a process holds the lock of the folder; a shared lock is then refused."""
     try:
         handle = os.open(folder.path / ".lock", os.O_RDONLY | os.O_NONBLOCK)

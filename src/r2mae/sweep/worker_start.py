@@ -16,36 +16,40 @@ from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Variables of the environment, read when a library is loaded: the processes of a sweep have one thread each."""
 
-_LIBRARIES = ("r2mae.sweep.processes", "r2mae.evaluation.probes")
+STARTING = threading.Lock()
+"""Held by a thread that changes the environment to start a process."""
+
+_LIBRARIES = ("r2mae.sweep.train_run", "r2mae.sweep.run_process", "r2mae.evaluation.probes")
 _ALONE = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # else pyarrow's memory has a thread of its own
 _ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # drivers of NVIDIA and AMD, and of either under Windows
 
 
-def worker_context() -> BaseContext:
-    """Return the context of ``multiprocessing`` that starts the processes of a sweep, and start its server."""
-    load_ahead()
-    return multiprocessing.get_context("forkserver" if _can_fork() and not _refused else "spawn")
-
-
 def load_ahead() -> None:
-    """Let the server begin to load the libraries, if it is not there yet; this returns at once.
+    """Start the server, if it is not there yet, which begins to load the libraries; this returns at once.
 
     Called before this process loads them itself, both load at the same time.
     """
-    global _refused  # noqa: PLW0603  (there is one server)
-    if _can_fork() and not _refused:
-        multiprocessing.get_context("forkserver").set_forkserver_preload(list(_LIBRARIES))
-        with with_variables(unset({**dict.fromkeys(THREADS, "1"), **_ALONE})), _no_interrupt():
-            try:
-                forkserver.ensure_running()
-            except OSError:  # its socket lies in the folder for temporary files, whose path may be too long for one
-                _refused = True
+    global _has_server  # noqa: PLW0603  (there is one server)
+    if not _can_fork():
+        return
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(_LIBRARIES))
+    with with_variables(unset({**ONE_THREAD, **_ALONE})), _no_interrupt():
+        try:
+            forkserver.ensure_running()
+        except OSError:  # its socket is in the folder for temporary files, whose path may be too long for one
+            return
+    _has_server = True
 
 
-_refused = False
+_has_server = False
+
+
+def worker_context() -> BaseContext:
+    """Return the context of ``multiprocessing`` that starts the processes of a sweep."""
+    return multiprocessing.get_context("forkserver" if _has_server else "spawn")
 
 
 def _can_fork() -> bool:
@@ -75,11 +79,10 @@ def with_variables(values: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
     """Within the block, processes that are started inherit that Ctrl-C is ignored: it is their parent's business."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if main:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)

@@ -219,20 +219,16 @@ class FolderLock:
     """Locks a folder for one process. The system releases the lock when the process ends or is killed.
 
     On shared disks (NFS, Lustre with `flock`, CephFS, GPFS) this POSIX lock holds for all machines. Some disks are
-    mounted with locks for one machine only; runners on several machines check this
-    (:func:`r2mae.sweep.run_process.check`).
+    mounted with locks for one machine only.
 
     Parameters
     ----------
     folder : Path
-        The folder to lock.
-    name : str
-        Name of the locked file in the folder. A process must not lock a file twice: closing it once releases both
-        locks.
+        The folder to lock. A process must not lock it twice: closing the locked file once releases both locks.
     """
 
-    def __init__(self, folder: Path, name: str = ".lock") -> None:
-        self.folder, self.name = folder, name
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __enter__(self) -> "FolderLock":
         """Take the lock.
@@ -244,7 +240,7 @@ class FolderLock:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(self.folder / self.name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            self._handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder} ({error.strerror}): choose another --out") from None
         try:
@@ -261,11 +257,6 @@ class FolderLock:
                 f"{self.folder} is in use by another process: wait for it, or choose another --out"
             ) from None
         return self
-
-    def write_holder(self, text: str) -> None:
-        """Write the holder into the locked file, for processes that wait."""
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, text.encode(), 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
