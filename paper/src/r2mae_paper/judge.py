@@ -25,7 +25,7 @@ def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Pa
     """
     for word in words:
         if word.startswith("--") and word.partition("=")[0] not in _WITH_CLAIMS:
-            raise UserError(f"--claims only reads results: leave {word.partition('=')[0]} out")
+            raise UserError(f"--claims only reads results: omit {word.partition('=')[0]}")
     if names:
         raise UserError(
             f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"

@@ -10,7 +10,7 @@ from r2mae.errors import UserError
 from r2mae_paper.claims import CHECKS, CLAIMS, MEANING, Results, judge, verdicts
 from r2mae_paper.claims.page import BEGIN, COLUMNS, END, counts_of, markdown, runs_of, write_into
 from r2mae_paper.published import published
-from r2mae_paper.targets import ARTEFACTS
+from r2mae_paper.studies import ENTRIES
 
 ROOT = Path(__file__).parents[3]
 NAMES = [claim.name for claim in CLAIMS]
@@ -22,7 +22,7 @@ def test_every_claim_is_judged_in_one_way() -> None:
     for claim in CLAIMS:
         ways = [claim.name in CHECKS, bool(claim.why), bool(claim.parts)]
         assert sum(ways) == 1, claim.name
-        assert claim.target in ("", *ARTEFACTS), claim.name
+        assert claim.target in ("", *ENTRIES), claim.name
         assert claim.place, claim.name
         assert claim.measure, claim.name
         assert claim.says.endswith("."), claim.name
