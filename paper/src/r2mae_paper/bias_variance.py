@@ -1,7 +1,7 @@
 """Sec. 3.5: bias and variance of the masked regression, with more features than rows, and with fewer.
 
 Bias and variance are those of Lemma 1, given the masked data: the mean of exact values over drawn designs, and the
-general formula. A higher ratio also keeps more rows. So the table has, beside them, the formula's bias and variance of
+general formula. A higher ratio also keeps more rows. So the table also has the formula's bias and variance of
 as many whole rows. Wide data have five times as many features as rows (the paper's γ = 5). Tall data have so many rows
 that more of them are kept than there are features, ñ = np > d, at every ratio that is drawn.
 """

@@ -1,7 +1,7 @@
 """What sweeps over models and fixed ratios share: both kinds of batch statistics, means, best ratios, and curves."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -38,7 +38,7 @@ def means(results: pd.DataFrame, keys: Sequence[str], scores: Sequence[str]) -> 
     scores : sequence of str
     """
     grouped = results.groupby(list(keys))
-    columns = {"seeds": grouped.size()}
+    columns: dict[str, Any] = {"seeds": grouped.size()}
     for name in scores:
         columns |= {name: grouped[name].mean(), f"{name}_sd": grouped[name].std()}
     return records(pd.DataFrame(columns).reset_index())
@@ -99,7 +99,7 @@ def shape(runs: pd.DataFrame, score: str, *, higher: bool) -> TableRow:
 def _best(
     values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
 ) -> Float[np.ndarray, " seeds"]:
-    """Return what stands for the best ratio beside another, chosen on the other seeds; of a single seed on itself."""
+    """Return the scores of the best ratio to pair with another, chosen on the other seeds; of a single seed on itself."""
     if len(values) > 1:
         return best_fixed(values, higher_is_better=higher).partner(other)
     return np.asarray(values.max(1) if higher else values.min(1))

@@ -91,11 +91,11 @@ def table(results: pd.DataFrame) -> Tables:
         }
         for width, gains in {**by_width, "difference": _widening(by_width)}.items():
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
-        for (data, width), group in by_row.groupby(["set", _WIDTH], sort=False):
+        for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
             for label, values in by_label(group, score).items():
-                row: TableRow = {"set": data, _WIDTH: width, "score": score, "label": label, **mean_columns(values)}
+                row: TableRow = {"set": data, _WIDTH: preset, "score": score, "label": label, **mean_columns(values)}
                 for against in (BEST_FIXED, BLIND):
-                    gain = by_width[str(width)].get((label, against), {}).get(str(data))
+                    gain = by_width[str(preset)].get((label, against), {}).get(str(data))
                     if gain is not None:
                         row |= difference_columns(f"vs_{against}", paired_difference(gain, np.zeros(len(gain))))
                 rows.append(row)

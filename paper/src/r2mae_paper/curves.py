@@ -1,6 +1,6 @@
 """Figs. 1F and 2C: accuracies by mask ratio that others published, from tables of the user's.
 
-Other figures draw such accuracies over their own curves, and tell how alike they are.
+Other figures draw such accuracies over their own curves, and measure how alike they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> Accu
     Parameters
     ----------
     files : sequence of Path
-        CSV files. Columns beside the names, `ratio` and `accuracy` are left out.
+        CSV files. Columns other than the names, `ratio` and `accuracy` are left out.
     names : sequence of str
         Columns of words.
 
@@ -98,26 +98,19 @@ def _rows(file: Path, names: Sequence[str]) -> Accuracies:
         raise UserError(f"{file}: has rows of several models, which are no seeds of one: give those of one model")
     if not len(table):
         raise UserError(f"{file}: has no rows: {expected(names)}")
-    words = [table[name].map(str).tolist() for name in names]
-    for name, cells in zip(names, words, strict=True):
-        if nameless := [number for number, word in enumerate(cells, 1) if not word.strip()]:
-            raise UserError(f"{file}: row {nameless[0]} names no {name}: {expected(names)}")
-    return tuple(zip(*words, *(_fractions(file, name, table[name].tolist()) for name in _NUMBERS), strict=True))
-
-
-def _fractions(file: Path, name: str, words: Sequence[str]) -> list[float]:
-    found = []
-    for number, word in enumerate(words, 1):
-        try:
-            value = float(word)
-        except ValueError:
-            value = float("nan")
-        if not 0 <= value <= 1:
+    for name in names:
+        if (nameless := table[name].str.strip() == "").any():
+            raise UserError(f"{file}: row {nameless.argmax() + 1} names no {name}: {expected(names)}")
+    for name in _NUMBERS:
+        words = table[name]
+        table[name] = pd.to_numeric(words, errors="coerce").astype(float)
+        if (wrong := ~table[name].between(0, 1)).any():
+            row = wrong.argmax()
             raise UserError(
-                f"{file}: row {number} has {name} {word!r}, expected a fraction from 0 to 1 (divide per cent by 100)"
+                f"{file}: row {row + 1} has {name} {words[row]!r}, expected a fraction from 0 to 1 "
+                "(divide per cent by 100)"
             )
-        found.append(value)
-    return found
+    return tuple(table[[*names, *_NUMBERS]].itertuples(index=False, name=None))
 
 
 def by_task(published: Sequence[TableRow]) -> dict[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]:
@@ -315,7 +308,7 @@ def _means(rows: Accuracies) -> list[TableRow]:
 def table_of_fig2c(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the mean accuracy of each model, task and ratio, and the best ratio of each model on each task.
 
-    Ratios whose accuracy is within 0.002 of the best one's are told, too: published tables have three digits.
+    Ratios whose accuracy is within 0.002 of the best one's are given, too: published tables have three digits.
     """
     rows = joined(results)
     best = []

@@ -1,7 +1,7 @@
 """Figs. 1G and 4: the latent space model with q equal strong dimensions, and its plateaus.
 
 The "eigenvalue 100" of the paper's text is either that of D (then that of WWᵀ is 10,000) or that of WWᵀ; both are
-computed. The paper draws its curves beside ImageNet accuracies of He et al. (2022), which a table of yours can hold.
+computed. The paper compares its curves with ImageNet accuracies of He et al. (2022), which a table of yours can hold.
 """
 
 import hashlib

@@ -288,17 +288,19 @@ def parts(size: RealSize) -> list[Part]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> Tables:
     """Return every measured and predicted risk; medians of their errors by kind, by direction and by ratio."""
-    outcomes = [
-        Outcome(**{key: np.array(value) if isinstance(value, list) and key != "targets" else value
-                   for key, value in found.items()})
-        for found in results.values()
-    ]  # fmt: skip
+    outcomes = [_outcome(found) for found in results.values()]
     return {
         "results": [row for outcome in outcomes for row in _details(outcome)],
         "summary": [row for outcome in outcomes for row in summarise(outcome)],
         "by-direction": [_by_direction(outcome) for outcome in outcomes],
         "by-ratio": [_by_ratio(outcome) for outcome in outcomes],
     }
+
+
+def _outcome(found: Mapping[str, Any]) -> Outcome:
+    """Return an outcome from its saved part, whose arrays are lists."""
+    arrays: dict[str, Any] = {key: np.array(value) for key, value in found.items() if isinstance(value, list)}
+    return Outcome(**{**found, **arrays, "targets": found["targets"]})
 
 
 def _case(outcome: Outcome) -> TableRow:
@@ -394,7 +396,8 @@ def plot(tables: Tables, size: RealSize) -> Figures:
     for axes in grid[::4]:
         axes.set_ylabel("measured on real rows", fontsize=9)
     ranks = [rank + 1 for rank in PLACES if f"{rank + 1}" in set(rows.loc[rows["kind"] == "direction", "target"])]
-    marks = {f"direction {rank}": {"color": colour} for rank, colour in zip(ranks, _COLOURS, strict=False)}
+    directions = zip(ranks, _COLOURS, strict=False)
+    marks: dict[str, dict[str, Any]] = {f"direction {rank}": {"color": colour} for rank, colour in directions}
     marks |= {"feature": {"color": _FEATURE}, "standardised": {}, "raw": {"mfc": "none"}}
     marks |= {"n·p within 25 % of d": {"marker": "x"}, "beyond the panel": {"marker": "^"}}
     handles = [
@@ -409,7 +412,8 @@ def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str
     """Draw the risks of one target: near the peak as crosses, those far above the null risk as arrows at the top."""
     direction = kind == "direction"
     colour = _COLOURS[PLACES.index(int(target) - 1) % len(_COLOURS)] if direction else _FEATURE
-    look = {"color": colour, "mfc": face or colour, "ms": 4.0 if direction else 2.5, "rasterized": not direction}
+    look: dict[str, Any] = {"color": colour, "mfc": face or colour, "ms": 4.0 if direction else 2.5}
+    look["rasterized"] = not direction
     style = {**look, "mew": 0.7, "elinewidth": 0.6, "zorder": 3 if direction else 2}
     inside, near = rows["real"] < 8, rows["near_peak"] == 1
     for which, marker in ((inside & ~near, "o"), (inside & near, "x")):

@@ -78,7 +78,7 @@ def tables_of(
     rows: list[TableRow] = []
     for label, group in by_label.items():
         for score in scores:
-            mine = group[score].dropna()  # no variant of a class may lie in a held-out part
+            mine = group[score].dropna()  # a held-out part may have no variant of a class
             if mine.empty:
                 continue
             row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
@@ -94,7 +94,7 @@ def tables_of(
 def _difference(
     mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool
 ) -> TableRow:
-    both = [] if other is None else mine.index.intersection(other[score].dropna().index)
+    both: Sequence[Any] | pd.Index = [] if other is None else mine.index.intersection(other[score].dropna().index)
     if other is None or not len(both):
         return {}
     found = paired_difference(mine[both], other[score][both], higher_is_better=higher)
@@ -119,7 +119,7 @@ def dots(
 ) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and a baseline as a dashed line.
 
-    Rows named in `without` are left out, and so are those without a value in the panels beside each other.
+    Rows named in `without` are left out, and so are those without a value in the panels of a line.
     """
     named = [title for title in titles if select(rows, score=title)]
     labels = [label for label in unique(rows, "label") if label not in without]

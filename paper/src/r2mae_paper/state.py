@@ -1,6 +1,6 @@
-"""What the folder of a study tells: how far it is, how its tables were made, and its table of runs.
+"""The folder of a study: how far it is, how its tables were made, and its table of runs.
 
-A table of runs stands for the folders of its runs (``--earlier``): seeds are added and tables made again without them.
+A table of runs replaces the folders of its runs (``--earlier``): seeds are added and tables made again without them.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
 number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
 machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs resumed
-on another machine. `tables` has what tells the content of each, by its name."""
+on another machine. `tables` has the digest of each, by its name."""
 
 RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
@@ -58,7 +58,7 @@ class State:
     unit : str
         "runs" or "parts".
     damaged : str
-        The file that would tell the scale and cannot be read; empty if it can, or there is none.
+        The file that has the scale and cannot be read; empty if it can, or there is none.
     """
 
     scale: str = ""
@@ -113,14 +113,14 @@ def write_tables(out: Path, files: Sequence[Path]) -> None:
 
 
 def state_of(out: Path) -> State:
-    """Return how far the study in a folder is; without a plan, what its files tell."""
+    """Return how far the study in a folder is; without a plan, by its other files."""
     plan = _json_of(out / PLAN) or {}
     try:
         each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
         tables = [(out / name).is_file() for name in plan["tables"]]
         scale, unit = str(plan["scale"]), str(plan["unit"])
         return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
-    except (KeyError, TypeError):  # there is none, or it is damaged: what is kept with the tables may tell
+    except (KeyError, TypeError):  # there is none, or it is damaged: made.json may have the scale
         pass
     made = _json_of(out / MADE)
     done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
@@ -154,7 +154,7 @@ def _json_of(file: Path) -> dict[str, Any] | None:
 
 
 def digest_of(file: Path) -> str:
-    """Return what tells a file's content from any other."""
+    """Return the digest of a file's content."""
     return hashlib.blake2b(read_confined(file), digest_size=16).hexdigest()
 
 
@@ -183,9 +183,9 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
     table = pd.read_csv(BytesIO(text), encoding="utf-8")
     if not len(table):
         raise UserError(f"{file} has no lines: {_HINT}")
-    for column in columns:
-        if column not in table:
-            raise UserError(f"{file} has no column {column!r}, so it is no table of these runs: {_HINT}")
+    for name in columns:
+        if name not in table:
+            raise UserError(f"{file} has no column {name!r}, so it is no table of these runs: {_HINT}")
     for column in table.select_dtypes(exclude="number"):
         values = table[column].dropna()
         numbers = pd.to_numeric(values, errors="coerce")
@@ -222,7 +222,7 @@ class EarlierRuns:
             If the table does not distinguish its runs.
         """
         known = [_values_of(run) for run in runs]
-        columns = [name for name in self.table if any(name in values for values in known)]
+        columns = [str(name) for name in self.table if any(name in values for values in known)]
         keys = [tuple(map(_canonical, line)) for line in self.table[columns].itertuples(index=False)]
         lines = {key: line for line, key in enumerate(keys)}
         wanted = [tuple(_canonical(values.get(name, float("nan"))) for name in columns) for values in known]
@@ -292,7 +292,7 @@ def read_earlier(folder: Path, title: str, size: "Size") -> EarlierRuns:
     Raises
     ------
     UserError
-        If the folder has no such table, or nothing tells how it was made, or it was made otherwise.
+        If the folder has no such table, or no record of how it was made, or it was made otherwise.
     """
     made = _made(folder)
     if made.get("title") != title:

@@ -116,7 +116,7 @@ def table(results: pd.DataFrame) -> Tables:
 def plot(tables: Tables, size: ViTSize) -> Figures:
     """Draw every score of every row; the dashed line is the network before training."""
     shown = {name: title for name, title in TITLES.items() if name != "finetune_top5"}
-    # Its error is twice that of all others, which would lie on one another.
+    # Its error is twice that of all others, which would overlap.
     rows = [row for row in tables["table1"] if (row["label"], row["score"]) != (UNTRAINED, "masked_mse")]
     return {"table1": dots(rows, shown, UNTRAINED, columns=3)}
 

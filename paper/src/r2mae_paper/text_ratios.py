@@ -1,4 +1,4 @@
-"""Our own curves beside Figs. 1F and 2C: RoBERTas of two sizes at six fixed ratios, by task."""
+"""Our own curves for Figs. 1F and 2C: RoBERTas of two sizes at six fixed ratios, by task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pandas as pd
 
 from r2mae.errors import unknown
-from r2mae.evaluation.statistics import mean_interval, paired_difference
+from r2mae.evaluation.statistics import paired_difference
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
@@ -18,7 +18,7 @@ from r2mae_paper import table2
 from r2mae_paper.by_ratio import best_ratios, by_seed, shape
 from r2mae_paper.curves import look_of, models_by_task
 from r2mae_paper.drawing import GREY, Figures, panels, ratio_axis
-from r2mae_paper.rows import TableRow, Tables, column, records, select, unique
+from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES
 from r2mae_paper.study import Size, Study
 
@@ -118,9 +118,9 @@ def table(results: pd.DataFrame) -> Tables:
             runs = results[results["model"] == model].dropna(subset=[score])
             named = {"model": model, "task": TASKS[score]}
             for ratio, own in runs.groupby("ratio"):
-                found = mean_interval(own[score])
-                ends = {"low": found.low, "high": found.high}
-                curves.append({**named, "ratio": ratio, "seeds": found.n, "accuracy": found.mean, **ends})
+                mean = mean_columns(own[score])
+                accuracy = {"seeds": mean.pop("seeds"), "accuracy": mean.pop("mean")}
+                curves.append({**named, "ratio": ratio, **accuracy, **mean})
             if runs["ratio"].nunique() > 1:
                 best.append({**named, **_best_of_seeds(runs, score), **shape(runs, score, higher=True)})
         rising = [TASKS[score] for score in tasks if _rises(results[results["model"] == model], score)]
