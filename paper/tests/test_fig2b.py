@@ -37,7 +37,7 @@ def results(*, attributes: bool = True) -> pd.DataFrame:
 def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
     planned = fig2b.runs(FacesSize.of("full"), tmp_path)
-    assert_whole(cells, side=128, widths={8, 16, 32})
+    assert_complete(planned, side=128, widths={8, 16, 32})
     for run in planned:
         config = run.config
         assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
@@ -46,14 +46,14 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
     planned = fig2b.runs(FacesSize.of("small"), tmp_path)
-    assert_whole(cells, side=64, widths={4, 8, 16})
+    assert_complete(planned, side=64, widths={4, 8, 16})
     assert {(run.config.lr, run.config.batch_size, run.config.steps) for run in planned} == {(1e-3, 32, 200)}
     (data,) = {run.config.data for run in planned}
     rows = pd.read_csv(Path(data) / "list_attr.csv")
     assert rows.shape == (4000, 41)
 
 
-def assert_whole(cells: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
+def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
     """Assert that there is a run for each width, ratio and seed."""
     assert len(planned) == len({run.folder for run in planned}) == 3 * 9 * 3
     assert {run.config.settings.channels for run in planned} == widths

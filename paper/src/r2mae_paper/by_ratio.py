@@ -99,7 +99,7 @@ def shape(runs: pd.DataFrame, score: str, *, higher: bool) -> TableRow:
 def _best(
     values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
 ) -> Float[np.ndarray, " seeds"]:
-    """Return the scores of the best ratio to pair with another, chosen on the other seeds; of a single seed on itself."""
+    """Return the scores of the best ratio to pair with another, chosen on the other seeds; a single seed on itself."""
     if len(values) > 1:
         return best_fixed(values, higher_is_better=higher).partner(other)
     return np.asarray(values.max(1) if higher else values.min(1))

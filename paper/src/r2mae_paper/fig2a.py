@@ -158,7 +158,7 @@ def _differences(results: pd.DataFrame, score: str) -> list[TableRow]:
     """
     rows: list[TableRow] = []
     for latent, group in results.groupby("latent"):
-        found = {hidden: by_seed(own, score) for hidden, own in group.groupby("hidden")}
+        found: dict[Any, Any] = {hidden: by_seed(own, score) for hidden, own in group.groupby("hidden")}
         tables = {hidden: pd.DataFrame(values, index=seeds) for hidden, (values, ratios, seeds) in found.items()
                   if len(ratios) > 1 and len(seeds)}  # fmt: skip
         if len(tables) < 2:

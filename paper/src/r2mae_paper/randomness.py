@@ -1,7 +1,7 @@
 """Where the randomness of the ratio belongs, and mask-aware networks: what the studies of all domains share.
 
 The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here schemes
-that draw have nearly all ratios, U(0.05, 0.95), in addition to five fixed ones. All are judged by the mean error over the
+that draw have nearly all ratios, U(0.05, 0.95), besides five fixed ones. All are judged by the mean error over the
 ratios that their domain measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
 cells per-sample ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of
 their own there.
