@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper import bias_variance, estimators
-from r2mae_paper.artefact import TableRow, Tally, joined
+from r2mae_paper import estimators
 from r2mae_paper.bias_variance import MODELS, TALL, WIDE, BiasSize
 from r2mae_paper.estimators import EstimatorsSize
-from r2mae_paper.runner import run_artefact
+from r2mae_paper.rows import TableRow, joined
+from r2mae_paper.runner import run_study
+from r2mae_paper.study import Tally, get_study
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +23,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[TableRow]:
     folder = tmp_path_factory.mktemp("bias")
     counted = []
     size = TINY
-    run = run_artefact(
-        bias_variance, folder, size=size, progress=lambda done, total: counted.append((done, total)), jobs=1
-    )
+    study = get_study("bias-variance")
+    run = run_study(study, folder, size=size, progress=lambda done, total: counted.append((done, total)), jobs=1)
     assert {"bias-variance.csv", "bias-variance.png"} <= {file.name for file in run.files}
     assert counted[-1][0] == counted[-1][1] == 2 * len(MODELS) * 2 * 4
     found: list[TableRow] = pd.read_csv(folder / "bias-variance.csv").to_dict("records")

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +11,12 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SETS
 from r2mae.errors import UserError
 from r2mae.report.comparison import BASELINE
-from r2mae_paper import table4, table6
-from r2mae_paper.artefact import OfRuns, get_artefact
 from r2mae_paper.cell_tables import EXPRESSION, REFERENCE, SCHEMES
 from r2mae_paper.runner import Reproduced
+from r2mae_paper.study import Study, get_study
 
-MODULES = pytest.mark.parametrize("module", [table4, table6], ids=["table4", "table6"])
+TABLE4, TABLE6 = get_study("table4"), get_study("table6")
+BOTH = pytest.mark.parametrize("study", [TABLE4, TABLE6], ids=["table4", "table6"])
 
 
 def results(sets: tuple[str, ...], columns: dict[str, tuple[str, ...]]) -> pd.DataFrame:
@@ -43,44 +41,42 @@ COLUMNS = {
 }
 
 
-@MODULES
-def test_the_full_size_is_the_papers(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH
+def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
-    cells = module.cells(module.SIZE.of("full"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 5 * (len(SCHEMES) + 2)
-    assert {cell.config.data for cell in cells} == {"sea-ad" if module is table4 else "hlca"}
-    for cell in cells:
-        config = cell.config
+    planned = study.runs(study.size.of("full"), tmp_path)
+    assert len(planned) == len({run.folder for run in planned}) == 5 * (len(SCHEMES) + 2)
+    assert {run.config.data for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
+    for run in planned:
+        config = run.config
         assert (config.n_hidden, config.n_latent, config.epochs, config.batch_size) == (2000, 1000, 50, 400)
         assert (config.lr, config.weight_decay, config.n_top_genes, config.steps) == (1e-3, 1e-4, 5000, None)
-        assert config.timing == ("sea-ad" if module is table4 else "hlca")
-        assert config.auroc_labels == (("ADNC",) if module is table4 else ())
+        assert config.timing == ("sea-ad" if study is TABLE4 else "hlca")
+        assert config.auroc_labels == (("ADNC",) if study is TABLE4 else ())
 
 
-@MODULES
-def test_scvi_is_asked_for_before_anything_runs(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@BOTH
+def test_scvi_is_asked_for_before_anything_runs(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("r2mae.cells.domain.find_spec", lambda name: None)
     with pytest.raises(UserError, match="scvi-tools"):
-        module.cells(module.SIZE.of("full"), tmp_path)
+        study.runs(study.size.of("full"), tmp_path)
 
 
 def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
-    cells = [cell for module in (table4, table6) for cell in module.cells(module.SIZE.of("small"), tmp_path)]
-    assert {cell.config.data for cell in cells} == SETS.keys() - {"hlca", "sea-ad"}
-    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
-    for cell in cells:
-        assert cell.variant.values["set"] == cell.config.data
-        assert cell.variant.baseline == (cell.variant.label in (EXPRESSION, "pca"))
-        assert cell.config.donor_key == "donor"
-        assert (cell.config.n_hidden, cell.config.steps) == (256, 1000)
-        if not cell.variant.baseline:
-            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
+    planned = [run for study in (TABLE4, TABLE6) for run in study.runs(study.size.of("small"), tmp_path)]
+    assert {run.config.data for run in planned} == SETS.keys() - {"hlca", "sea-ad"}
+    assert len(planned) == len({run.folder for run in planned}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
+    for run in planned:
+        assert run.variant.values["set"] == run.config.data
+        assert run.variant.baseline == (run.variant.label in (EXPRESSION, "pca"))
+        assert run.config.donor_key == "donor"
+        assert (run.config.n_hidden, run.config.steps) == (256, 1000)
+        if not run.variant.baseline:
+            assert run.config.scheme == SCHEMES[run.variant.label]["scheme"]
 
 
 def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
-    tables = table4.table(results(("csle", "pig-airway"), COLUMNS))
+    tables = TABLE4.tables_of(results(("csle", "pig-airway"), COLUMNS))
     found = {(row["set"], row["label"], row["score"]): row for row in tables["table4"]}
     for name in ("csle", "pig-airway"):
         row = found[name, "r2mae", "score"]
@@ -99,7 +95,7 @@ def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
 
 def test_a_lower_loss_is_better_and_of_ranks_neither() -> None:
     runs = results(("csle",), {"csle": ("masked_loss",)})
-    tables = table4.table(runs)
+    tables = TABLE4.tables_of(runs)
     found = {(row["label"], row["score"]): row for row in tables["table4"]}
     assert found["r2mae", "masked_loss"]["vs_reference"] == pytest.approx(0.02, abs=1e-3)
     assert found["r2mae", "masked_loss"]["vs_reference_is"] == "worse"
@@ -114,7 +110,7 @@ def test_gains_are_pooled_over_sets() -> None:
     worse = runs[runs["label"] == REFERENCE].assign(label="fixed 0.10", scheme="fixed")
     for score in ("score", "reconstruction_r"):
         worse[score] -= 0.05
-    pooled = table4.table(pd.concat([runs, worse]))["table4-pooled"]
+    pooled = TABLE4.tables_of(pd.concat([runs, worse]))["table4-pooled"]
     found = {(row["score"], row["label"], row["against"]): row for row in pooled}
     for score in ("score", "reconstruction_r"):
         for against in ("best_fixed", "blind"):
@@ -130,16 +126,18 @@ def test_a_condition_is_ranked_by_its_aurocs_in_table_4_alone() -> None:
     runs = results(("csle",), {"csle": ("condition_auroc", "condition_bacc")})
     runs["condition_bacc"] = -runs["condition_bacc"]
     ranks = {
-        module: {row["label"]: row["rank"] for row in module.table(runs)[name] if row["score"] == "score"}
-        for module, name in ((table4, "table4"), (table6, "table6"))
+        study.entry.name: {
+            row["label"]: row["rank"] for row in study.tables_of(runs)[study.entry.name] if row["score"] == "score"
+        }
+        for study in (TABLE4, TABLE6)
     }
-    assert ranks[table4]["r2mae"] == 1
-    assert ranks[table6]["r2mae"] == 3
+    assert ranks["table4"]["r2mae"] == 1
+    assert ranks["table6"]["r2mae"] == 3
 
 
 def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
-    tables = table4.table(results(("csle", "pig-airway"), COLUMNS))
-    figures = table4.draw(tables, table4.SIZE.of("small"))
+    tables = TABLE4.tables_of(results(("csle", "pig-airway"), COLUMNS))
+    figures = TABLE4.plot(tables, TABLE4.size.of("small"))
     shown = {name: [axes for axes in figure.axes if axes.get_visible()] for name, figure in figures.items()}
     assert {name: len(axes) for name, axes in shown.items()} == {"table4": 2, "table7": 12}
 
@@ -147,10 +145,8 @@ def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sets"), [("table4", ["csle", "pig-airway"]), ("table6", ["onek1k"])])
 @pytest.mark.usefixtures("shared_data")
-def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], name: str, sets: list[str], tmp_path: Path) -> None:
-    artefact = get_artefact(name)
-    assert isinstance(artefact, OfRuns)
-    done = smoke(artefact)
+def test_the_smoke_size_runs(smoke: Callable[[str], Reproduced], name: str, sets: list[str], tmp_path: Path) -> None:
+    done = smoke(name)
     assert done.parts == 3 * len(sets)
     runs = pd.read_csv(tmp_path / f"{name}-runs.csv")
     assert list(zip(runs["set"], runs["label"], strict=True)) == [
@@ -160,5 +156,5 @@ def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], name: str, sets
     assert np.isfinite(runs.loc[runs["label"] != EXPRESSION, "reconstruction_r_0.5"]).all()
     figures = {"table4": ("table4", "table7"), "table6": ("table6", "table8")}[name]
     assert all((tmp_path / f"{figure}.png").stat().st_size > 0 for figure in figures)
-    again = smoke(artefact)
+    again = smoke(name)
     assert again.kept == again.parts

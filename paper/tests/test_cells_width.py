@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from r2mae_paper import cells_width
-from r2mae_paper.cells_width import ROWS, SIZE
+from r2mae_paper.cells_width import ROWS, WidthsSize
 from r2mae_paper.runner import Reproduced
 
 SETS = ("csle", "pig-airway", "onek1k")
@@ -33,13 +33,13 @@ def results(seeds: int = 5) -> pd.DataFrame:
 
 
 def test_every_row_has_both_widths_and_the_papers_is_the_papers(tmp_path: Path) -> None:
-    cells = cells_width.cells(SIZE.of("small"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 6 * 2 * 6 * 5
-    widths = {str(cell.variant.values["width"]): (cell.config.n_hidden, cell.config.n_latent) for cell in cells}
+    planned = cells_width.runs(WidthsSize.of("small"), tmp_path)
+    assert len(planned) == len({run.folder for run in planned}) == 6 * 2 * 6 * 5
+    widths = {str(run.variant.values["width"]): (run.config.n_hidden, run.config.n_latent) for run in planned}
     assert widths == {"small": (256, 64), "paper": (2000, 1000)}
-    assert {cell.config.auroc_labels for cell in cells if cell.config.data == "csle"} == {("condition",)}
-    assert {cell.config.auroc_labels for cell in cells if cell.config.data == "onek1k"} == {()}
-    assert {(cell.config.steps, cell.config.precision) for cell in cells} == {(1000, "bf16")}
+    assert {run.config.auroc_labels for run in planned if run.config.data == "csle"} == {("condition",)}
+    assert {run.config.auroc_labels for run in planned if run.config.data == "onek1k"} == {()}
+    assert {(run.config.steps, run.config.precision) for run in planned} == {(1000, "bf16")}
 
 
 def test_gains_are_of_each_width_and_so_is_their_difference() -> None:
@@ -80,12 +80,12 @@ def test_one_seed_has_no_intervals() -> None:
     tables = cells_width.table(results(1))
     assert tables["cells-width-pooled"] == []
     assert all(np.isnan(row["low"]) for row in tables["cells-width"])
-    assert list(cells_width.draw(tables, SIZE.of("small"))) == ["cells-width"]
+    assert list(cells_width.plot(tables, WidthsSize.of("small"))) == ["cells-width"]
 
 
 def test_the_figure_names_both_widths_once() -> None:
     tables = cells_width.table(results())
-    figure = cells_width.draw(tables, SIZE())["cells-width"]
+    figure = cells_width.plot(tables, WidthsSize())["cells-width"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["256 and 64", "2000 and 1000"]
     assert len(figure.axes[0].get_yticks()) == len(ROWS) * (1 + len(SETS))
@@ -93,8 +93,8 @@ def test_the_figure_names_both_widths_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_data")
-def test_smoke(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
-    done = smoke(cells_width)
+def test_smoke(smoke: Callable[[str], Reproduced], tmp_path: Path) -> None:
+    done = smoke("cells-width")
     assert (done.parts, done.kept) == (6, 0)
     names = [file.name for file in done.files]
     assert names[:3] == ["cells-width.csv", "cells-width-pooled.csv", "cells-width-runs.csv"]

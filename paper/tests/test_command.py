@@ -5,11 +5,10 @@ import pytest
 
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae_paper import fig1b
-from r2mae_paper.artefact import get_artefact
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.spiked import SpikedSize
-from r2mae_paper.targets import ARTEFACTS, PAPER, all_names
+from r2mae_paper.studies import ENTRIES, PAPER
+from r2mae_paper.study import Study, get_study
 
 pytestmark = pytest.mark.slow
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
@@ -24,26 +23,26 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("line", ["reproduce", "reproduce --help"])
-def test_all_artefacts_are_listed_with_their_titles(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_studies_are_listed_with_their_titles(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = main(line.split())
     except SystemExit as stop:
         code = stop.code
     assert code == 0
     out = capsys.readouterr().out
-    for name in ARTEFACTS:
+    for name, entry in ENTRIES.items():
         assert f"\n  {name} " in out
-        assert get_artefact(name).TITLE in out
+        assert entry.title in out
 
 
-def test_an_artefact_goes_to_a_folder_of_its_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_goes_to_a_folder_of_its_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "fig1b", "fig1b", "--scale", "small"]) == 0
     files = sorted(path.name for path in (here / "runs" / "reproduce" / "fig1b").glob("[!.]*"))
     assert files == ["fig1b.csv", "fig1b.png", "fig1b.svg", "made.json"]
     made = json.loads((here / "runs" / "reproduce" / "fig1b" / "made.json").read_text())
     assert made["command"] == "r2mae reproduce fig1b --scale small"
     out = capsys.readouterr().out
-    assert out.count(fig1b.TITLE) == 1
+    assert out.count(ENTRIES["fig1b"].title) == 1
     assert str(Path("runs") / "reproduce" / "fig1b" / "fig1b.csv") in out
 
 
@@ -54,16 +53,16 @@ def test_out_and_jobs(here: Path) -> None:
 
 
 def listed(out: str) -> dict[str, str]:
-    """Return the rest of each line of the list by the target's name."""
+    """Return the rest of each line of the list by the study's name."""
     lines = [line.partition(" ") for line in out.splitlines()]
     assert len({name for name, _, _ in lines}) == len(lines)
     return {name: rest.strip() for name, _, rest in lines}
 
 
-def test_the_list_has_a_line_and_a_state_for_every_target(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_a_line_and_a_state_for_every_study(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list"]) == 0
     lines = listed(capsys.readouterr().out)
-    assert list(lines) == all_names()
+    assert list(lines) == list(ENTRIES)
     assert len(PAPER) == 27 == len(set(lines) & set(PAPER))
     for name, rest in lines.items():
         assert rest.startswith("not run "), name
@@ -84,24 +83,24 @@ def test_the_list_says_what_of_a_folder_is_finished(here: Path, capsys: pytest.C
 def test_the_full_scale_has_two_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def noted(artefact: object, out: Path, *, scale: str, **_: object) -> None:
-        asked.append((artefact, out, scale))
+    def noted(study: Study, out: Path, *, scale: str, **_: object) -> None:
+        asked.append((study, out, scale))
         raise UserError("enough")
 
-    monkeypatch.setattr("r2mae_paper.runner.run_artefact", noted)
+    monkeypatch.setattr("r2mae_paper.runner.run_study", noted)
     for scale in (["--scale", "paper"], ["--scale", "full"], []):
         assert main(["reproduce", "fig1b", *scale]) == 2
-    assert asked == [(fig1b, Path("runs") / "reproduce" / "fig1b", "full")] * 3
+    assert asked == [(get_study("fig1b"), Path("runs") / "reproduce" / "fig1b", "full")] * 3
 
 
 def test_figures_of_the_same_runs_are_one_call(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def noted(artefact: object, out: Path, **_: object) -> Reproduced:
+    def noted(study: Study, out: Path, **_: object) -> Reproduced:
         asked.append(out.name)
         return Reproduced([], 1, 1)
 
-    monkeypatch.setattr("r2mae_paper.runner.run_artefact", noted)
+    monkeypatch.setattr("r2mae_paper.runner.run_study", noted)
     assert main(["reproduce", "fig7", "fig2d", "fig5", "fig2b"]) == 0
     assert asked == ["fig2b", "fig2a"]
 
@@ -120,20 +119,20 @@ def test_what_was_computed_before_is_told_and_again_computes_it_anew(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("reproduce fig1b fig1x", "unknown target 'fig1x'"),
+        ("reproduce fig1b fig1x", "unknown figure, table or study 'fig1x'"),
         ("reproduce fig1b fig2c", "fig2c needs a table of accuracies: --curve FILE.csv"),
-        ("reproduce --list fig1x", "unknown target 'fig1x'"),
-        ("reproduce --seeds 3", "name a target, before the options"),
-        ("reproduce --curve a.csv fig1f", "name a target, before the options"),
-        ("reproduce table4 fig1b --scale smoke", "fig1b: --scale smoke is for targets of training runs"),
-        ("reproduce fig1f --curve a.csv --scale smoke", "fig1f: --scale smoke is for targets of training runs"),
+        ("reproduce --list fig1x", "unknown figure, table or study 'fig1x'"),
+        ("reproduce --seeds 3", "name a study, before the options"),
+        ("reproduce --curve a.csv fig1f", "name a study, before the options"),
+        ("reproduce table4 fig1b --scale smoke", "fig1b: --scale smoke is for studies of training runs"),
+        ("reproduce fig1f --curve a.csv --scale smoke", "fig1f: --scale smoke is for studies of training runs"),
         ("reproduce fig1b table4 --scale small --again", "table4: finished runs are not trained again"),
         ("reproduce --list --jobs=2", "--list computes nothing: omit --jobs"),
         ("reproduce --list fig1b --scale small", "--list computes nothing: omit --scale"),
         ("reproduce fig1b --scale tiny", "--scale"),
         ("reproduce fig1b --jobs 0", "--jobs must be 1 or more, not 0"),
-        ("reproduce randomness --jobs 2", "randomness only reads tables of other targets: omit --jobs"),
-        ("reproduce randomness --again", "randomness only reads tables of other targets: omit --again"),
+        ("reproduce randomness --jobs 2", "randomness only reads tables of other studies: omit --jobs"),
+        ("reproduce randomness --again", "randomness only reads tables of other studies: omit --again"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(
@@ -168,7 +167,7 @@ def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
         ("table4 --scale small --earlier there", "there has no made.json"),
     ],
 )
-def test_options_that_a_target_cannot_use_are_refused_before_any_runs(
+def test_options_that_a_study_cannot_use_are_refused_before_any_runs(
     here: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reproduce", *line.split()]) == 2

@@ -4,14 +4,16 @@ from pathlib import Path
 import numpy as np
 
 from r2mae_paper import fig1a
-from r2mae_paper.artefact import Tally
-from r2mae_paper.runner import run_artefact
+from r2mae_paper.runner import run_study
+from r2mae_paper.study import Tally, get_study
 
 
 def test_it_writes_both_panels(tmp_path: Path) -> None:
     size = fig1a.IsotropicSize(settings=((20, 100), (40, 20)), repetitions=3)
     counted = []
-    files = run_artefact(fig1a, tmp_path, size=size, progress=lambda done, total: counted.append((done, total))).files
+    files = run_study(
+        get_study("fig1a"), tmp_path, size=size, progress=lambda done, total: counted.append((done, total))
+    ).files
     assert [file.name for file in files] == ["fig1a.csv", "fig1a.png", "fig1a.svg"]
     with files[0].open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -5,14 +5,15 @@ import pytest
 
 from r2mae.theory import Rotated, beta_spectrum, direction_risk
 from r2mae_paper import fig1e
-from r2mae_paper.artefact import NOISE, Tally
-from r2mae_paper.runner import run_artefact
+from r2mae_paper.runner import run_study
+from r2mae_paper.study import NOISE, Tally, get_study
 
 pytestmark = pytest.mark.slow
 
 
 def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
-    files = run_artefact(fig1e, tmp_path, size=fig1e.SpectraSize(n=40, d=120, repetitions=3, threshold_n=40)).files
+    size = fig1e.SpectraSize(n=40, d=120, repetitions=3, threshold_n=40)
+    files = run_study(get_study("fig1e"), tmp_path, size=size).files
     assert [file.name for file in files] == [
         "fig1e.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "fig1e.png", "fig1e.svg"
     ]  # fmt: skip

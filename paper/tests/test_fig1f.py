@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from r2mae.cli.main import main
-from r2mae_paper import fig1f
+from r2mae_paper.studies import ENTRIES
 
 ERRORS = {"sst2": [0.08, 0.07, 0.075, 0.09, 0.12], "mnli": [0.2, 0.18, 0.18, 0.2, 0.28]}
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
@@ -27,7 +27,7 @@ def test_the_command_writes_table_and_picture(here: Path, capsys: pytest.Capture
     (here / "a.csv").write_text("\n".join(LINES[:6]) + "\n")
     (here / "b.csv").write_text("\ufeff" + "\r\n".join([LINES[0], *LINES[6:]]), encoding="utf-8")
     assert main(["reproduce", "fig1f", "--curve", "a.csv", "b.csv", "--out", "out"]) == 0
-    assert fig1f.TITLE in capsys.readouterr().out
+    assert ENTRIES["fig1f"].title in capsys.readouterr().out
     with (here / "out" / "fig1f" / "fig1f.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["task"] for row in rows] == ["sst2"] * 5 + ["mnli"] * 5

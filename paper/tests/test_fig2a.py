@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,22 +37,22 @@ def results(seeds: int = 3) -> pd.DataFrame:
 
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
-    cells = fig2a.cells(WidthsSize.of("full"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 10 * 9 * 5
+    planned = fig2a.runs(WidthsSize.of("full"), tmp_path)
+    assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
-    assert {(cell.config.hidden, cell.config.latent) for cell in cells} == widths
-    assert {cell.config.ratio for cell in cells} == set(RATIOS)
-    for cell in cells:
-        config = cell.config
+    assert {(run.config.hidden, run.config.latent) for run in planned} == widths
+    assert {run.config.ratio for run in planned} == set(RATIOS)
+    for run in planned:
+        config = run.config
         assert (config.data, config.scheme, config.bn_statistics) == ("mnist", "fixed", "both")
         assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
 
 
 def test_the_small_size_has_every_width(tmp_path: Path) -> None:
-    cells = fig2a.cells(WidthsSize.of("small"), tmp_path)
-    assert len({(cell.config.hidden, cell.config.latent) for cell in cells}) == 10
-    assert {cell.config.epochs for cell in cells} == {5}
-    assert len(cells) == 10 * 9 * 5
+    planned = fig2a.runs(WidthsSize.of("small"), tmp_path)
+    assert len({(run.config.hidden, run.config.latent) for run in planned}) == 10
+    assert {run.config.epochs for run in planned} == {5}
+    assert len(planned) == 10 * 9 * 5
 
 
 def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
@@ -94,7 +93,7 @@ def test_the_best_ratio_of_a_seed_is_chosen_on_the_others() -> None:
 
 def test_figures_show_both_kinds_of_batch_statistics() -> None:
     tables = fig2a.table(results())
-    figures = fig2a.draw(tables, WidthsSize())
+    figures = fig2a.plot(tables, WidthsSize())
     assert set(figures) == {"fig2a", "fig2d"}
     assert [len(figure.axes) for figure in figures.values()] == [4, 2]
     for axes in (*figures["fig2a"].axes, *figures["fig2d"].axes):
@@ -107,8 +106,8 @@ def test_figures_show_both_kinds_of_batch_statistics() -> None:
 
 
 @pytest.mark.slow
-def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
-    done = smoke(fig2a)
+def test_the_smoke_size_runs(smoke: Callable[[str], Reproduced], tmp_path: Path) -> None:
+    done = smoke("fig2a")
     assert done.parts == 4
     rows = pd.read_csv(tmp_path / "fig2a.csv")
     assert list(zip(rows["hidden"], rows["ratio"], strict=True)) == [(16, 0.3), (16, 0.7), (512, 0.3), (512, 0.7)]
@@ -127,7 +126,7 @@ def test_two_widths_are_compared_under_the_seeds_that_both_have() -> None:
                  "probe_accuracy": 0.9 + (gain + jitter if ratio > 0.1 else 0.0)}
                 for ratio in (0.1, 0.5, 0.9)
             ]  # fmt: skip
-    (row,) = fig2a._apart(pd.DataFrame(lines), "probe_accuracy")
+    (row,) = fig2a._differences(pd.DataFrame(lines), "probe_accuracy")
     assert (row["wide"], row["narrow"], row["seeds"], row["is"]) == (512, 16, 4, "better")
     assert row["gain_of_wide_minus_narrow"] == pytest.approx(0.02, abs=0.002)
 

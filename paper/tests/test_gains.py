@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from r2mae.evaluation.pooled import pooled_effect
-from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_by_set, pooled_rows
+from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_over_fixed, pooled_rows
 
 FIXED = ("fixed 0.10", "fixed 0.50", "fixed 0.90")
 
@@ -21,21 +21,26 @@ def runs(sets: dict[str, dict[str, list[float]]]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def named(by_set: list[np.ndarray]) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+    """Gains of one row over the blind ratio on sets of some names."""
+    return {("mine", BLIND): {str(number): gain for number, gain in enumerate(by_set)}}
+
+
 def test_gains_are_over_the_best_ratio_of_the_other_seeds_and_over_a_blind_one() -> None:
     table = runs({"a": {"fixed 0.10": [1.0, 2.0, 3.0], "fixed 0.50": [5.0, 1.0, 1.0], "mine": [4.0, 4.0, 4.0]}})
-    gains = gains_by_set(table, "score", FIXED, "fixed 0.50")
+    gains = gains_over_fixed(table, "score", FIXED, "fixed 0.50")
     # The means over the other seeds are, by seed, 2.5 and 1; 2 and 3; 1.5 and 3: each chooses a score of 1. Without
     # the first seed the other two choose 2 and 3, without one of these they choose 1 and 1.
     pseudo = -2 * (np.array([2.5, 1.0, 1.0]) - 1.5) + 1.0
-    assert gains["mine", BEST_FIXED][0].tolist() == (4.0 - pseudo).tolist()
-    assert gains["mine", BLIND][0].tolist() == [-1.0, 3.0, 3.0]
+    assert gains["mine", BEST_FIXED]["a"].tolist() == (4.0 - pseudo).tolist()
+    assert gains["mine", BLIND]["a"].tolist() == [-1.0, 3.0, 3.0]
     assert ("fixed 0.50", BLIND) not in gains
 
 
 def test_a_set_without_a_row_or_a_seed_without_a_partner_is_left_out() -> None:
     table = runs({"a": {"fixed 0.10": [1.0, 2.0], "mine": [4.0, 4.0, 4.0]}, "b": {"mine": [1.0, 2.0]}})
-    gains = gains_by_set(table, "score", FIXED, "fixed 0.10")
-    assert [gain.tolist() for gain in gains["mine", BLIND]] == [[3.0, 2.0]]
+    gains = gains_over_fixed(table, "score", FIXED, "fixed 0.10")
+    assert {name: gain.tolist() for name, gain in gains["mine", BLIND].items()} == {"a": [3.0, 2.0]}
     assert not any(against == BEST_FIXED for _, against in gains), "one ratio is no choice"
     assert best_of([pd.Series([1.0]), pd.Series([2.0])], pd.Series([3.0]), higher=True) is None
 
@@ -43,19 +48,19 @@ def test_a_set_without_a_row_or_a_seed_without_a_partner_is_left_out() -> None:
 def test_the_pooled_gain_is_that_of_the_model() -> None:
     rng = np.random.default_rng(0)
     by_set = [0.1 + 0.01 * rng.normal(size=6), 0.12 + 0.01 * rng.normal(size=4), np.array([7.0])]
-    (row,) = pooled_rows({("mine", BLIND): by_set})
+    (row,) = pooled_rows(named(by_set))
     known = pooled_effect(
         [gain.mean() for gain in by_set[:2]], [gain.std(ddof=1) / len(gain) ** 0.5 for gain in by_set[:2]]
     )
     assert (row["gain"], row["low"], row["high"], row["sets"]) == (known.mean, known.low, known.high, 2)
     assert row["is"] == ("better" if known.low > 0 else "undecided")
-    assert pooled_rows({("mine", BLIND): [np.array([7.0])]}) == []
-    (worse,) = pooled_rows({("mine", BLIND): [-gain for gain in by_set[:2]] * 3})
+    assert pooled_rows(named([np.array([7.0])])) == []
+    (worse,) = pooled_rows(named([-gain for gain in by_set[:2]] * 3))
     assert worse["is"] == "worse"
-    (alone,) = pooled_rows({("mine", BLIND): by_set[:1]})
+    (alone,) = pooled_rows(named(by_set[:1]))
     over_seeds = stats.ttest_1samp(by_set[0], 0.0).confidence_interval(0.95)
     assert (alone["gain"], alone["low"], alone["high"]) == pytest.approx((by_set[0].mean(), *over_seeds))
     assert (alone["is"], alone["sets"]) == ("better", 1)
     assert np.isnan(alone["between_sets"])
-    (equal,) = pooled_rows({("mine", BLIND): [np.array([0.01, 0.01])]})
+    (equal,) = pooled_rows(named([np.array([0.01, 0.01])]))
     assert equal["is"] == "undecided", "as two seeds that happen to agree are everywhere else"

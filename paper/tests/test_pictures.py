@@ -8,20 +8,19 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from r2mae_paper import fig2b, fig8, fig9
+from r2mae_paper import fig2b, pictures
 from r2mae_paper.fig2b import FacesSize
-from r2mae_paper.fig8 import DigitsSize
-from r2mae_paper.fig9 import FacePicturesSize
-from r2mae_paper.reconstructions import rows_by_ratio
-from r2mae_paper.runner import run_artefact
+from r2mae_paper.pictures import DigitsSize, FacePicturesSize
+from r2mae_paper.runner import run_study
+from r2mae_paper.study import get_study
 
 RATIOS = [round(0.1 * k, 1) for k in range(1, 10)]
 
 
 def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    digits = [cell.config for cell in fig8.cells(DigitsSize.of("full"), tmp_path)]
-    faces = [cell.config for cell in fig9.cells(FacePicturesSize.of("full"), tmp_path)]
+    digits = [run.config for run in pictures.runs(DigitsSize.of("full"), tmp_path)]
+    faces = [run.config for run in pictures.runs(FacePicturesSize.of("full"), tmp_path)]
     for configs in (digits, faces):
         assert [config.ratio for config in configs] == RATIOS
         assert {(config.scheme, config.seed, config.steps) for config in configs} == {("fixed", 0, None)}
@@ -35,8 +34,8 @@ def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.M
 
 def test_faces_are_those_of_fig2b(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    mine = {cell.folder: cell.config for cell in fig9.cells(FacePicturesSize(), tmp_path)}
-    others = {cell.folder: cell.config for cell in fig2b.cells(FacesSize(), tmp_path)}
+    mine = {run.folder: run.config for run in pictures.runs(FacePicturesSize(), tmp_path)}
+    others = {run.folder: run.config for run in fig2b.runs(FacesSize(), tmp_path)}
     for folder, config in mine.items():
         assert replace(others[folder], bn_statistics="yes") == config
 
@@ -45,7 +44,7 @@ def test_tables_have_the_errors_of_every_model() -> None:
     results = pd.DataFrame(
         {"ratio": ["0.10", "0.90"], "clean_mse": [0.1, 0.2], "masked_mse_0.5": [0.3, 0.4], "probe_accuracy": [0.5, 0.6]}
     )
-    assert rows_by_ratio(results) == [
+    assert pictures.table(results, name="fig8")["fig8"] == [
         {"training_ratio": 0.1, "clean_mse": 0.1, "masked_mse_0.5": 0.3},
         {"training_ratio": 0.9, "clean_mse": 0.2, "masked_mse_0.5": 0.4},
     ]
@@ -54,11 +53,11 @@ def test_tables_have_the_errors_of_every_model() -> None:
 @pytest.mark.slow
 def test_they_run_on_any_images(tmp_path: Path) -> None:
     small = {"preset": "mlp-16-16"}, {"data": "digits", "side": 8}
-    for artefact, size, name in (
-        (fig8, replace(DigitsSize.of("smoke"), **small[0]), "fig8"),  # type: ignore[arg-type]
-        (fig9, replace(FacePicturesSize.of("smoke"), **small[1]), "fig9"),  # type: ignore[arg-type]
+    for size, name in (
+        (replace(DigitsSize.of("smoke"), **small[0]), "fig8"),  # type: ignore[arg-type]
+        (replace(FacePicturesSize.of("smoke"), **small[1]), "fig9"),  # type: ignore[arg-type]
     ):
-        done = run_artefact(artefact, tmp_path / name, size=size, console=Console(file=StringIO()))
+        done = run_study(get_study(name), tmp_path / name, size=size, console=Console(file=StringIO()))
         assert done.parts == 2
         assert list(pd.read_csv(tmp_path / name / f"{name}.csv")["training_ratio"]) == [0.3, 0.7]
         text = (tmp_path / name / f"{name}.svg").read_text()

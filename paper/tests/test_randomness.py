@@ -2,58 +2,62 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper import randomness_cells, randomness_genome, randomness_images, randomness_text
 from r2mae_paper.gains import BEST_FIXED
-from r2mae_paper.randomness import BEST_BY_SAMPLE, BLIND, BY_SAMPLE, BY_SAMPLE_ROWS, MASK_AWARE, SCHEMES, SPREAD
+from r2mae_paper.randomness import (
+    BEST_BY_SAMPLE,
+    BLIND,
+    BY_SAMPLE,
+    BY_SAMPLE_ROWS,
+    MASK_AWARE,
+    SCHEMES,
+    SPREAD,
+    DomainSweep,
+)
+from r2mae_paper.randomness_domains import SWEEPS
 from r2mae_paper.rules import SETS
 from r2mae_paper.runner import Reproduced
 
-MODULES = pytest.mark.parametrize(
-    "module",
-    [randomness_images, randomness_cells, randomness_text, randomness_genome],
-    ids=["images", "cells", "text", "genome"],
-)
+IMAGES, CELLS, TEXT, GENOME = SWEEPS
+ALL = pytest.mark.parametrize("sweep", SWEEPS, ids=["images", "cells", "text", "genome"])
 
 
 @pytest.mark.slow
-@MODULES
-def test_rows_differ_in_scheme_and_input_alone(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
-    size = module.SIZE.of("small")
-    cells = module.cells(size, tmp_path)
-    more = set(module.STUDY.untold_rows) - set(SCHEMES)
+@ALL
+def test_rows_differ_in_scheme_and_input_alone(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
+    size = sweep.size.of("small")
+    planned = sweep.runs(size, tmp_path)
+    more = set(sweep.more) - set(SCHEMES)
     by_sample = {f"by sample {ratio:.2f}" for ratio in (0.1, 0.3, 0.7, 0.9)}
-    assert more == (by_sample if module is randomness_cells else set()), "elsewhere all masks are by sample"
+    assert more == (by_sample if sweep is CELLS else set()), "elsewhere all masks are by sample"
     rows = len(size.mask_aware) * len(SCHEMES) + len(more)
-    assert len(cells) == len({cell.folder for cell in cells}) == len(size.sets) * rows * size.seeds
+    assert len(planned) == len({run.folder for run in planned}) == len(size.sets) * rows * size.seeds
     assert size.seeds >= 5
-    first = [cell for cell in cells if cell.seed == 0 and cell.variant.values["set"] == size.sets[0]]
+    first = [run for run in planned if run.seed == 0 and run.variant.values["set"] == size.sets[0]]
     own = ("scheme", "ratio", "low", "high", "mask_input")
-    assert len({str({k: v for k, v in cell.config.to_dict().items() if k not in own}) for cell in first}) == 1
-    assert len({str(cell.config.to_dict()) for cell in first}) == rows
-    mask_aware = {cell.variant.label: getattr(cell.config, "mask_input", False) for cell in first}
+    assert len({str({k: v for k, v in run.config.to_dict().items() if k not in own}) for run in first}) == 1
+    assert len({str(run.config.to_dict()) for run in first}) == rows
+    mask_aware = {run.variant.label: getattr(run.config, "mask_input", False) for run in first}
     assert mask_aware == {
         label + MASK_AWARE * flag: flag for flag in size.mask_aware for label in SCHEMES
     } | dict.fromkeys(more, False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [randomness_images, randomness_cells], ids=["images", "cells"])
-def test_no_batch_statistics_depend_on_the_ratio(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
-    assert {cell.config.norm for cell in module.cells(module.SIZE.of("small"), tmp_path)} == {"layer"}
+@pytest.mark.parametrize("sweep", [IMAGES, CELLS], ids=["images", "cells"])
+def test_no_batch_statistics_depend_on_the_ratio(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
+    assert {run.config.norm for run in sweep.runs(sweep.size.of("small"), tmp_path)} == {"layer"}
 
 
 @pytest.mark.slow
-@MODULES
-def test_all_rows_hide_exact_counts(module: ModuleType, tmp_path: Path, shared_data: Path) -> None:
+@ALL
+def test_all_rows_hide_exact_counts(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
     """As per-sample ratios do: else the noise of counts would be a difference between rows."""
-    assert all(getattr(cell.config, "exact", True) for cell in module.cells(module.SIZE.of("small"), tmp_path))
+    assert all(getattr(run.config, "exact", True) for run in sweep.runs(sweep.size.of("small"), tmp_path))
 
 
 def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:
@@ -78,11 +82,11 @@ def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@MODULES
+@ALL
 @pytest.mark.parametrize("gain", [0.02, -0.02])
-def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> None:
-    name, objective, probe = module.STUDY.name, module.STUDY.objective, module.STUDY.probe
-    tables = module.table(synthetic(gain, objective, probe))
+def test_gains_are_found_with_their_sign(sweep: DomainSweep, gain: float) -> None:
+    name, objective, probe = sweep.name, sweep.objective, sweep.probe
+    tables = sweep.table(synthetic(gain, objective, probe))
     pooled = {(row["label"], row["against"]): row for row in tables[f"{name}-pooled"]}
     for label in ("r2mae-per-sample", "r2mae-per-sample" + MASK_AWARE):
         for against in ("best_fixed", "blind", "r2mae"):
@@ -96,7 +100,7 @@ def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> Non
     assert rows["b", "r2mae-per-sample", probe]["vs_blind_is"] == ("better" if gain > 0 else "worse")
     assert rows["c", "fixed 0.90", f"{objective}_0.9"]["vs_blind_is"] == "worse"
     assert rows["a", BLIND + MASK_AWARE, objective]["vs_mask_blind_is"] == "better"
-    figures = module.draw(tables, module.SIZE())
+    figures = sweep.plot(tables, sweep.size())
     assert figures.keys() == {name, f"{name}-by-fraction", f"{name}-rules"}
     rules = {(row["rule"], row["score"], row["set"]): row for row in tables[f"{name}-rules"]}
     spread = rules["r2mae-per-sample, the same range", objective, SETS]
@@ -105,8 +109,8 @@ def test_gains_are_found_with_their_sign(module: ModuleType, gain: float) -> Non
 
 
 def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
-    """On cells per-sample ratios hide other genes in each cell: they are compared with fixed ratios that do so, too."""
-    study = randomness_cells.STUDY
+    """On cells per-sample ratios hide other genes in each run: they are compared with fixed ratios that do so, too."""
+    study = CELLS
     runs = synthetic(0.02, study.objective, study.probe)
     blind = runs[runs["label"] == BY_SAMPLE]
     lower = {"by sample 0.70": 0.9, "by sample 0.90": 0.95}
@@ -121,7 +125,7 @@ def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
     assert (SPREAD + MASK_AWARE, BEST_BY_SAMPLE) not in pooled, "one such row is no choice"
     rows = {(row["set"], row["label"], row["score"]): row for row in tables[study.name]}
     assert rows["a", SPREAD, study.objective]["vs_best_by_sample_is"] == "worse"
-    figures = study.draw(tables, randomness_cells.SIZE())
+    figures = study.plot(tables, CELLS.size())
     named = {name for axes in figures[f"{study.name}-by-fraction"].axes for name in axes.get_legend_handles_labels()[1]}
     assert {BY_SAMPLE, "by sample 0.90", SPREAD} <= named
     assert not any(name.endswith(MASK_AWARE) for name in named)
@@ -131,21 +135,23 @@ def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_by_sample_is_one_ratio_with_a_mask_for_each_cell(tmp_path: Path, shared_data: Path) -> None:
-    cells = randomness_cells.cells(randomness_cells.SIZE.of("small"), tmp_path)
-    for cell in cells:
-        if cell.variant.label in BY_SAMPLE_ROWS:
-            ratio = float(cell.variant.label.split()[-1])
-            assert (cell.config.scheme, cell.config.low, cell.config.high) == ("r2mae-per-sample", ratio, ratio)
+    planned = CELLS.runs(CELLS.size.of("small"), tmp_path)
+    for run in planned:
+        if run.variant.label in BY_SAMPLE_ROWS:
+            ratio = float(run.variant.label.split()[-1])
+            assert (run.config.scheme, run.config.low, run.config.high) == ("r2mae-per-sample", ratio, ratio)
 
 
 @pytest.mark.slow
-@MODULES
+@ALL
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
 def test_the_smoke_size_runs(
-    smoke: Callable[[Any], Reproduced], module: ModuleType, shared_data: Path, tmp_path: Path
+    smoke: Callable[[str], Reproduced], sweep: DomainSweep, shared_data: Path, tmp_path: Path
 ) -> None:
-    done = smoke(module)
-    assert done.parts == 8 * len(module.SIZE.of("small").mask_aware) + 2 * (module is randomness_cells)
-    runs = pd.read_csv(tmp_path / f"{module.STUDY.name}-runs.csv")
-    assert np.isfinite(runs[[module.STUDY.objective, "loss_sd"]]).all(axis=None)
-    assert len(pd.read_csv(tmp_path / f"{module.STUDY.name}-pooled.csv"))
-    assert (tmp_path / f"{module.STUDY.name}.png").stat().st_size > 0
+    done = smoke(sweep.name)
+    assert done.parts == 8 * len(sweep.size.of("small").mask_aware) + 2 * (sweep is CELLS)
+    runs = pd.read_csv(tmp_path / f"{sweep.name}-runs.csv")
+    assert np.isfinite(runs[[sweep.objective, "loss_sd"]]).all(axis=None)
+    assert len(pd.read_csv(tmp_path / f"{sweep.name}-pooled.csv"))
+    assert (tmp_path / f"{sweep.name}.png").stat().st_size > 0

@@ -8,15 +8,19 @@ import pandas as pd
 import pytest
 
 from r2mae.errors import UserError
-from r2mae_paper import randomness_summary as summary
+from r2mae.files import write_json
 from r2mae_paper.randomness import MASK_AWARE, SCHEMES
-from r2mae_paper.runner import run_artefact
-from r2mae_paper.state import write_made, write_plan
+from r2mae_paper.randomness_domains import SWEEPS
+from r2mae_paper.runner import run_study
+from r2mae_paper.state import MADE, write_plan
+from r2mae_paper.study import get_study
+
+SUMMARY = get_study("randomness")
 
 
 def write_study(folder: Path, domain: str, sets: tuple[str, ...], *, mask_aware: tuple[bool, ...] = (False,)) -> None:
     """Runs whose random ratios are 5 % below the best fixed ratio, per-sample ones 10 %; mask-aware ones 20 %."""
-    study = summary.STUDIES[f"randomness-{domain}"]
+    (sweep,) = (one for one in SWEEPS if one.domain == domain)
     rng = np.random.default_rng(len(domain))
     levels = {name: np.exp(0.1 * rng.normal(size=3)) for name in sets}
     factors = {
@@ -35,7 +39,7 @@ def write_study(folder: Path, domain: str, sets: tuple[str, ...], *, mask_aware:
             "mask_aware": flag,
             "seed": seed,
         }
-        | {study.objective: level * factor * (0.8 if flag else 1.0), study.probe: 0.9 - 0.1 * factor}
+        | {sweep.objective: level * factor * (0.8 if flag else 1.0), sweep.probe: 0.9 - 0.1 * factor}
         for name in sets
         for flag in mask_aware
         for seed, level in enumerate(levels[name])
@@ -49,7 +53,7 @@ def write_study(folder: Path, domain: str, sets: tuple[str, ...], *, mask_aware:
 def test_gains_are_those_of_the_tables(tmp_path: Path) -> None:
     write_study(tmp_path, "images", ("digits", "mnist"), mask_aware=(False, True))
     write_study(tmp_path, "genome", ("virus",))
-    done = run_artefact(summary, tmp_path / "randomness", scale="small")
+    done = run_study(SUMMARY, tmp_path / "randomness", scale="small")
     assert {path.name for path in done.files} >= {
         f"randomness{end}" for end in (".csv", ".png", "-pooled.csv", "-rules.csv", "-mask-aware.png", "-rules.png")
     }
@@ -75,7 +79,7 @@ def test_gains_are_those_of_the_tables(tmp_path: Path) -> None:
 
 def test_one_set_without_a_network_that_is_told_is_drawn(tmp_path: Path) -> None:
     write_study(tmp_path, "text", ("wiki",))
-    done = run_artefact(summary, tmp_path / "randomness", scale="small")
+    done = run_study(SUMMARY, tmp_path / "randomness", scale="small")
     assert not any("mask-aware" in path.name for path in done.files)
 
 
@@ -84,24 +88,24 @@ def test_studies_of_another_scale_or_unfinished_are_not_mixed_in(
 ) -> None:
     for domain in ("images", "cells"):
         write_study(tmp_path, domain, (f"set of {domain}",))
-        write_made(tmp_path / f"randomness-{domain}", {"scale": "small"})
+        write_json(tmp_path / f"randomness-{domain}" / MADE, {"scale": "small"})
     with pytest.raises(
         UserError, match="randomness-images is of the scale small, not full: give --scale small for all"
     ):
-        run_artefact(summary, tmp_path / "randomness")
-    run_artefact(summary, tmp_path / "randomness", scale="small")
+        run_study(SUMMARY, tmp_path / "randomness")
+    run_study(SUMMARY, tmp_path / "randomness", scale="small")
     assert json.loads((tmp_path / "randomness" / "made.json").read_text())["scale"] == "small"
     assert "without randomness-text, randomness-genome" in caplog.text
     folder = tmp_path / "randomness-cells"
     write_plan(folder, "small", "runs", [[folder / "absent"]])
     with pytest.raises(UserError, match=r"randomness-cells is not finished \(0 of 1 runs, small\): run it to its end"):
-        run_artefact(summary, tmp_path / "randomness", scale="small")
+        run_study(SUMMARY, tmp_path / "randomness", scale="small")
 
 
 def test_tables_that_are_missing_or_of_another_kind_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no tables of randomness-images.*run one of them with the same --out"):
-        run_artefact(summary, tmp_path / "randomness", scale="small")
+        run_study(SUMMARY, tmp_path / "randomness", scale="small")
     (tmp_path / "randomness-cells").mkdir()
     (tmp_path / "randomness-cells" / "randomness-cells-runs.csv").write_text("set,label,mask_aware,seed\na,b,False,0\n")
     with pytest.raises(UserError, match="has no column 'masked_loss', so it is no table of these runs"):
-        run_artefact(summary, tmp_path / "randomness", scale="small")
+        run_study(SUMMARY, tmp_path / "randomness", scale="small")

@@ -1,4 +1,4 @@
-"""The runner of artefacts: what it keeps, what it writes; and an artefact that is a sweep of runs."""
+"""The runner: what it keeps, what it writes; of a study that is computed, and of one of runs."""
 
 import csv
 import json
@@ -23,12 +23,13 @@ from r2mae.images.domain import DOMAIN
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.training.environment import environment
-from r2mae_paper import fig1f, table3
-from r2mae_paper.artefact import Part, Size, TableRow, Tables, get_artefact
+from r2mae_paper.curves import CurvesSize
 from r2mae_paper.drawing import Figures
-from r2mae_paper.earlier import EarlierRuns
-from r2mae_paper.runner import run_artefact
-from r2mae_paper.state import state_of
+from r2mae_paper.rows import TableRow, Tables
+from r2mae_paper.runner import run_study
+from r2mae_paper.state import EarlierRuns, state_of
+from r2mae_paper.studies import Entry
+from r2mae_paper.study import Part, Size, Study, get_study
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +41,22 @@ class Count(Size):
     count: int = 3
 
 
-class Squares:
-    """An artefact of a part for each number, which notes what it computes."""
+def entry(name: str, title: str) -> Entry:
+    return Entry(name, title, "Nothing.", "none", {}, "none")
 
-    TITLE, PAPER, SIZE = "Squares of numbers", "Nothing.", Count
+
+class Squares:
+    """A study of a part for each number, which notes what it computes."""
 
     def __init__(self) -> None:
         self.computed: list[int] = []
         self.broken: int | None = None
         self.factor = 1.0
+        self.title = "Squares of numbers"
+
+    @property
+    def study(self) -> Study:
+        return Study(entry("squares", self.title), Count, self.plot, self.table, self.parts)
 
     def parts(self, size: Count) -> list[Part]:
         return [Part(f"{number}", 2, lambda *_, number=number: self.compute(number)) for number in range(size.count)]
@@ -63,14 +71,14 @@ class Squares:
         rows = [{**row, "square": self.factor * row["square"]} for part in results.values() for row in part]
         return {"squares": rows, "told": {"count": len(rows)}}
 
-    def draw(self, tables: Tables, size: Count) -> Figures:
+    def plot(self, tables: Tables, size: Count) -> Figures:
         figure = Figure()
         figure.subplots().plot([row["square"] for row in tables["squares"]])
         return {"picture": figure}
 
 
 def test_it_writes_tables_and_figures(tmp_path: Path) -> None:
-    done = run_artefact(Squares(), tmp_path)
+    done = run_study(Squares().study, tmp_path)
     assert [file.name for file in done.files] == ["squares.csv", "told.json", "picture.png", "picture.svg"]
     with done.files[0].open(newline="") as file:
         assert list(csv.reader(file)) == [
@@ -79,58 +87,58 @@ def test_it_writes_tables_and_figures(tmp_path: Path) -> None:
 
 
 def test_a_size_of_your_own_keeps_its_published_rows(tmp_path: Path) -> None:
-    size = fig1f.AccuraciesSize(tuple(("a", ratio, 1 - ratio / 2) for ratio in (0.15, 0.3, 0.4, 0.8)))
-    run_artefact(get_artefact("fig1f"), tmp_path, size=size)
+    size = CurvesSize(tuple(("a", ratio, 1 - ratio / 2) for ratio in (0.15, 0.3, 0.4, 0.8)))
+    run_study(get_study("fig1f"), tmp_path, size=size)
     assert len((tmp_path / "fig1f.csv").read_text().splitlines()) == 5
 
 
 def test_what_is_computed_is_kept_and_what_is_made_of_it_is_not(tmp_path: Path) -> None:
-    artefact, seen = Squares(), []
-    first = run_artefact(artefact, tmp_path)
+    squares, seen = Squares(), []
+    first = run_study(squares.study, tmp_path)
     before = [file.read_bytes() for file in first.files]
-    second = run_artefact(artefact, tmp_path, progress=lambda *done: seen.append(done))
-    assert artefact.computed == [0, 1, 2]
+    second = run_study(squares.study, tmp_path, progress=lambda *done: seen.append(done))
+    assert squares.computed == [0, 1, 2]
     assert (first.kept, second.kept, second.parts) == (0, 3, 3)
     assert [file.read_bytes() for file in second.files] == before
     assert seen == [(2, 6), (4, 6), (6, 6)]
-    artefact.factor = 3.0
-    assert "2,4.0" in run_artefact(artefact, tmp_path).files[0].read_text()
-    run_artefact(artefact, tmp_path, again=True)
-    assert artefact.computed == [0, 1, 2] * 2
+    squares.factor = 3.0
+    assert "2,4.0" in run_study(squares.study, tmp_path).files[0].read_text()
+    run_study(squares.study, tmp_path, again=True)
+    assert squares.computed == [0, 1, 2] * 2
 
 
 def test_a_computation_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
-    artefact = Squares()
-    artefact.broken = 2
+    squares = Squares()
+    squares.broken = 2
     with pytest.raises(KeyboardInterrupt):
-        run_artefact(artefact, tmp_path)
-    artefact.broken = None
-    assert run_artefact(artefact, tmp_path).kept == 2
-    assert artefact.computed == [0, 1, 2]
+        run_study(squares.study, tmp_path)
+    squares.broken = None
+    assert run_study(squares.study, tmp_path).kept == 2
+    assert squares.computed == [0, 1, 2]
 
 
-def test_each_size_and_artefact_has_parts_of_its_own(tmp_path: Path) -> None:
-    artefact = Squares()
+def test_each_size_and_study_has_parts_of_its_own(tmp_path: Path) -> None:
+    squares = Squares()
     for count in (2, 3, 2):
-        run_artefact(artefact, tmp_path, size=Count(count))
-    assert artefact.computed == [0, 1, 0, 1, 2]
-    artefact.TITLE = "Other squares of numbers"
-    assert run_artefact(artefact, tmp_path).kept == 0
+        run_study(squares.study, tmp_path, size=Count(count))
+    assert squares.computed == [0, 1, 0, 1, 2]
+    squares.title = "Other squares of numbers"
+    assert run_study(squares.study, tmp_path).kept == 0
 
 
 def test_parts_of_another_version_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_artefact(Squares(), tmp_path)
+    run_study(Squares().study, tmp_path)
     monkeypatch.setattr("r2mae.__version__", "0.0.0")
-    assert run_artefact(Squares(), tmp_path).kept == 0
+    assert run_study(Squares().study, tmp_path).kept == 0
 
 
-def test_a_damaged_part_is_computed_anew(tmp_path: Path) -> None:
-    run_artefact(Squares(), tmp_path)
+def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
+    run_study(Squares().study, tmp_path)
     (file,) = (tmp_path / ".parts").glob("*/1.json")
     file.write_text("[{")
-    artefact = Squares()
-    assert run_artefact(artefact, tmp_path).kept == 2
-    assert artefact.computed == [1]
+    squares = Squares()
+    assert run_study(squares.study, tmp_path).kept == 2
+    assert squares.computed == [1]
 
 
 PRESETS = ("mlp-16-16", "mlp-16-64")
@@ -143,38 +151,59 @@ class Sweep(Size):
     seeds: tuple[int, ...] = (0, 1)
 
 
-class Widths:
+def widths_runs(size: Sweep, out: Path) -> list[SweepRun]:
     """Presets × ratios on digits, as Figs. 2A and 2B are."""
-
-    TITLE, PAPER, SIZE = "Accuracy by width and ratio", "Nothing.", Sweep
-
-    def cells(self, size: Sweep, out: Path) -> list[SweepRun]:
-        base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
-        presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
-        return runs_of(grid(base, [presets, SweepParameter.over("ratio", [0.2, 0.6])]), size.seeds, out)
-
-    def table(self, results: pd.DataFrame) -> Tables:
-        means = results.groupby(["preset", "ratio"], sort=False)["probe_accuracy"].mean().reset_index()
-        return {"widths": means.to_dict("records"), "runs": results.to_dict("records")}
-
-    def draw(self, tables: Tables, size: Sweep) -> Figures:
-        figure = Figure()
-        axes = figure.subplots()
-        for preset in PRESETS:
-            own = [row for row in tables["widths"] if row["preset"] == preset]
-            axes.plot([float(row["ratio"]) for row in own], [row["probe_accuracy"] for row in own], label=preset)
-        return {"widths": figure}
+    base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
+    presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
+    return runs_of(grid(base, [presets, SweepParameter.over("ratio", [0.2, 0.6])]), size.seeds, out)
 
 
-def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
+def widths_table(results: pd.DataFrame) -> Tables:
+    means = results.groupby(["preset", "ratio"], sort=False)["probe_accuracy"].mean().reset_index()
+    return {"widths": means.to_dict("records"), "runs": results.to_dict("records")}
+
+
+def plot_widths(tables: Tables, size: Sweep) -> Figures:
+    figure = Figure()
+    axes = figure.subplots()
+    for preset in PRESETS:
+        own = [row for row in tables["widths"] if row["preset"] == preset]
+        axes.plot([float(row["ratio"]) for row in own], [row["probe_accuracy"] for row in own], label=preset)
+    return {"widths": figure}
+
+
+def first_loss(run: SweepRun) -> Mapping[str, float]:
+    """A number that is read from some of the runs' folders."""
+    return {"first_loss": float(metrics_of(run)["loss"].iloc[0])} if run.config.ratio == 0.2 else {}
+
+
+def table_of_runs(results: pd.DataFrame) -> Tables:
+    """A table of runs that has all that its tables need."""
+    kept = ["label", "preset", "ratio", "seed", "probe_accuracy", "first_loss"]
+    means = results.groupby("label", sort=False)["probe_accuracy"].mean().reset_index()
+    return {"table": means.to_dict("records"), "table-runs": results[kept].to_dict("records")}
+
+
+WIDTHS = Study(entry("widths", "Accuracy by width and ratio"), Sweep, plot_widths, widths_table, runs=widths_runs)
+MEASURED = replace(WIDTHS, scores_of_run=first_loss)
+TABLE = Study(
+    entry("table", "Accuracy by width and ratio, from a table of runs"),
+    Sweep,
+    table=table_of_runs,
+    runs=widths_runs,
+    scores_of_run=first_loss,
+)
+
+
+def test_a_sweep_of_presets_and_ratios_is_a_study(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    first = run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    first = run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
     model = tmp_path / "runs" / "mlp-16-16-0.20" / "seed-0" / "model.safetensors"
     written = model.stat().st_mtime_ns
-    done = run_artefact(Widths(), tmp_path, size=Sweep((0, 1)), console=shown)
+    done = run_study(WIDTHS, tmp_path, size=Sweep((0, 1)), console=shown)
     assert ((first.parts, first.kept), (done.parts, done.kept)) == ((4, 0), (8, 4))
     made = json.loads((tmp_path / "made.json").read_text())
-    assert (made["title"], made["scale"], made["size"], made["runs"]) == (Widths.TITLE, "", {"seeds": [0, 1]}, 8)
+    assert (made["title"], made["scale"], made["size"], made["runs"]) == (WIDTHS.entry.title, "", {"seeds": [0, 1]}, 8)
     (trained,) = made["trained_on"]
     assert trained["runs"] == 8
     assert all(trained[key] == made["environment"][key] for key in ("processor", "commit", "versions"))
@@ -191,28 +220,21 @@ def test_a_sweep_of_presets_and_ratios_is_an_artefact(tmp_path: Path) -> None:
     assert (config["hidden"], config["latent"], config["ratio"], config["threads"]) == (16, 16, 0.2, 1)
 
 
-class Measured(Widths):
-    """The same, with numbers that are read from some of the runs' folders."""
-
-    def scores_of_run(self, cell: SweepRun) -> Mapping[str, float]:
-        return {"first_loss": float(metrics_of(cell)["loss"].iloc[0])} if cell.config.ratio == 0.2 else {}
-
-
 def test_runs_of_several_machines_are_told_apart(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
     file = tmp_path / "runs" / "mlp-16-64-0.60" / "seed-0" / "environment.json"
     moved = {"step": 2, "processor": "a third", "platform": "elsewhere"}
     file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "another", "continued": [moved]}))
     (tmp_path / "runs" / "mlp-16-64-0.20" / "seed-0" / "environment.json").unlink()
-    run_artefact(Widths(), tmp_path, size=Sweep((0,)), console=shown)
+    run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
     made = json.loads((tmp_path / "made.json").read_text())
     found = {one["processor"] == "another": (one["runs"], one.get("continued")) for one in made["trained_on"]}
     assert found == {False: (2, None), True: (1, [{"processor": "a third"}])}
 
 
-def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:
-    done = run_artefact(Measured(), tmp_path, size=Sweep((0,)), console=Console(file=StringIO()))
+def test_a_study_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:
+    done = run_study(MEASURED, tmp_path, size=Sweep((0,)), console=Console(file=StringIO()))
     runs = pd.read_csv(done.files[1])
     for preset, row in zip(runs["preset"], runs.itertuples(), strict=True):
         if row.ratio == 0.2:
@@ -222,30 +244,16 @@ def test_an_artefact_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Pat
             assert np.isnan(row.first_loss)
 
 
-class Table(Measured):
-    """The same, with a table of runs that holds all that its tables need."""
-
-    TITLE = "Accuracy by width and ratio, from a table of runs"
-
-    def table(self, results: pd.DataFrame) -> Tables:
-        kept = ["label", "preset", "ratio", "seed", "probe_accuracy", "first_loss"]
-        means = results.groupby("label", sort=False)["probe_accuracy"].mean().reset_index()
-        return {"table": means.to_dict("records"), "table-runs": results[kept].to_dict("records")}
-
-    def draw(self, tables: Tables, size: Sweep) -> Figures:
-        return {}
-
-
 def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
     first, second, whole = (tmp_path / name for name in ("first", "second", "whole"))
-    run_artefact(Table(), first, scale="small", seeds=1, console=shown, command="first call")
+    run_study(TABLE, first, scale="small", seeds=1, console=shown, command="first call")
     shutil.rmtree(first / "runs")
-    done = run_artefact(Table(), second, scale="small", seeds=2, earlier=first, console=shown)
+    done = run_study(TABLE, second, scale="small", seeds=2, earlier=first, console=shown)
     assert (done.parts, done.kept) == (8, 4)
     assert state_of(second).in_words() == "finished (8 of 8 runs, small)"
     assert sorted(path.name for path in second.glob("runs/*/*")) == ["seed-1"] * 4, "seed 0 is not trained"
-    run_artefact(Table(), whole, scale="small", console=shown)
+    run_study(TABLE, whole, scale="small", console=shown)
     for name in ("table.csv", "table-runs.csv"):
         one, other = (pd.read_csv(folder / name) for folder in (second, whole))
         pd.testing.assert_frame_equal(one, other, rtol=2e-6)
@@ -256,16 +264,16 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert list(made["data"]) == ["digits"]
     assert [one["runs"] for one in made["earlier"]["trained_on"]] == [4]
     with pytest.raises(UserError, match="has 4 runs without folders that the new table would not have: give --earlier"):
-        run_artefact(Table(), second, scale="small", seeds=2, console=shown)
-    repeated = run_artefact(Table(), second, scale="small", seeds=2, earlier=first, console=shown)
+        run_study(TABLE, second, scale="small", seeds=2, console=shown)
+    repeated = run_study(TABLE, second, scale="small", seeds=2, earlier=first, console=shown)
     assert (repeated.parts, repeated.kept) == (8, 8), "the same command may be given again"
     shutil.rmtree(second / "runs")
-    again = run_artefact(Table(), tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
+    again = run_study(TABLE, tmp_path / "again", scale="small", seeds=2, earlier=second, console=shown)
     assert (again.parts, again.kept) == (8, 8), "no run is left: tables are made again"
     one, other = (pd.read_csv(folder / "table.csv") for folder in (tmp_path / "again", second))
     pd.testing.assert_frame_equal(one, other, rtol=2e-6)
     with pytest.raises(UserError, match="has 4 runs without folders"):  # those of the second seed
-        run_artefact(Table(), tmp_path / "again", scale="small", seeds=1, earlier=tmp_path / "again", console=shown)
+        run_study(TABLE, tmp_path / "again", scale="small", seeds=1, earlier=tmp_path / "again", console=shown)
     remade = json.loads((tmp_path / "again" / "made.json").read_text())
     assert all(remade[key] == made[key] for key in ("trained_on", "data", "earlier", "size", "runs"))
 
@@ -278,34 +286,31 @@ class ChosenSweep(Sweep):
     chooses: ClassVar[tuple[str, ...]] = ("seeds", "presets")
 
 
-class Chosen(Table):
-    """The same, of chosen presets."""
+def chosen_runs(size: ChosenSweep, out: Path) -> list[SweepRun]:
+    return [run for run in widths_runs(size, out) if run.variant.values["preset"] in size.presets]
 
-    SIZE = ChosenSweep
 
-    def cells(self, size: Sweep, out: Path) -> list[SweepRun]:
-        assert isinstance(size, ChosenSweep)
-        return [cell for cell in super().cells(size, out) if cell.variant.values["preset"] in size.presets]
+CHOSEN = replace(TABLE, size=ChosenSweep, runs=chosen_runs)
 
 
 def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
     size = ChosenSweep((0,))
     both = replace(size, presets=PRESETS)
-    run_artefact(Chosen(), tmp_path / "one", size=size, console=shown)
-    done = run_artefact(Chosen(), tmp_path / "both", size=both, earlier=tmp_path / "one", console=shown)
+    run_study(CHOSEN, tmp_path / "one", size=size, console=shown)
+    done = run_study(CHOSEN, tmp_path / "both", size=both, earlier=tmp_path / "one", console=shown)
     assert (done.parts, done.kept) == (4, 2)
     assert {path.parent.name for path in (tmp_path / "both").glob("runs/*/*")} == {"mlp-16-64-0.20", "mlp-16-64-0.60"}
     made = json.loads((tmp_path / "both" / "made.json").read_text())
     assert made["earlier"]["size"]["presets"] == list(PRESETS[:1])
-    fewer = run_artefact(Chosen(), tmp_path / "fewer", size=size, earlier=tmp_path / "both", console=shown)
+    fewer = run_study(CHOSEN, tmp_path / "fewer", size=size, earlier=tmp_path / "both", console=shown)
     remade = json.loads((tmp_path / "fewer" / "made.json").read_text())
     assert (fewer.parts, fewer.kept, remade["earlier"]["runs"], remade["trained_on"]) == (2, 2, 2, [])
     assert list(made["data"]) == ["digits"]
 
 
 def test_fingerprints_are_of_the_sets_that_the_runs_read(tmp_path: Path) -> None:
-    cells = Table().cells(Sweep((0,)), tmp_path)
+    cells = widths_runs(Sweep((0,)), tmp_path)
     made = {"environment": {}, "data": {"digits": ["a"], "another": ["b"]}}
     told = EarlierRuns(pd.DataFrame(), made, tmp_path).record(cells, [], {})
     assert told["data"] == {"digits": ["a"]}
@@ -313,8 +318,8 @@ def test_fingerprints_are_of_the_sets_that_the_runs_read(tmp_path: Path) -> None
 
 def test_finished_folders_are_read_before_the_lines_of_a_table(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    run_artefact(Table(), tmp_path, scale="small", seeds=1, console=shown)
-    exact = run_artefact(Table(), tmp_path, scale="small", seeds=1, earlier=tmp_path, console=shown)
+    run_study(TABLE, tmp_path, scale="small", seeds=1, console=shown)
+    exact = run_study(TABLE, tmp_path, scale="small", seeds=1, earlier=tmp_path, console=shown)
     made = json.loads((tmp_path / "made.json").read_text())
     assert exact.kept == 4
     assert [one["runs"] for one in made["trained_on"]] == [4]
@@ -324,18 +329,24 @@ def test_finished_folders_are_read_before_the_lines_of_a_table(tmp_path: Path) -
 def test_earlier_runs_on_other_data_are_refused(tmp_path: Path) -> None:
     folder = _earlier(tmp_path, data={"digits": ["another"]})
     with pytest.raises(UserError, match="digits is not what the runs in"):
-        run_artefact(Table(), tmp_path / "out", seeds=2, earlier=folder)
+        run_study(TABLE, tmp_path / "out", seeds=2, earlier=folder)
 
 
-def test_a_table_that_does_not_tell_its_runs_apart_is_refused(tmp_path: Path) -> None:
+def test_a_table_that_does_not_distinguish_its_runs_is_refused(tmp_path: Path) -> None:
     folder = _earlier(tmp_path)
     (folder / "table-runs.csv").write_text("ratio,seed,probe_accuracy,first_loss\n0.2,0,0.9,1.0\n")
-    with pytest.raises(UserError, match="does not tell its runs apart"):
-        run_artefact(Table(), tmp_path / "out", seeds=1, earlier=folder)
+    with pytest.raises(UserError, match="does not distinguish its runs"):
+        run_study(TABLE, tmp_path / "out", seeds=1, earlier=folder)
 
 
 def _earlier(folder: Path, **changes: object) -> Path:
-    made = {"title": Table.TITLE, "size": {"seeds": [0]}, "environment": environment(), "trained_on": [], **changes}
+    made = {
+        "title": TABLE.entry.title,
+        "size": {"seeds": [0]},
+        "environment": environment(),
+        "trained_on": [],
+        **changes,
+    }
     write_json(folder / "made.json", {key: value for key, value in made.items() if value is not None})
     lines = ["label,preset,ratio,seed,probe_accuracy,first_loss", "mlp-16-16 0.20,mlp-16-16,0.20,0,0.9,1.0"]
     (folder / "table-runs.csv").write_text("\n".join(lines) + "\n")
@@ -343,7 +354,7 @@ def _earlier(folder: Path, **changes: object) -> Path:
 
 
 def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cells = Table().cells(Sweep((0,)), tmp_path)
+    cells = widths_runs(Sweep((0,)), tmp_path)
     earlier = EarlierRuns(pd.DataFrame(), {"environment": {}, "data": {"another": ["b"]}}, tmp_path)
     earlier.check_data([], {"digits": ["a"], "another": ["c"]})
     assert not caplog.records
@@ -354,7 +365,7 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"title": "Another"}, "tables of another target: 'Another'"),
+        ({"title": "Another"}, "tables of another study: 'Another'"),
         ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
         ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
         ({"environment": None}, r"no made\.json that tells how"),
@@ -364,7 +375,7 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
 )
 def test_earlier_tables_of_something_else_are_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        run_artefact(Table(), tmp_path / "out", earlier=_earlier(tmp_path, **changes))
+        run_study(TABLE, tmp_path / "out", earlier=_earlier(tmp_path, **changes))
     assert not (tmp_path / "out").exists()
 
 
@@ -372,24 +383,24 @@ def test_earlier_tables_that_are_missing_or_damaged_are_refused(tmp_path: Path) 
     folder = _earlier(tmp_path)
     (folder / "table-runs.csv").write_text("label,accuracy\nx,0.1\n")
     with pytest.raises(UserError, match="has no column 'seed'"):
-        run_artefact(Table(), tmp_path / "out", earlier=folder)
+        run_study(TABLE, tmp_path / "out", earlier=folder)
     (folder / "table-runs.csv").write_text("")
     with pytest.raises(UserError, match="is empty"):
-        run_artefact(Table(), tmp_path / "out", earlier=folder)
+        run_study(TABLE, tmp_path / "out", earlier=folder)
     (folder / "table-runs.csv").unlink()
     with pytest.raises(UserError, match=r"one table of runs, NAME-runs\.csv; found 0"):
-        run_artefact(Table(), tmp_path / "out", earlier=folder)
+        run_study(TABLE, tmp_path / "out", earlier=folder)
 
 
 def test_an_earlier_table_that_was_changed_is_refused(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    run_artefact(Table(), tmp_path / "a", scale="small", seeds=1, console=shown)
+    run_study(TABLE, tmp_path / "a", scale="small", seeds=1, console=shown)
     made = json.loads((tmp_path / "a" / "made.json").read_text())
     assert sorted(made["tables"]) == ["table-runs.csv", "table.csv"]
     file = tmp_path / "a" / "table-runs.csv"
     file.write_text(file.read_text().replace("probe_accuracy", "foo"))
     with pytest.raises(UserError, match=r"table-runs\.csv is not as it was written"):
-        run_artefact(Table(), tmp_path / "b", scale="small", seeds=1, earlier=tmp_path / "a", console=shown)
+        run_study(TABLE, tmp_path / "b", scale="small", seeds=1, earlier=tmp_path / "a", console=shown)
 
 
 def test_lines_of_runs_must_hold_all_that_the_table_has(tmp_path: Path) -> None:
@@ -397,32 +408,25 @@ def test_lines_of_runs_must_hold_all_that_the_table_has(tmp_path: Path) -> None:
     lines = (folder / "table-runs.csv").read_text()
     (folder / "table-runs.csv").write_text(lines.replace(",first_loss", "").replace(",1.0", ""))
     with pytest.raises(UserError, match="no column 'first_loss'"):
-        run_artefact(Table(), tmp_path / "out", seeds=1, earlier=folder, console=shown)
+        run_study(TABLE, tmp_path / "out", seeds=1, earlier=folder, console=shown)
 
 
-class Drawn(Table):
-    """The same, drawn from the models."""
-
-    def draw_runs(self, cells: list[SweepRun], size: Sweep) -> Figures:
-        raise AssertionError
-
-
-def test_seeds_and_earlier_tables_are_for_targets_that_can_use_them(tmp_path: Path) -> None:
+def test_seeds_and_earlier_tables_are_for_studies_that_can_use_them(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="trains no runs: omit --seeds"):
-        run_artefact(Squares(), tmp_path / "out", seeds=3)
+        run_study(Squares().study, tmp_path / "out", seeds=3)
     with pytest.raises(UserError, match="no runs under several seeds: omit --seeds"):
         Count().with_seeds(3)
     with pytest.raises(UserError, match="must be 1 to 5, as each holds out another part, not 6"):
-        run_artefact(table3, tmp_path / "out", scale="small", seeds=6)
+        run_study(get_study("table3"), tmp_path / "out", scale="small", seeds=6)
     with pytest.raises(UserError, match="--seeds must be 1 or more, not 0"):
-        run_artefact(Table(), tmp_path / "out", seeds=0)
+        run_study(TABLE, tmp_path / "out", seeds=0)
     with pytest.raises(UserError, match="trains no runs: omit --earlier"):
-        run_artefact(Squares(), tmp_path / "out", earlier=tmp_path)
+        run_study(Squares().study, tmp_path / "out", earlier=tmp_path)
     with pytest.raises(UserError, match="drawn from trained models"):
-        run_artefact(Drawn(), tmp_path / "out", earlier=_earlier(tmp_path))
+        run_study(replace(TABLE, plot_runs=lambda runs, size: {}), tmp_path / "out", earlier=_earlier(tmp_path))
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="omit --again, or choose another --out"):
-        run_artefact(Widths(), tmp_path, again=True)
+        run_study(WIDTHS, tmp_path, again=True)
     assert not list(tmp_path.iterdir())

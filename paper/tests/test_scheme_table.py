@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from r2mae_paper.artefact import TableRow
+from r2mae_paper.rows import TableRow
 from r2mae_paper.scheme_table import dots
 
 

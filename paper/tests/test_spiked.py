@@ -4,34 +4,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae_paper import fig1b, fig1c, fig1d, fig3
-from r2mae_paper.artefact import Tally
 from r2mae_paper.drawing import panels
-from r2mae_paper.runner import run_artefact
-from r2mae_paper.spiked import (
-    SpikedSize,
-    add_corollary,
-    column,
-    draw_ratio,
-    draw_risks,
-    magnitude_ratios,
-    measure,
-    select,
-)
+from r2mae_paper.rows import column, select
+from r2mae_paper.runner import run_study
+from r2mae_paper.spiked import SpikedSize, add_corollary, draw_ratio, draw_risks, magnitude_ratios, measure
+from r2mae_paper.study import Tally, get_study
 
 pytestmark = pytest.mark.slow
 
 TINY = SpikedSize(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
 
 
-@pytest.mark.parametrize("module", [fig1b, fig1c, fig1d, fig3])
-def test_each_figure_writes_what_it_draws(module, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fig1b", "fig1c", "fig1d", "fig3"])
+def test_each_figure_writes_what_it_draws(name: str, tmp_path: Path) -> None:
     counted = []
-    files = run_artefact(module, tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total))).files
-    name = module.__name__.rpartition(".")[2]
+    study = get_study(name)
+    files = run_study(study, tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total))).files
     assert {f"{name}.csv", f"{name}.png", f"{name}.svg"} <= {file.name for file in files}
     assert all(file.stat().st_size for file in files)
-    assert counted[-1][0] == counted[-1][1] == (1 if module is fig1b else 2) * 7
+    assert counted[-1][0] == counted[-1][1] == (1 if name == "fig1b" else 2) * 7
 
 
 def test_the_legend_says_what_dots_and_lines_are() -> None:
@@ -81,7 +72,7 @@ def test_the_magnitude_ratio_is_cosine_0_over_cosine_1() -> None:
 
 
 def test_fig3_is_of_the_spike_of_ones(tmp_path: Path) -> None:
-    with run_artefact(fig3, tmp_path, size=TINY).files[0].open(newline="") as file:
+    with run_study(get_study("fig3"), tmp_path, size=TINY).files[0].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["v"] for row in rows} == {"ones"}
     assert {float(row["null"]) for row in rows} == {1.0, 2.0, 11.0}

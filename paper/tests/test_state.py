@@ -1,4 +1,4 @@
-"""How far a target is, by the files in its folder."""
+"""How far a study is, by the files in its folder; and tables of runs that are complete, or not."""
 
 import json
 from pathlib import Path
@@ -6,16 +6,9 @@ from pathlib import Path
 import pytest
 
 import r2mae
-from r2mae_paper.state import (
-    MADE,
-    PLAN,
-    State,
-    state_of,
-    version_of,
-    write_made,
-    write_plan,
-    write_tables,
-)
+from r2mae.errors import UserError
+from r2mae.files import write_json
+from r2mae_paper.state import MADE, PLAN, State, digest_of, read_runs, state_of, version_of, write_plan, write_tables
 
 
 def touch(*paths: Path) -> None:
@@ -47,7 +40,7 @@ def test_runs_are_counted_as_they_finish(tmp_path: Path) -> None:
 def test_a_damaged_plan_is_no_plan(tmp_path: Path, damaged: str) -> None:
     (tmp_path / PLAN).write_text(damaged)
     assert state_of(tmp_path).in_words() == "not run; .plan.json is damaged"
-    write_made(tmp_path, {"scale": "small"})
+    write_json(tmp_path / MADE, {"scale": "small"})
     assert state_of(tmp_path).in_words() == "not run"
 
 
@@ -68,7 +61,7 @@ def test_a_plan_moves_with_its_folder(tmp_path: Path) -> None:
 
 def test_what_made_the_tables_stays_with_them(tmp_path: Path) -> None:
     touch(tmp_path / "t.csv")
-    write_made(tmp_path, {"title": "T", "scale": "small"})
+    write_json(tmp_path / MADE, {"title": "T", "scale": "small"})
     assert state_of(tmp_path).in_words() == "finished, small", "also where the plan is not kept with the tables"
     (tmp_path / MADE).write_text("{")
     assert state_of(tmp_path).in_words() == "finished; made.json is damaged"
@@ -76,7 +69,7 @@ def test_what_made_the_tables_stays_with_them(tmp_path: Path) -> None:
 
 
 def test_the_version_stays_with_the_tables(tmp_path: Path) -> None:
-    write_made(tmp_path, {"environment": {"versions": {"r2mae": "9.9.9"}}})
+    write_json(tmp_path / MADE, {"environment": {"versions": {"r2mae": "9.9.9"}}})
     assert version_of(tmp_path) == "9.9.9"
     write_plan(tmp_path, "small", "runs", [])
     assert version_of(tmp_path) == r2mae.__version__, "of the last call"
@@ -100,3 +93,43 @@ def test_tables_of_former_calls_do_not_stay(tmp_path: Path) -> None:
     write_tables(tmp_path, [tmp_path / "kept.csv"])
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["kept.csv", "mine.csv"]
     assert "former" not in json.loads((tmp_path / PLAN).read_text())
+
+
+WHOLE = "label,seed,score\na,0,0.5\nb,0,\n"
+
+
+def test_a_whole_table(tmp_path: Path) -> None:
+    file = tmp_path / "t-runs.csv"
+    file.write_text(WHOLE)
+    table = read_runs(file, ("seed", "label"))
+    assert table["seed"].tolist() == [0, 0]
+    assert table["score"].isna().tolist() == [False, True], "a score may be undefined"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "t-runs.csv is empty"),
+        (b"\xff\xfe\x00", "is not text"),
+        (b"label,seed,score\n", "has no lines"),
+        (WHOLE[:-4].encode(), "1 cells in row 2, and 3 headings"),
+        (WHOLE[:-1].encode(), "ends within a line"),
+        (WHOLE.replace("a,0", "a").encode(), "2 cells in row 1, and 3 headings"),
+        (WHOLE.replace("b,0,", "b,0,abc").encode(), "the column 'score' has 'abc' among its numbers"),
+        (WHOLE.replace("seed", "seeds").encode(), "has no column 'seed'"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "t-runs.csv"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        read_runs(file)
+
+
+def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.write_text(WHOLE)
+    other.write_text(WHOLE)
+    assert digest_of(one) == digest_of(other)
+    other.write_text(WHOLE + "c,0,1\n")
+    assert digest_of(one) != digest_of(other)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,10 +25,10 @@ def test_every_scheme_has_a_row() -> None:
 
 def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    cells = table1.cells(ViTSize.of("full"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 3 * (len(ROWS) + 2)
-    assert {cell.config.data for cell in cells} == {"/somewhere/imagenet"}
-    config = next(cell.config for cell in cells if cell.variant.label == "r2mae")
+    planned = table1.runs(ViTSize.of("full"), tmp_path)
+    assert len(planned) == len({run.folder for run in planned}) == 3 * (len(ROWS) + 2)
+    assert {run.config.data for run in planned} == {"/somewhere/imagenet"}
+    config = next(run.config for run in planned if run.variant.label == "r2mae")
     assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
     assert (config.low, config.high) == (None, None), "those of ViT-MAE"
     assert (config.sampling, config.per) == ("independent", "batch")
@@ -37,7 +36,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_the_other_ways_of_drawing_differ_in_nothing_else(tmp_path: Path, shared_data: Path) -> None:
-    found = {cell.variant.label: cell.config for cell in table1.cells(ViTSize.of("small"), tmp_path) if cell.seed == 0}
+    found = {run.variant.label: run.config for run in table1.runs(ViTSize.of("small"), tmp_path) if run.seed == 0}
     plain = found["r2mae"].to_dict()
     for label, field, value in (("r2mae stratified", "sampling", "stratified"), ("r2mae per sample", "per", "sample")):
         assert found[label].to_dict() == {**plain, field: value}
@@ -65,13 +64,15 @@ def test_tables_pair_seeds_and_say_what_is_better() -> None:
     assert found["r2mae", "finetune_top1"][f"vs_{UNTRAINED}"] == pytest.approx(0.13)
     assert found["r2mae", "loss_sd"]["vs_reference_is"] == "worse"
     assert (UNTRAINED, "loss_sd") not in found
-    figure = table1.draw(tables, ViTSize())["table1"]
+    figure = table1.plot(tables, ViTSize())["table1"]
     assert len([axes for axes in figure.axes if axes.get_visible()]) == 2
 
 
 @pytest.mark.slow
-def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], shared_data: Path, tmp_path: Path) -> None:
-    done = smoke(table1)
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:.*`isinstance.treespec, LeafSpec.` is deprecated.*")
+def test_the_smoke_size_runs(smoke: Callable[[str], Reproduced], shared_data: Path, tmp_path: Path) -> None:
+    done = smoke("table1")
     assert done.parts == 5
     runs = pd.read_csv(tmp_path / "table1-runs.csv").set_index(["label", "seed"])
     trained = runs.loc[[REFERENCE, "r2mae per sample"]]

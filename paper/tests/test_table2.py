@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +15,12 @@ TASKS = ("mnli", "qqp", "sst2", "qnli")
 
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
-    cells = table2.cells(TextSize.of("full"), tmp_path)
-    assert len(cells) == len({cell.folder for cell in cells}) == 2 * 5 * 3
+    planned = table2.runs(TextSize.of("full"), tmp_path)
+    assert len(planned) == len({run.folder for run in planned}) == 2 * 5 * 3
     rates = {"roberta-medium": (512, 8, 7e-4), "roberta-base": (768, 12, 3e-4)}
-    for cell in cells:
-        config = cell.config
-        assert (config.hidden_size, config.layers, config.lr) == rates[cell.variant.values["model"]]
+    for run in planned:
+        config = run.config
+        assert (config.hidden_size, config.layers, config.lr) == rates[run.variant.values["model"]]
         assert (config.data, config.vocab_size, config.glue) == ("fineweb", 50_265, TASKS)
         assert (config.batch_size, config.sequence_length, config.warmup, config.weight_decay) == (
             2048,
@@ -29,20 +28,18 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
             0.03,
             0.01,
         )
-        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[cell.variant.label]["scheme"])
+        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[run.variant.label]["scheme"])
 
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
-    cells = table2.cells(TextSize.of("small"), tmp_path)
-    assert len(cells) == 30
-    assert {(cell.config.data, cell.config.glue) for cell in cells} == {("wiki", ())}
-    assert {(cell.variant.values["scheme"] == "none", cell.config.steps) for cell in cells} == {
+    planned = table2.runs(TextSize.of("small"), tmp_path)
+    assert len(planned) == 30
+    assert {(run.config.data, run.config.glue) for run in planned} == {("wiki", ())}
+    assert {(run.variant.values["scheme"] == "none", run.config.steps) for run in planned} == {
         (False, 4000),
         (True, 1),
     }
-    assert {(frozenset(cell.config.glue_probes), cell.config.glue_limit) for cell in cells} == {
-        (frozenset(TASKS), 9000)
-    }
+    assert {(frozenset(run.config.glue_probes), run.config.glue_limit) for run in planned} == {(frozenset(TASKS), 9000)}
 
 
 def results(models: tuple[str, ...]) -> pd.DataFrame:
@@ -69,7 +66,7 @@ def test_models_have_tables_and_ranks_of_their_own() -> None:
         assert found[model, "r2mae", "mnli_accuracy"]["vs_reference"] == pytest.approx(0.02)
         assert found[model, "r2mae", "loss"]["vs_reference_is"] == "better", "a lower loss"
     assert len(tables["table2-runs"]) == 12
-    figures = table2.draw(tables, TextSize())
+    figures = table2.plot(tables, TextSize())
     assert set(figures) == {"table2-roberta-medium", "table2-roberta-base"}
     assert len([axes for axes in figures["table2-roberta-base"].axes if axes.get_visible()]) == 5
 
@@ -83,7 +80,7 @@ def test_probes_stand_beside_those_of_a_model_that_nobody_trained() -> None:
     assert found["r2mae", "probe_rank"]["mean"] == 1.25
     assert (UNTRAINED, "probe_rank") not in found, "it is no rival"
     assert found["r2mae", "mnli_probe_accuracy"][f"vs_{UNTRAINED}"] == pytest.approx(0.22)
-    (figure,) = table2.draw(tables, TextSize()).values()
+    (figure,) = table2.plot(tables, TextSize()).values()
     titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
     lines = {axes.get_title(): len(axes.lines) for axes in figure.axes}
     assert "MNLI, accuracy of a probe" in titles
@@ -97,8 +94,8 @@ def test_without_glue_there_is_no_rank() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_data")
-def test_the_smoke_size_runs(smoke: Callable[[Any], Reproduced], tmp_path: Path) -> None:
-    done = smoke(table2)
+def test_the_smoke_size_runs(smoke: Callable[[str], Reproduced], tmp_path: Path) -> None:
+    done = smoke("table2")
     assert done.parts == 2
     runs = pd.read_csv(tmp_path / "table2-runs.csv")
     assert list(runs["label"]) == [REFERENCE, "r2mae"]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +10,13 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae_paper import genomes, table3, table3_ablation
-from r2mae_paper.artefact import OfRuns, get_artefact
+from r2mae_paper import genomes
+from r2mae_paper.genomes import SCHEMES, AblationSize, VirusSize
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.table3 import SCHEMES, VirusSize
-from r2mae_paper.targets import Scale
+from r2mae_paper.studies import Scale
+from r2mae_paper.study import get_study
+
+TABLE3 = get_study("table3")
 
 
 @pytest.fixture
@@ -37,19 +38,19 @@ def out(folder: Path, genome_data: Path) -> Path:
 
 
 def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out: Path) -> None:
-    cells = table3.cells(VirusSize.of("small"), out)
-    assert len(cells) == 5 * (len(SCHEMES) + 2)
+    planned = TABLE3.runs(VirusSize.of("small"), out)
+    assert len(planned) == 5 * (len(SCHEMES) + 2)
     store = AlignmentStore(out / "store")
     parts = [genomes.part_of(store, number, 5) for number in range(5)]
     ends = [tuple(map(int, part.partition(":")[2].split("-"))) for part in parts]
     assert (ends[0][0], ends[-1][1]) == (1, 29_903)
     assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ends))
-    for cell in cells:
-        assert cell.config.test_regions == (parts[cell.seed],)
-        assert cell.variant.baseline == (cell.variant.label in ("alignment", "composition"))
-        if not cell.variant.baseline:
-            assert cell.config.scheme == SCHEMES[cell.variant.label]["scheme"]
-    assert len({cell.folder for cell in cells}) == len(cells)
+    for run in planned:
+        assert run.config.test_regions == (parts[run.seed],)
+        assert run.variant.baseline == (run.variant.label in ("alignment", "composition"))
+        if not run.variant.baseline:
+            assert run.config.scheme == SCHEMES[run.variant.label]["scheme"]
+    assert len({run.folder for run in planned}) == len(planned)
 
 
 def test_the_store_has_a_track_of_conservation(out: Path) -> None:
@@ -67,12 +68,12 @@ def test_the_store_has_a_track_of_conservation(out: Path) -> None:
 
 def test_relatives_are_ordered_by_likeness(out: Path) -> None:
     store = genomes.store_of(genomes.SARBECOVIRUSES, out)
-    names = table3_ablation.by_likeness(store)
+    names = genomes.by_likeness(store)
     assert sorted(names) == sorted(store.species[1:])
     assert [name.partition("|")[0] for name in names[:2]] == ["CoVZC45", "CoVZXC21"]  # SARS-CoV-2's nearest here
     assert {name.partition("|")[0] for name in names[-2:]} == {"BtKY72", "BM48-31"}
-    for change, fields in table3_ablation.changes(store).items():
-        assert fields or change == table3_ablation.BASE
+    for change, fields in genomes.changes(AblationSize(), store).items():
+        assert fields or change == genomes.BASE
 
 
 def test_tables_have_means_intervals_and_paired_differences() -> None:
@@ -85,7 +86,7 @@ def test_tables_have_means_intervals_and_paired_differences() -> None:
         for seed in range(5)
     ]
     rows = [{**row, "masked_loss": 1 - row["spearman"]} for row in rows]
-    found = table3.table(pd.DataFrame(rows))
+    found = TABLE3.tables_of(pd.DataFrame(rows))
     table = {(row["label"], row["score"]): row for row in found["table3"]}
     assert table["r2mae", "spearman"]["mean"] == pytest.approx(0.42 + noise.mean() / 100)
     assert table["r2mae", "spearman"]["vs_reference"] == pytest.approx(0.02)
@@ -93,26 +94,25 @@ def test_tables_have_means_intervals_and_paired_differences() -> None:
     assert "vs_reference" not in table["fixed 0.15", "spearman"]
     assert "vs_alignment" not in table["alignment", "spearman"]
     assert len(found["table3-runs"]) == 15
-    figures = table3.draw(found, VirusSize())
+    figures = TABLE3.plot(found, VirusSize())
     assert len([axes for axes in figures["table3"].axes if axes.get_visible()]) == 2
 
 
 def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
     with pytest.raises(UserError, match="R2MAE_DATA"):
-        table3.cells(VirusSize.of("smoke"), tmp_path / "out")
+        TABLE3.runs(VirusSize.of("smoke"), tmp_path / "out")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["table3", "table3-mtdna", "table3-ablation"])
 @pytest.mark.parametrize("scale", ["smoke", "small", "full"])
 def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
-    artefact = get_artefact(name)
-    assert isinstance(artefact, OfRuns)
-    cells = artefact.cells(artefact.SIZE.of(scale), out / name)
-    assert len({cell.folder for cell in cells}) == len(cells)
+    study = get_study(name)
+    planned = study.runs(study.size.of(scale), out / name)
+    assert len({run.folder for run in planned}) == len(planned)
     if name == "table3" and scale == "full":
-        config = cells[0].config
+        config = planned[0].config
         assert (config.steps, config.batch_size, config.keep) == (30_000, 2048, "best")
         assert config.settings.layers == 12
 
@@ -123,20 +123,19 @@ def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
     [
         ("table3", ["fixed 0.15", "r2mae", "alignment", "composition"]),
         ("table3-mtdna", ["fixed 0.15", "r2mae", "alignment", "composition"]),
-        ("table3-ablation", [table3_ablation.BASE, "no relatives", table3_ablation.WEIGHTED, "alignment"]),
+        ("table3-ablation", [genomes.BASE, "no relatives", genomes.WEIGHTED, "alignment"]),
     ],
 )
 def test_the_smoke_size_runs(
-    smoke: Callable[[Any], Reproduced], name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path
+    smoke: Callable[[str], Reproduced], name: str, labels: Sequence[str], genome_data: Path, tmp_path: Path
 ) -> None:
-    artefact = get_artefact(name)
-    done = smoke(artefact)
+    done = smoke(name)
     assert done.parts == 2 * len(labels)
     table = pd.read_csv(tmp_path / f"{name}.csv")
     assert list(dict.fromkeys(table["label"])) == labels
     assert (tmp_path / f"{name}.png").stat().st_size > 0
     assert table_is_whole(table, name)
-    again = smoke(artefact)
+    again = smoke(name)
     assert again.kept == again.parts
 
 

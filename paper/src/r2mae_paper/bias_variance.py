@@ -1,12 +1,12 @@
 """Sec. 3.5: bias and variance of the masked regression, with more features than rows, and with fewer.
 
 Bias and variance are those of Lemma 1, given the masked data: the mean of exact values over drawn designs, and the
-general formula. A higher ratio also keeps more rows. So the table has, beside them, the formula's bias and variance of
+general formula. A higher ratio also keeps more rows. So the table also has the formula's bias and variance of
 as many whole rows. Wide data have five times as many features as rows (the paper's γ = 5). Tall data have so many rows
 that more of them are kept than there are features, ñ = np > d, at every ratio that is drawn.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -16,18 +16,15 @@ from jaxtyping import Bool, Float
 
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import Covariance, conditional_risk, identity, risk, spiked, uniform_direction
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared, joined
 from r2mae_paper.drawing import BLACK, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.fig1e import MODELS as SPECTRA
+from r2mae_paper.rows import TableRow, Tables, column, select
 from r2mae_paper.signals import eigen_signals
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-TITLE = "Sec. 3.5: bias and variance (Lemma 1) where features outnumber the rows, and where they do not"
-DATA = "simulated"
-COST = {"small": "half a minute on a core", "full": "4 min on a core"}
-PAPER = "Masking reduces the risk through the bias, which appears in the overparametrised case alone."
 
 _DELTA = 10.0
 
@@ -64,9 +61,6 @@ class BiasSize(Size):
     small: ClassVar = {"wide": (100, 500), "tall": (1000, 50), "draws": 3}
 
 
-SIZE = BiasSize
-
-
 def parts(size: BiasSize) -> list[Part]:
     """Return a part for each covariance and side."""
     return [
@@ -76,16 +70,11 @@ def parts(size: BiasSize) -> list[Part]:
     ]
 
 
-def table(results: Mapping[str, list[TableRow]]) -> Tables:
-    """Return bias and variance over the null risk, of masked rows and of as many whole ones."""
-    return {"bias-variance": joined(results)}
-
-
-def draw(tables: Tables, size: BiasSize) -> Figures:
+def plot(tables: Tables, size: BiasSize) -> Figures:
     """Draw a column for each covariance: wide data above, tall data below."""
     figure, axes = panels(len(MODELS), 2, width=2.7, height=2.7)
     for place, (side, name) in enumerate((side, name) for side in (WIDE, TALL) for name in MODELS):
-        rows = [row for row in tables["bias-variance"] if row["side"] == side and row["model"] == name]
+        rows = select(tables["bias-variance"], side=side, model=name)
         _curves(axes[place], rows)
         axes[place].set_title(f"{name}, d = {rows[0]['d']}, n = {rows[0]['n']}", fontsize=9)
     for row in (0, len(MODELS)):
@@ -96,6 +85,7 @@ def draw(tables: Tables, size: BiasSize) -> Figures:
 
 
 def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[TableRow]:
+    """Return bias and variance over the null risk, of masked rows and of as many whole ones."""
     cov = MODELS[name](d)
     beta = eigen_signals(cov, [0])[:, 0]
     with compared():
@@ -132,17 +122,17 @@ def _design(
 
 
 def _curves(axes: "Axes", rows: list[TableRow]) -> None:
-    x = np.array([row["ratio"] for row in rows])
-    total = np.zeros(len(x))
+    x = column(rows, "ratio")
     for part, colour in (("bias", BLUE), ("variance", VERMILION)):
-        values, expected = (np.array([row[key] for row in rows]) for key in (part, f"{part}_formula"))
-        deviation = np.array([row[f"{part}_error"] for row in rows])
-        simulated(axes, x, values, deviation, colour, f"{part}, drawn designs")
-        predicted(axes, x, expected, colour, None)
-        total += expected
+        simulated(axes, x, column(rows, part), column(rows, f"{part}_error"), colour, f"{part}, drawn designs")
+        predicted(axes, x, column(rows, f"{part}_formula"), colour, None)
+    total = column(rows, "bias_formula") + column(rows, "variance_formula")
     predicted(axes, x, total, BLACK, "risk, formula", "--")
-    predicted(axes, x, np.array([row["bias_whole"] for row in rows]), BLUE, "bias of as many whole rows, formula", ":")
+    predicted(axes, x, column(rows, "bias_whole"), BLUE, "bias of as many whole rows, formula", ":")
     null_line(axes)
     ratio_axis(axes)
     if rows[0]["side"] == WIDE:
         axes.set_ylim(0, 2)
+
+
+STUDIES = (Study(ENTRIES["bias-variance"], BiasSize, plot, parts=parts),)

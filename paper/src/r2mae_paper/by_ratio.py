@@ -1,16 +1,16 @@
 """What sweeps over models and fixed ratios share: both kinds of batch statistics, means, best ratios, and curves."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae_paper.artefact import TableRow
+from r2mae_paper.rows import TableRow, column, difference_columns, records
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 AS_TRAINED = "as_trained_"
@@ -20,37 +20,31 @@ BARS = "bars: ± 1 standard deviation\nover seeds"
 """What the bars of :func:`curve` are, for axes and legends."""
 
 
-def measured(results: "pd.DataFrame", scores: Sequence[str]) -> list[str]:
+def measured(results: pd.DataFrame, scores: Sequence[str]) -> list[str]:
     """Return the scores that there are, each as measured, and with the statistics of training."""
     wanted = [prefix + name for name in scores for prefix in ("", AS_TRAINED)]
     return [name for name in wanted if name in results and bool(results[name].notna().any())]
 
 
-def means(
-    results: "pd.DataFrame", keys: Mapping[str, Callable[..., int | float]], scores: Sequence[str]
-) -> list[TableRow]:
-    """Return for each combination of some columns the means of scores over seeds, and their deviations (`…_sd`).
+def means(results: pd.DataFrame, keys: Sequence[str], scores: Sequence[str]) -> list[TableRow]:
+    """Return for each combination of some columns the number of seeds, means of scores, and deviations (`…_sd`).
 
     Parameters
     ----------
     results : DataFrame
         A line a run.
-    keys : mapping of str to type
-        The columns, with the type of their values.
+    keys : sequence of str
+        The columns.
     scores : sequence of str
     """
-    rows: list[TableRow] = []
-    for _, group in results.groupby(list(keys)):
-        first = group.iloc[0]
-        row: TableRow = {**{name: kind(first[name]) for name, kind in keys.items()}, "seeds": len(group)}
-        for name in scores:
-            row[name] = float(group[name].mean())
-            row[f"{name}_sd"] = float(group[name].std(ddof=1)) if len(group) > 1 else float("nan")
-        rows.append(row)
-    return rows
+    grouped = results.groupby(list(keys))
+    columns: dict[str, Any] = {"seeds": grouped.size()}
+    for name in scores:
+        columns |= {name: grouped[name].mean(), f"{name}_sd": grouped[name].std()}
+    return records(pd.DataFrame(columns).reset_index())
 
 
-def by_seed(runs: "pd.DataFrame", score: str) -> tuple[Float[np.ndarray, "seeds ratios"], list[float], "pd.Index[int]"]:
+def by_seed(runs: pd.DataFrame, score: str) -> tuple[Float[np.ndarray, "seeds ratios"], list[float], "pd.Index[int]"]:
     """Return a score of each seed and ratio, the ratios, and the seeds; one that lacks a ratio is left out."""
     table = runs.pivot_table(index="seed", columns="ratio", values=score).dropna()
     return table.to_numpy(float), [float(ratio) for ratio in table.columns], table.index
@@ -66,7 +60,7 @@ def best_ratios(
     return chosen
 
 
-def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> TableRow:
+def shape(runs: pd.DataFrame, score: str, *, higher: bool) -> TableRow:
     """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
 
     Parameters
@@ -94,8 +88,7 @@ def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> TableRow:
     row["best_ratio"] = float(best_ratios(values.mean(0, keepdims=True), ratios, higher=higher)[0])
     for name, end, others in (("lowest", 0, values[:, 1:]), ("highest", -1, values[:, :-1])):
         found = paired_difference(_best(others, values[:, end], higher=higher), values[:, end], higher_is_better=higher)
-        row |= {f"vs_{name}": found.mean, f"vs_{name}_low": found.low, f"vs_{name}_high": found.high}
-        row[f"vs_{name}_is"] = found.verdict
+        row |= difference_columns(f"vs_{name}", found)
     row["interior"] = len(ratios) > 2 and all(
         paired_difference(_best(values[:, 1:-1], one, higher=higher), one, higher_is_better=higher).verdict == "better"
         for one in (values[:, 0], values[:, -1])
@@ -106,7 +99,7 @@ def shape(runs: "pd.DataFrame", score: str, *, higher: bool) -> TableRow:
 def _best(
     values: Float[np.ndarray, "seeds ratios"], other: Float[np.ndarray, " seeds"], *, higher: bool
 ) -> Float[np.ndarray, " seeds"]:
-    """Return what stands for the best ratio beside another, chosen on the other seeds; of a single seed on itself."""
+    """Return the scores of the best ratio to pair with another, chosen on the other seeds; a single seed on itself."""
     if len(values) > 1:
         return best_fixed(values, higher_is_better=higher).partner(other)
     return np.asarray(values.max(1) if higher else values.min(1))
@@ -117,14 +110,8 @@ def curve(axes: "Axes", rows: Sequence[TableRow], score: str, colour: str, label
     own = [row for row in rows if score in row]
     if not own:
         return
+    bars = np.nan_to_num(column(own, f"{score}_sd"))
     axes.errorbar(
-        [row["ratio"] for row in own],
-        [row[score] for row in own],
-        np.nan_to_num([row[f"{score}_sd"] for row in own]),
-        fmt=f"o{style}",
-        color=colour,
-        markersize=3.5,
-        linewidth=1.2,
-        capsize=2,
-        label=label,
-    )
+        column(own, "ratio"), column(own, score), bars, fmt=f"o{style}", color=colour, markersize=3.5, linewidth=1.2,
+        capsize=2, label=label,
+    )  # fmt: skip

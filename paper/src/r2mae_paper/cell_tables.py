@@ -1,23 +1,27 @@
-"""What Tables 4 and 6 to 8 have in common: every scheme on sets of single cells, probes and reconstruction."""
+"""Tables 4 and 6 (probes), 7 and 8 (reconstruction): every scheme on sets of single cells.
+
+Tables 4 and 7 are of sets whose donors have a condition, Tables 6 and 8 of sets with types of cells.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.report.comparison import BASELINE
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
-from r2mae.sweep.runs import Variant as SweepRow
-from r2mae_paper.artefact import Size, TableRow, Tables
+from r2mae.sweep.runs import SweepRun, runs_of_groups
 from r2mae_paper.drawing import Figures
-from r2mae_paper.gains import BLIND, gains_by_set, pooled_rows
-from r2mae_paper.scheme_table import average_ranks, dots, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from r2mae_paper.gains import BLIND, gains_over_fixed, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, unique
+from r2mae_paper.scheme_table import average_ranks, dots, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.25, 0.5)},
@@ -36,6 +40,8 @@ RECONSTRUCTION = {
 }
 SMALL = {**DOMAIN.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
 SMOKE = {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "steps": 2}
+CONDITION = {"auroc_labels": ("condition",), "timing": "sea-ad"}
+"""As the paper's Alzheimer's disease: a condition counts with its AUROCs, over cells and donors."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,39 @@ class CellsSize(Size):
     settings: Mapping[str, Any] = field(default_factory=lambda: {**DOMAIN.presets["paper"], "preset": "paper"})
 
 
-def cells_of_sets(size: CellsSize, out: Path) -> list[SweepRun]:
+@dataclass(frozen=True)
+class DonorsSize(CellsSize):
+    """How much is trained for Tables 4 and 7; see :class:`CellsSize`."""
+
+    sets: tuple[str, ...] = ("sea-ad",)
+
+    small: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("csle", "covid-tcells", "pig-airway"), "baselines": (EXPRESSION, "pca")},
+        "settings": {**SMALL, **CONDITION},
+    }
+    smoke: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("csle", "pig-airway"), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
+        "settings": {**SMOKE, **CONDITION},
+    }
+
+
+@dataclass(frozen=True)
+class TypesSize(CellsSize):
+    """How much is trained for Tables 6 and 8; see :class:`CellsSize`."""
+
+    sets: tuple[str, ...] = ("hlca",)
+
+    small: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("onek1k", "perez-tcells", "combat"), "baselines": (EXPRESSION, "pca")},
+        "settings": SMALL,
+    }
+    smoke: ClassVar[Mapping[str, Any]] = {
+        **{"sets": ("onek1k",), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
+        "settings": SMOKE,
+    }
+
+
+def runs(size: CellsSize, out: Path) -> list[SweepRun]:
     """Return a run for each set, row and seed, and the baselines, each set in a folder of its own.
 
     Raises
@@ -72,20 +110,12 @@ def cells_of_sets(size: CellsSize, out: Path) -> list[SweepRun]:
         If a baseline needs a package that is missing.
     """
     DOMAIN.check_baselines(size.baselines)
-    groups = {}
-    for name in size.sets:
-        base = config_of(name, size.settings)
-        chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
-        rows = [
-            replace(row, values={"set": name, "scheme": row.config.scheme})
-            for row in grid(base, [SweepParameter("row", chosen)])
-        ]
-        known = [SweepRow(one, base, {"set": name, "scheme": BASELINE}, baseline=True) for one in size.baselines]
-        groups[name] = [*rows, *known]
+    chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
+    groups = {name: variants_of(config_of(name, size.settings), chosen, size.baselines, set=name) for name in size.sets}
     return runs_of_groups(groups, range(size.seeds), out)
 
 
-def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, settings: Mapping[str, Any]) -> Tables:
+def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
     """Return for each set means, intervals and differences of probes and of reconstruction; and all runs.
 
     `<probes>-pooled` has the average gain of each scheme over sets: over the best of the fixed ratios, which is chosen
@@ -99,9 +129,9 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
         A line a run.
     probes, reconstruction : str
         Names of the tables.
-    settings : mapping
-        Fields of the configuration that decide what is ranked.
     """
+    # What is ranked: a condition's AUROCs, too; sea-ad's own settings have them.
+    settings = CONDITION if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
     tables: dict[str, list[TableRow]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
@@ -118,21 +148,21 @@ def tables_of_sets(results: "pd.DataFrame", probes: str, reconstruction: str, se
     return tables
 
 
-def _pooled(results: "pd.DataFrame") -> list[TableRow]:
+def _pooled(results: pd.DataFrame) -> list[TableRow]:
     """Return what each scheme gains on average over sets, in the average score and in reconstruction."""
     trained = results[results["scheme"] != BASELINE]
     return [
         {"score": score, **row}
         for score in ("score", "reconstruction_r")
         if score in trained
-        for row in pooled_rows(gains_by_set(trained, score, FIXED, REFERENCE))
+        for row in pooled_rows(gains_over_fixed(trained, score, FIXED, REFERENCE))
         if row["label"] not in FIXED or row["against"] == BLIND
     ]
 
 
-def draw_sets(tables: Tables, probes: str, reconstruction: str) -> Figures:
-    """Draw the average score of each set, and below it reconstruction at each ratio."""
-    names = list(dict.fromkeys(row["set"] for row in tables[probes]))
+def plot(tables: Tables, size: CellsSize, *, probes: str, reconstruction: str) -> Figures:
+    """Draw the average score of each set, and reconstruction at each ratio; the dashed line is expression itself."""
+    names = unique(tables[probes], "set")
     return {
         probes: _by_set(tables[probes], names, {"score": "average score"}, min(len(names), 3)),
         reconstruction: _by_set(tables[reconstruction], names, RECONSTRUCTION, len(RECONSTRUCTION)),
@@ -153,3 +183,15 @@ def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
 
 def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
     return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}
+
+
+STUDIES = tuple(
+    Study(
+        ENTRIES[probes],
+        size,
+        partial(plot, probes=probes, reconstruction=reconstruction),
+        partial(table, probes=probes, reconstruction=reconstruction),
+        runs=runs,
+    )
+    for probes, reconstruction, size in (("table4", "table7", DonorsSize), ("table6", "table8", TypesSize))
+)

@@ -7,26 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
-from r2mae.evaluation.statistics import mean_interval, paired_difference
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
-from r2mae.sweep.runs import Variant as SweepRow
-from r2mae_paper import table4
-from r2mae_paper.artefact import Size, TableRow, Tables
-from r2mae_paper.cell_tables import FIXED, REFERENCE, SCHEMES, config_of
-from r2mae_paper.drawing import COLOURS, GREY, Figures, panels
-from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_by_seed, pooled_rows
+from r2mae.evaluation.statistics import paired_difference
+from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
+from r2mae_paper.cell_tables import CONDITION, FIXED, REFERENCE, SCHEMES, DonorsSize, config_of
+from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
+from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_over_fixed, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
-
-TITLE = "Cells at the paper's width (2000 and 1000) and at the small one: do schemes compare alike?"
-DATA = "csle, covid-tcells, pig-airway, onek1k, perez-tcells, combat"
-COST = {"smoke": "seconds", "small": "360 runs, about 9 h on a core", "full": "not measured"}
-PAPER = "All models of cells in the paper have 2000 hidden and 1000 latent units."
 
 ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
@@ -58,24 +53,19 @@ class WidthsSize(Size):
     settings: Mapping[str, Any] = field(default_factory=lambda: {"batch_size": 128, "steps": 5000})
 
     chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "widths", "rows")
-    small: ClassVar[Mapping[str, Any]] = {
-        "settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"},
-    }
+    small: ClassVar[Mapping[str, Any]] = {"settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"}}
     smoke: ClassVar[Mapping[str, Any]] = {
         **{"sets": ("csle",), "widths": ("small",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
         "settings": {"batch_size": 64, "steps": 2},
     }
 
 
-SIZE = WidthsSize
-
-
-def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
+def runs(size: WidthsSize, out: Path) -> list[SweepRun]:
     """Return a run for each set, width, row and seed, each set in a folder of its own."""
     schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
-    groups: dict[str, list[SweepRow]] = {}
+    groups: dict[str, list[Variant]] = {}
     for name in size.sets:
-        judged = table4.CONDITION if name in table4.SIZE.small["sets"] else {}
+        judged = CONDITION if name in DonorsSize.small["sets"] else {}
         widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
         base = config_of(name, {**size.settings, **judged})
         groups[name] = [
@@ -85,7 +75,7 @@ def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
     return runs_of_groups(groups, range(size.seeds), out)
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return means by set and width, gains by set and pooled, how much they differ between widths, and all runs.
 
     Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
@@ -96,31 +86,34 @@ def table(results: "pd.DataFrame") -> Tables:
     pooled: list[TableRow] = []
     for score in scores:
         by_width = {
-            str(name): gains_by_seed(group, score, FIXED, REFERENCE)
+            str(name): gains_over_fixed(group, score, FIXED, REFERENCE)
             for name, group in by_row.groupby(_WIDTH, sort=False)
         }
-        for width, gains in by_width.items():
-            arrays = {pair: [gain.to_numpy(float) for gain in by_set.values()] for pair, by_set in gains.items()}
-            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(arrays)]
-        pooled += [{"score": score, _WIDTH: "difference", **row} for row in pooled_rows(_apart(by_width))]
+        for width, gains in {**by_width, "difference": _widening(by_width)}.items():
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
         for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
-            gained = {pair: by_set.get(str(data)) for pair, by_set in by_width[str(preset)].items()}
-            rows += [{"set": data, _WIDTH: preset, "score": score, **row} for row in _means(group, score, gained)]
+            for label, values in by_label(group, score).items():
+                row: TableRow = {"set": data, _WIDTH: preset, "score": score, "label": label, **mean_columns(values)}
+                for against in (BEST_FIXED, BLIND):
+                    gain = by_width[str(preset)].get((label, against), {}).get(str(data))
+                    if gain is not None:
+                        row |= difference_columns(f"vs_{against}", paired_difference(gain, np.zeros(len(gain))))
+                rows.append(row)
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
 
-def draw(tables: Tables, size: WidthsSize) -> Figures:
+def plot(tables: Tables, size: WidthsSize) -> Figures:
     """Draw what each row gains over the best fixed ratio at each width: on average, and below it on each set."""
     rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
-    scores = list(dict.fromkeys(row["score"] for row in rows))
+    scores = unique(rows, "score")
     labels = [label for label in size.rows if any(row["label"] == label for row in rows)]
-    sets = list(dict.fromkeys(row["set"] for row in rows))
+    sets = unique(rows, "set")
     figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
     for axes, score in zip(grid_of_axes, scores, strict=True):
-        average = [row for row in pooled if row["score"] == score and row["against"] == BEST_FIXED and row["sets"] > 1]
+        average = [row for row in select(pooled, score=score, against=BEST_FIXED) if row["sets"] > 1]
         named = [("average", average)] if average else []
-        named += [(name, [row for row in rows if (row["set"], row["score"]) == (name, score)]) for name in sets]
+        named += [(name, select(rows, set=name, score=score)) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
     units = [DOMAIN.presets[width] for width in size.widths]
@@ -135,36 +128,14 @@ def draw(tables: Tables, size: WidthsSize) -> Figures:
     return {"cells-width": figure}
 
 
-def _means(
-    group: "pd.DataFrame", score: str, gains: "Mapping[tuple[str, str], pd.Series[float] | None]"
-) -> list[TableRow]:
-    """Return the mean of each row on a set at a width, and what it gains over the best and the blind fixed ratio."""
-    found: list[TableRow] = []
-    for label, values in by_label(group, score).items():
-        mean = mean_interval(values)
-        row: TableRow = {"label": label, "seeds": mean.n, "mean": mean.mean, "low": mean.low, "high": mean.high}
-        for against in (BEST_FIXED, BLIND):
-            gain = gains.get((label, against))
-            if gain is not None:
-                gap = paired_difference(gain, np.zeros(len(gain)))
-                row |= {f"vs_{against}": gap.mean, f"vs_{against}_low": gap.low, f"vs_{against}_high": gap.high}
-                row[f"vs_{against}_is"] = gap.verdict
-        found.append(row)
-    return found
-
-
-def _apart(by_width: "Mapping[str, Mapping[tuple[str, str], Mapping[str, pd.Series[float]]]]") -> Gains:
+def _widening(by_width: Mapping[str, Gains]) -> Gains:
     """Return how much more each row gains at the last width than at the first, on each set, paired over seeds."""
     widths = list(by_width.values())
-    if len(widths) < 2:
-        return {}
-    first, last = widths[0], widths[-1]
+    first, last = (widths[0], widths[-1]) if len(widths) > 1 else ({}, {})
     return {
-        pair: [
-            (last[pair][name] - first[pair][name]).dropna().to_numpy(float)  # of seeds that both widths have
-            for name in last[pair]
-            if name in first[pair]
-        ]
+        pair: {  # of seeds that both widths have
+            name: (last[pair][name] - first[pair][name]).dropna() for name in last[pair] if name in first[pair]
+        }
         for pair in last
         if pair in first
     }
@@ -184,13 +155,14 @@ def _panel(
                 offset = 0.25 * (number - (len(widths) - 1) / 2)
                 _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
         axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
-    axes.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(places)), places, fontsize=7)
-    axes.set_ylim(len(places) - 0.5, -0.5)
+    name_rows(axes, places, 0)
+    axes.tick_params(axis="y", labelsize=7)
 
 
 def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
-    ends = None if np.isnan([low, high]).any() else [[gain - low], [high - gain]]
-    axes.errorbar(gain, place, xerr=ends, fmt="o", color=colour, markersize=3.5, capsize=2, elinewidth=1)
+    interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)
+
+
+STUDIES = (Study(ENTRIES["cells-width"], WidthsSize, plot, table, runs=runs),)

@@ -14,7 +14,7 @@ from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError
 from r2mae_paper.state import state_of
-from r2mae_paper.targets import ARTEFACTS, SCALES, Target, all_names, folder_of, target_of
+from r2mae_paper.studies import ENTRIES, SCALES, entry_of, folder_of
 
 _OUT = Path("runs") / "reproduce"
 _WITH_LIST = ("--list", "--out")
@@ -22,11 +22,95 @@ _WITH_LIST = ("--list", "--out")
 
 def run(words: Sequence[str]) -> int:
     """Run the command."""
-    asked = not words or any(word in ("-h", "--help") for word in words)
+    parser = _parser(listing=not words or any(word in ("-h", "--help") for word in words))
+    values = parser.read(words)
+    if values["claims"] is not None:
+        from r2mae_paper.judge import show_claims
+
+        folders = [Path(word) for word in values["claims"]] or [_OUT]
+        return show_claims(words, values["names"], folders, values["markdown"])
+    if values["markdown"] is not None:
+        raise UserError("--markdown belongs to --claims: r2mae reproduce --claims FOLDER --markdown FILE.md")
+    out = Path(values["out"] or _OUT)
+    if values["list"]:
+        return _list(words, values["names"], out)
+    if not values["names"]:
+        if words:
+            raise UserError("name a study, before the options: r2mae reproduce fig1b --scale small, or --list for all")
+        parser.print_help()
+        return 0
+    return _reproduce(values, out)
+
+
+def _reproduce(values: Mapping[str, Any], out: Path) -> int:
+    """Make the studies, each in its folder. All are checked first, as computing one may take minutes."""
+    names = list(dict.fromkeys(map(folder_of, values["names"])))
+    if values["jobs"] is not None and values["jobs"] < 1:
+        raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
+    if values["earlier"] is not None and len(names) > 1:
+        raise UserError("--earlier has the tables of one study: name one at a time")
+    earlier, cluster = None if values["earlier"] is None else Path(values["earlier"]), read_cluster(values)
+    with loading("scientific libraries"):
+        from r2mae.training.progress import counting_bar
+        from r2mae_paper.runner import Options, run_study, size_of
+        from r2mae_paper.study import get_study
+
+        studies = {name: get_study(name) for name in names}
+
+    files = [Path(word) for word in values["curve"]]
+    if files and not any(study.curves for study in studies.values()):
+        raise UserError("--curve belongs to fig1f, fig1g, fig2c and fig4: r2mae reproduce fig1f --curve FILE.csv")
+    options = {
+        name: Options(
+            scale=SCALES[values["scale"]], seeds=values["seeds"], jobs=values["jobs"], again=values["again"],
+            earlier=earlier, cluster=cluster, curves=files if study.curves else [],
+        )
+        for name, study in studies.items()
+    }  # fmt: skip
+    for name, study in studies.items():
+        size_of(study, **options[name])
+    for name, study in studies.items():
+        begun = time.monotonic()
+        command = _command(name, values, options[name]["curves"])
+        with counting_bar(name, counted=False) as progress:
+            done = run_study(study, out / name, progress=progress, command=command, **options[name])
+        before = "parts computed before" if study.runs is None else "runs from before"
+        kept = f", {done.kept} of {done.parts} {before}" if done.kept else ""
+        print(f"{study.entry.title} ({time.monotonic() - begun:.0f} s{kept})")
+        for file in done.files:
+            print(f"  {file}")
+    return 0
+
+
+def _command(name: str, values: Mapping[str, Any], curves: Sequence[Path]) -> str:
+    """Return what repeats a study's tables, but for folders and the number of jobs."""
+    seeds = "" if values["seeds"] is None else f" --seeds {values['seeds']}"
+    files = f" --curve {shlex.join(map(str, curves))}" if curves else ""
+    return f"r2mae reproduce {name} --scale {values['scale']}{seeds}{files}"
+
+
+def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
+    """Print a line for each figure, table and study: name, state, title, data and cost."""
+    for word in words:
+        if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
+            raise UserError(f"--list computes nothing: omit {word.partition('=')[0]}")
+    entries = {name: entry_of(name) for name in names or ENTRIES}
+    states = {name: state_of(out / entry.name).in_words() for name, entry in entries.items()}
+    wide, wider = max(map(len, entries)), max(map(len, states.values()))
+    for name, entry in entries.items():
+        cost = "; ".join(f"{scale}: {cost}" for scale, cost in entry.cost.items())
+        print(f"{name:<{wide}}  {states[name]:<{wider}}  {entry.title}; data: {entry.data}; {cost}")
+    return 0
+
+
+def _parser(*, listing: bool) -> Parser:
+    """Return the parser; with `listing` its help names every study."""
+    width = max(map(len, ENTRIES)) + 2
+    lines = [f"  {name:<{width}}{entry.title}" for name, entry in ENTRIES.items()]
     parser = Parser(
         "r2mae reproduce",
         "Compute figures and tables of the paper, and write each one's numbers (CSV) and figure (PNG, SVG) to a folder."
-        + (f"\n\n{_listing()}" if asked else ""),
+        + ("\n\nNAME is one of:\n" + "\n".join(lines) if listing else ""),
         "r2mae reproduce fig1b table5 --scale small",
         "r2mae reproduce fig1f --curve accuracies.csv",
         "r2mae reproduce randomness-images --scale small --seeds 10 --jobs 2",
@@ -61,14 +145,14 @@ def run(words: Sequence[str]) -> int:
         "--seeds",
         metavar="N",
         type=int,
-        help="For targets of runs: under how many seeds each row runs, in place of the scale's number. Finished runs "
+        help="For studies of runs: under how many seeds each row runs, in place of the scale's number. Finished runs "
         "are kept: a larger number adds seeds.",
     )
     parser.add_argument(
         "--earlier",
         metavar="FOLDER",
         type=str,
-        help="For one target of runs: a folder with its tables and made.json, of the same scale and version. Runs that "
+        help="For one study of runs: a folder with its tables and made.json, of the same scale and version. Runs that "
         "its NAME-runs.csv holds are taken from there and not trained, so that seeds can be added without their "
         "folders.",
     )
@@ -87,7 +171,7 @@ def run(words: Sequence[str]) -> int:
         nargs="*",
         type=str,
         help="Compute nothing; say of every claim of the paper what the results in these folders show. A folder holds "
-        f"results of targets or comparisons, or folders that do; without one it is {_OUT}.",
+        f"results of studies or comparisons, or folders that do; without one it is {_OUT}.",
     )
     parser.add_argument(
         "--markdown",
@@ -95,125 +179,4 @@ def run(words: Sequence[str]) -> int:
         type=str,
         help="With --claims: write the table into this page instead.",
     )
-    values = parser.read(words)
-    if values["claims"] is not None:
-        from r2mae_paper.judge import show_claims
-
-        folders = [Path(word) for word in values["claims"]] or [_OUT]
-        return show_claims(words, values["names"], folders, values["markdown"])
-    if values["markdown"] is not None:
-        raise UserError("--markdown belongs to --claims: r2mae reproduce --claims FOLDER --markdown FILE.md")
-    out = Path(values["out"] or _OUT)
-    if values["list"]:
-        return _list(words, values["names"], out)
-    if not values["names"]:
-        if words:
-            raise UserError("name a target, before the options: r2mae reproduce fig1b --scale small, or --list for all")
-        parser.print_help()
-        return 0
-    # All names are checked first, as computing one may take minutes.
-    names = list(dict.fromkeys(map(folder_of, values["names"])))
-    if values["jobs"] is not None and values["jobs"] < 1:
-        raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
-    cluster = read_cluster(values)
-
-    with loading("scientific libraries"):
-        from r2mae_paper.artefact import OfRuns, TakesCurves, get_artefact
-
-    _check(names, values, cluster is not None)
-
-    with loading("scientific libraries"):
-        from r2mae.training.progress import counting_bar
-        from r2mae_paper.runner import run_artefact
-
-    for name in names:
-        artefact = get_artefact(name)
-        begun = time.monotonic()
-        with counting_bar(name, counted=False) as progress:
-            done = run_artefact(
-                artefact,
-                out / name,
-                scale=SCALES[values["scale"]],
-                seeds=values["seeds"],
-                earlier=None if values["earlier"] is None else Path(values["earlier"]),
-                curves=[Path(word) for word in values["curve"]] if isinstance(artefact, TakesCurves) else (),
-                jobs=values["jobs"],
-                cluster=cluster,
-                progress=progress,
-                again=values["again"],
-                command=_command(name, values, curves=isinstance(artefact, TakesCurves)),
-            )
-        before = "runs from before" if isinstance(artefact, OfRuns) else "parts computed before"
-        kept = f", {done.kept} of {done.parts} {before}" if done.kept else ""
-        print(f"{artefact.TITLE} ({time.monotonic() - begun:.0f} s{kept})")
-        for file in done.files:
-            print(f"  {file}")
-    return 0
-
-
-def _check(names: Sequence[str], values: Mapping[str, Any], on_cluster: bool) -> None:
-    """Refuse options that a target cannot use, before the first is computed."""
-    from r2mae_paper.artefact import TakesCurves, get_artefact
-
-    if values["earlier"] is not None and len(names) > 1:
-        raise UserError("--earlier has the tables of one target: name one at a time")
-    if values["curve"] and not any(isinstance(get_artefact(name), TakesCurves) for name in names):
-        raise UserError("--curve belongs to fig1f, fig1g, fig2c and fig4: r2mae reproduce fig1f --curve FILE.csv")
-    for name in names:
-        _check_target(name, values, on_cluster)
-
-
-def _check_target(name: str, values: Mapping[str, Any], on_cluster: bool) -> None:
-    """Refuse what one target cannot use."""
-    from r2mae_paper.artefact import OfRuns, OfTables, TakesCurves, get_artefact
-    from r2mae_paper.runner import with_seeds
-
-    artefact = get_artefact(name)
-    try:
-        size = artefact.SIZE.of(SCALES[values["scale"]])
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
-    if on_cluster and not isinstance(artefact, OfRuns):
-        raise UserError(f"{name} is computed, and trains no runs: omit --cluster")
-    if values["earlier"] is not None and not isinstance(artefact, OfRuns):
-        raise UserError(f"{name} trains no runs: omit --earlier")
-    if values["seeds"] is not None:
-        with_seeds(artefact, size, values["seeds"])
-    if values["again"] and isinstance(artefact, OfRuns):
-        raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
-    for option in ("jobs", "again"):
-        if values[option] and isinstance(artefact, OfTables):
-            raise UserError(f"{name} only reads tables of other targets: omit --{option}")
-    if isinstance(artefact, TakesCurves):
-        artefact.with_curves(size, [Path(word) for word in values["curve"]])
-
-
-def _command(name: str, values: Mapping[str, Any], *, curves: bool) -> str:
-    """Return what repeats a target's tables, but for folders and the number of jobs."""
-    seeds = "" if values["seeds"] is None else f" --seeds {values['seeds']}"
-    files = f" --curve {shlex.join(values['curve'])}" if curves and values["curve"] else ""
-    return f"r2mae reproduce {name} --scale {values['scale']}{seeds}{files}"
-
-
-def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
-    """Print a line for each target: name, state, title, data and cost."""
-    for word in words:
-        if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
-            raise UserError(f"--list computes nothing: omit {word.partition('=')[0]}")
-    targets = [target_of(name) for name in names or all_names()]
-    states = [state_of(out / one.folder).in_words() for one in targets]
-    wide, wider = max(len(one.name) for one in targets), max(map(len, states))
-    for one, state in zip(targets, states, strict=True):
-        print(f"{one.name:<{wide}}  {state:<{wider}}  {one.title}; data: {one.data}; {_cost(one)}")
-    return 0
-
-
-def _cost(target: Target) -> str:
-    """Return what a target takes by scale."""
-    return "; ".join(f"{scale}: {cost}" for scale, cost in target.cost.items())
-
-
-def _listing() -> str:
-    """Return every target that can be made with its title."""
-    width = max(map(len, ARTEFACTS)) + 2
-    return "NAME is one of:\n" + "\n".join(f"  {name:<{width}}{target_of(name).title}" for name in ARTEFACTS)
+    return parser

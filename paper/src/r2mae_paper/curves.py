@@ -1,15 +1,24 @@
-"""Accuracies by mask ratio that others published, from tables of the user's, and what they have in common with ours."""
+"""Figs. 1F and 2C: accuracies by mask ratio that others published, from tables of the user's.
+
+Other figures draw such accuracies over their own curves, and measure how alike they are.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
+from scipy.stats import pearsonr, spearmanr
 
 from r2mae.errors import UserError
-from r2mae_paper.artefact import TableRow
-from r2mae_paper.drawing import COLOURS, panels, ratio_axis
+from r2mae.text.error_curve import error_curves
+from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae_paper.rows import TableRow, Tables, column, joined, records, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Part, Size, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +31,26 @@ LINES = ("-", "--", ":", "-.")
 """Styles of lines, where there are more curves than colours."""
 
 _NUMBERS = ("ratio", "accuracy")
+_NEAR_BEST = 0.002  # published tables have three digits
 _EXAMPLES = {"model": "large", "task": "sst2", "ratio": "0.15", "accuracy": "0.93"}
+
+
+def look_of(number: int) -> tuple[str, str]:
+    """Return colour and style of a curve by its number."""
+    return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
+
+
+@dataclass(frozen=True)
+class CurvesSize(Size):
+    """The accuracies that are drawn; nothing is simulated or trained.
+
+    Attributes
+    ----------
+    rows : tuple of (str, float, float) or of (str, str, float, float)
+        Task (of Fig. 2C model and task), ratio and accuracy of each row of the tables.
+    """
+
+    rows: Accuracies = ()
 
 
 def expected(names: Sequence[str]) -> str:
@@ -40,7 +68,7 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> Accu
     Parameters
     ----------
     files : sequence of Path
-        CSV files. Columns beside the names, `ratio` and `accuracy` are left out.
+        CSV files. Columns other than the names, `ratio` and `accuracy` are left out.
     names : sequence of str
         Columns of words.
 
@@ -53,8 +81,6 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> Accu
 
 
 def _rows(file: Path, names: Sequence[str]) -> Accuracies:
-    import pandas as pd
-
     try:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
     except FileNotFoundError:
@@ -62,47 +88,36 @@ def _rows(file: Path, names: Sequence[str]) -> Accuracies:
     except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"{file}: cannot be read as a table ({reason}): {expected(names)}") from None
-    for column in (*names, *_NUMBERS):
-        if column not in table.columns:
+    for name in (*names, *_NUMBERS):
+        if name not in table.columns:
             columns = ", ".join(map(str, table.columns))[:160]
-            raise UserError(f"{file}: has no column {column!r} (it has {columns}): {expected(names)}")
+            raise UserError(f"{file}: has no column {name!r} (it has {columns}): {expected(names)}")
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes further cells at the front for names of rows
         raise UserError(f"{file}: rows have more cells than the first line has columns: {expected(names)}")
     if "model" in table and "model" not in names and table["model"].nunique() > 1:
         raise UserError(f"{file}: has rows of several models, which are no seeds of one: give those of one model")
     if not len(table):
         raise UserError(f"{file}: has no rows: {expected(names)}")
-    words = [table[name].map(str).tolist() for name in names]
-    for name, cells in zip(names, words, strict=True):
-        if nameless := [number for number, word in enumerate(cells, 1) if not word.strip()]:
-            raise UserError(f"{file}: row {nameless[0]} names no {name}: {expected(names)}")
-    return tuple(zip(*words, *(_fractions(file, name, table[name].tolist()) for name in _NUMBERS), strict=True))
-
-
-def _fractions(file: Path, name: str, words: Sequence[str]) -> list[float]:
-    found = []
-    for number, word in enumerate(words, 1):
-        try:
-            value = float(word)
-        except ValueError:
-            value = float("nan")
-        if not 0 <= value <= 1:
+    for name in names:
+        if (nameless := table[name].str.strip() == "").any():
+            raise UserError(f"{file}: row {nameless.argmax() + 1} names no {name}: {expected(names)}")
+    for name in _NUMBERS:
+        words = table[name]
+        table[name] = pd.to_numeric(words, errors="coerce").astype(float)
+        if (wrong := ~table[name].between(0, 1)).any():
+            row = wrong.argmax()
             raise UserError(
-                f"{file}: row {number} has {name} {word!r}, expected a fraction from 0 to 1 (divide per cent by 100)"
+                f"{file}: row {row + 1} has {name} {words[row]!r}, expected a fraction from 0 to 1 "
+                "(divide per cent by 100)"
             )
-        found.append(value)
-    return found
+    return tuple(table[[*names, *_NUMBERS]].itertuples(index=False, name=None))
 
 
 def by_task(published: Sequence[TableRow]) -> dict[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]:
     """Return ratios in ascending order and the mean error rate at each, by task."""
-    found = {}
-    for task in dict.fromkeys(row["task"] for row in published):
-        own = [row for row in published if row["task"] == task]
-        ratios = sorted({row["ratio"] for row in own})
-        errors = [np.mean([1 - row["accuracy"] for row in own if row["ratio"] == ratio]) for ratio in ratios]
-        found[str(task)] = (np.array(ratios), np.array(errors))
-    return found
+    table = pd.DataFrame(published, columns=["task", "ratio", "accuracy"])
+    errors = (1 - table["accuracy"]).groupby([table["task"], table["ratio"]]).mean()
+    return {str(task): (errors[task].index.to_numpy(), errors[task].to_numpy()) for task in table["task"].unique()}
 
 
 def likeness(
@@ -123,18 +138,15 @@ def likeness(
         `task`, `curve`, the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or
         if a curve is constant.
     """
-    from scipy.stats import pearsonr, spearmanr
-
     rows: list[TableRow] = []
     for task, (ratios, errors) in by_task(published).items():
         for name, (at, risks) in curves.items():
             inside = (ratios >= at[0]) & (ratios <= at[-1])
             ours, theirs = np.interp(ratios[inside], at, risks), errors[inside]
             row: TableRow = {"task": task, "curve": name, "ratios": int(inside.sum())}
-            if len(ours) > 2 and np.ptp(ours) > 0 and np.ptp(theirs) > 0:
-                row |= {"pearson": float(pearsonr(ours, theirs)[0]), "spearman": float(spearmanr(ours, theirs)[0])}
-            else:
-                row |= {"pearson": float("nan"), "spearman": float("nan")}
+            varied = len(ours) > 2 and np.ptp(ours) > 0 and np.ptp(theirs) > 0
+            for kind, correlation in (("pearson", pearsonr), ("spearman", spearmanr)):
+                row[kind] = float(correlation(ours, theirs)[0]) if varied else float("nan")
             rows.append(row)
     return rows
 
@@ -161,14 +173,14 @@ def models_by_task(
     axes : list of Axes
         Those with a task. Models have the same colours in all of them.
     """
-    tasks, models = (list(dict.fromkeys(row[name] for row in rows)) for name in ("task", "model"))
+    tasks, models = unique(rows, "task"), unique(rows, "model")
     columns = min(len(tasks), columns)
     figure, axes = panels(columns, -(-len(tasks) // columns), width=width, height=height)
     for panel in axes[len(tasks) :]:
         panel.set_axis_off()
     for panel, task in zip(axes, tasks, strict=False):
-        own, tops = ([row for row in table if row["task"] == task] for table in (rows, best))
-        _draw_models(panel, own, {row["model"]: row["best_ratio"] for row in tops if "best_ratio" in row}, models)
+        tops = {row["model"]: row["best_ratio"] for row in select(best, task=task) if "best_ratio" in row}
+        _draw_models(panel, select(rows, task=task), tops, models)
         ratio_axis(panel)
         panel.set_title(task)
         panel.set_ylabel("accuracy")
@@ -177,13 +189,12 @@ def models_by_task(
 
 def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
     for number, model in enumerate(models):
-        own = [row for row in rows if row["model"] == model]
+        own = select(rows, model=model)
         if not own:
             continue
-        means = np.array([row["accuracy"] for row in own])
-        ends = np.array([[row.get(end, np.nan) for row in own] for end in ("low", "high")])
+        means, ends = column(own, "accuracy"), np.array([column(own, "low"), column(own, "high")])
         ratios, reach = [row["ratio"] for row in own], np.nan_to_num(np.abs(ends - means))
-        colour, style = COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
+        colour, style = look_of(number)
         axes.errorbar(ratios, means, reach if reach.any() else None, fmt=f"o{style}", color=colour, markersize=3.5,
                       linewidth=1.4, elinewidth=0.8, capsize=2, label=model)  # fmt: skip
         if tops.get(model) in ratios:
@@ -203,3 +214,135 @@ def draw_over(axes: "Axes", published: Sequence[TableRow]) -> None:
     lines = [axes.get_legend_handles_labels(), right.get_legend_handles_labels()]
     handles, labels = ([one for part in parts for one in part] for parts in zip(*lines, strict=True))
     axes.legend(handles, labels, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+
+
+def _with_curves(figure: str, names: Sequence[str], files: Sequence[Path]) -> CurvesSize:
+    """Return the size with tables of accuracies.
+
+    Raises
+    ------
+    UserError
+        If there is no file; and as :func:`read_curves`.
+    """
+    if not files:
+        raise UserError(
+            f"{figure} needs a table of accuracies: --curve FILE.csv ({expected(names)}); "
+            "for curves of our own: r2mae reproduce text-ratios"
+        )
+    return CurvesSize(read_curves(files, names))
+
+
+def curves_of_fig1f(size: CurvesSize, files: Sequence[Path]) -> CurvesSize:
+    """Return the size with tables of accuracies, checked whether they can be brought to a common scale.
+
+    Parameters
+    ----------
+    size : CurvesSize
+        It has nothing else.
+    files : sequence of path
+        CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
+        are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
+
+    Raises
+    ------
+    UserError
+        If there is no file, or one cannot be read; and whenever `error_curves` raises.
+    """
+    size = _with_curves("fig1f", ("task",), files)
+    try:
+        _on_one_scale(size)
+    except UserError as error:
+        raise UserError(f"{', '.join(map(str, files))}: {error}") from None
+    return size
+
+
+def _on_one_scale(size: CurvesSize) -> list[TableRow]:
+    return records(error_curves(pd.DataFrame(size.rows, columns=["task", *_NUMBERS], dtype=object)))
+
+
+def plot_fig1f(tables: Tables, size: CurvesSize) -> Figures:
+    """Draw the error rates as measured, and on one scale."""
+    rows = tables["fig1f"]
+    figure, (plain, common) = panels(2, width=3.9, height=3.4)
+    for number, task in enumerate(unique(rows, "task")):
+        colour, style = look_of(number)
+        look: dict[str, Any] = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5, "linewidth": 1.4}
+        own = select(rows, task=task)
+        plain.plot(column(own, "ratio"), column(own, "error"), label=str(task), **look)
+        common.plot(column(own, "ratio"), column(own, "scaled"), **look)
+    for axes, title, words in (
+        (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
+        (common, "On one scale (Fig. 1F)", "scaled error rate"),
+    ):
+        ratio_axis(axes)
+        axes.set_title(title)
+        axes.set_ylabel(words)
+    common.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    plain.legend(fontsize=8)
+    return {"fig1f": figure}
+
+
+def curves_of_fig2c(size: CurvesSize, files: Sequence[Path]) -> CurvesSize:
+    """Return the size with tables of accuracies that have the columns model, task, ratio and accuracy (fractions).
+
+    Models are drawn in the order in which the tables name them: begin with the smallest.
+
+    Raises
+    ------
+    UserError
+        If there is no file; and as :func:`read_curves`.
+    """
+    return _with_curves("fig2c", ("model", "task"), files)
+
+
+def _means(rows: Accuracies) -> list[TableRow]:
+    """Return the mean over rows (seeds) of one model, task and ratio, ratios in ascending order."""
+    table = pd.DataFrame(rows, columns=["model", "task", *_NUMBERS])
+    return [
+        {"model": model, "task": task, "ratio": ratio, "accuracy": accuracy}
+        for (model, task), own in table.groupby(["model", "task"], sort=False)
+        for ratio, accuracy in own.groupby("ratio")["accuracy"].mean().items()
+    ]
+
+
+def table_of_fig2c(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the mean accuracy of each model, task and ratio, and the best ratio of each model on each task.
+
+    Ratios whose accuracy is within 0.002 of the best one's are given, too: published tables have three digits.
+    """
+    rows = joined(results)
+    best = []
+    for model, task in dict.fromkeys((row["model"], row["task"]) for row in rows):
+        own = select(rows, model=model, task=task)
+        top = max(own, key=lambda row: row["accuracy"])
+        near = [row["ratio"] for row in own if row["accuracy"] >= top["accuracy"] - _NEAR_BEST]
+        found = {"ratios": len(own), "best_ratio": top["ratio"], "best_accuracy": top["accuracy"]}
+        best.append({"model": model, "task": task, **found, "near_best_from": min(near), "near_best_until": max(near)})
+    return {"fig2c": rows, "fig2c-best": best}
+
+
+def plot_fig2c(tables: Tables, size: CurvesSize) -> Figures:
+    """Draw a panel for each task with a curve for each model; a ring marks the best ratio of each."""
+    figure, axes = models_by_task(tables["fig2c"], tables["fig2c-best"], columns=3)
+    for panel in axes:
+        panel.legend(fontsize=8, title="ring: the best ratio", title_fontsize=8)
+    return {"fig2c": figure}
+
+
+STUDIES = (
+    Study(
+        ENTRIES["fig1f"],
+        CurvesSize,
+        plot_fig1f,
+        parts=lambda size: [Part("curves", 0, lambda jobs, tally: _on_one_scale(size))],
+        curves=curves_of_fig1f,
+    ),
+    Study(
+        ENTRIES["fig2c"],
+        CurvesSize,
+        plot_fig2c,
+        table_of_fig2c,
+        parts=lambda size: [Part("curves", 0, lambda jobs, tally: _means(size.rows))],
+        curves=curves_of_fig2c,
+    ),
+)

@@ -1,7 +1,7 @@
 """Drawing functions that reproduced figures share: panels, curves of simulations and formulas, the null risk."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -71,3 +71,17 @@ def quotient_axis(axes: "Axes") -> None:
     plain_log(axes, "x", (1.0, 2.0, 5.0) if high / low > _WIDE else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
     if high / low < _NARROW:  # some per cent about 1 have no other round number of a logarithmic axis
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+
+
+def interval(axes: "Axes", middle: float, low: float, high: float, place: float, **look: Any) -> None:
+    """Draw a value with its interval, unless that is NaN, at a place of the y axis."""
+    ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
+    axes.errorbar(middle, place, xerr=ends, **{"fmt": "o", "markersize": 4, "capsize": 2, **look})
+
+
+def name_rows(axes: "Axes", names: Sequence[str], reference: float | None = None) -> None:
+    """Name the places of the y axis, from the top, and draw what values are compared with as a dashed line."""
+    if reference is not None:
+        axes.axvline(reference, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)

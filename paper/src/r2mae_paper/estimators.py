@@ -1,6 +1,6 @@
 """App. C: a range of ratios without width, and a tiny ridge in place of the pseudo-inverse, give what they replace."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -10,15 +10,12 @@ import numpy as np
 from r2mae.masking.ratios import Uniform
 from r2mae.theory import Covariance, identity
 from r2mae.theory.simulate import simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
 from r2mae_paper.bias_variance import MODELS
 from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
 from r2mae_paper.signals import eigen_signals
-
-TITLE = "App. C: a range without width against its ratio, a ridge of 1e-6 against the pseudo-inverse"
-DATA = "simulated"
-COST = {"small": "seconds", "full": "4 min on a core"}
-PAPER = "A range whose ends are equal gives the risk of that ratio exactly; the two estimators differ negligibly."
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally
 
 RIDGE = 1e-6
 
@@ -47,9 +44,6 @@ class EstimatorsSize(Size):
     small: ClassVar = {"n": 100, "d": 500, "repetitions": 10}
 
 
-SIZE = EstimatorsSize
-
-
 def _settings(size: EstimatorsSize) -> dict[str, tuple[Callable[[int], Covariance], int, int]]:
     """Return covariance, rows and features by name."""
     wide = {name: (make, size.n, size.d) for name, make in MODELS.items()}
@@ -62,19 +56,15 @@ def parts(size: EstimatorsSize) -> list[Part]:
     return [Part(_file(name), steps, partial(_measure, name, *how, size)) for name, how in _settings(size).items()]
 
 
-def table(results: Mapping[str, list[TableRow]]) -> Tables:
-    """Return the risks of three ways to the same estimate, for every covariance and ratio."""
-    return {"estimators": joined(results)}
-
-
-def draw(tables: Tables, size: EstimatorsSize) -> Figures:
+def plot(tables: Tables, size: EstimatorsSize) -> Figures:
     """Draw how far the ridge's risk is from the pseudo-inverse's, in per cent: the median mask, and the worst."""
     figure, (axes,) = panels(1, width=5.2, height=3.4)
     for colour, name in zip(COLOURS, _settings(size), strict=False):
-        rows = [row for row in tables["estimators"] if row["model"] == name]
-        x = [row["ratio"] for row in rows]
+        rows = select(tables["estimators"], model=name)
         for key, style, label in (("ridge_changes_percent", "o-", name), ("ridge_changes_at_most", ":", None)):
-            axes.plot(x, [row[key] for row in rows], style, color=colour, markersize=3, linewidth=1, label=label)
+            axes.plot(
+                column(rows, "ratio"), column(rows, key), style, color=colour, markersize=3, linewidth=1, label=label
+            )
     axes.set_yscale("log")  # over ten decades
     ratio_axis(axes)
     axes.set_ylabel("a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
@@ -89,26 +79,25 @@ def _file(name: str) -> str:
 def _measure(
     name: str, make: Callable[[int], Covariance], n: int, d: int, size: EstimatorsSize, jobs: int, tally: Tally
 ) -> list[TableRow]:
+    """Return the risks of three ways to the same estimate, at every ratio."""
     cov = make(d)
     beta = eigen_signals(cov, [0])[:, 0]
     ranges = [Uniform(p, p) for p in size.ratios]
     same = partial(simulate, cov, beta, n, noise=NOISE, repetitions=size.repetitions, jobs=jobs)
     inverse = same(ratios=[*size.ratios, *ranges], progress=tally.every())
     ridge = same(ratios=size.ratios, ridge=RIDGE, progress=tally.every())
-    rows: list[TableRow] = []
-    for place, p in enumerate(size.ratios):
-        apart = inverse.risks[:, len(size.ratios) + place] - inverse.risks[:, place]
-        change = 100 * np.abs(ridge.risks[:, place] / inverse.risks[:, place] - 1)
-        rows.append(
-            {
-                "model": name,
-                "n": n,
-                "d": d,
-                "ratio": p,
-                "pseudo_inverse": inverse.risk[place],
-                "range_minus_ratio": float(np.abs(apart).max()),
-                "ridge_changes_percent": float(np.median(change)),
-                "ridge_changes_at_most": float(change.max()),
-            }
-        )
-    return rows
+    count = len(size.ratios)
+    change = 100 * np.abs(ridge.risks / inverse.risks[:, :count] - 1)
+    return rows_of(
+        model=name,
+        n=n,
+        d=d,
+        ratio=size.ratios,
+        pseudo_inverse=inverse.risk[:count],
+        range_minus_ratio=np.abs(inverse.risks[:, count:] - inverse.risks[:, :count]).max(axis=0),
+        ridge_changes_percent=np.median(change, axis=0),
+        ridge_changes_at_most=change.max(axis=0),
+    )
+
+
+STUDIES = (Study(ENTRIES["estimators"], EstimatorsSize, plot, parts=parts),)

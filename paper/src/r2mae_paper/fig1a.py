@@ -1,6 +1,5 @@
 """Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -10,17 +9,13 @@ import numpy as np
 from r2mae.report.style import BLUE
 from r2mae.theory import identity, isotropic_risk, uniform_direction
 from r2mae.theory.simulate import simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined, paper_ratios
-from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis
-from r2mae_paper.drawing import simulated as draw_simulated
+from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated
+from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-TITLE = "Fig. 1A: isotropic model, Theorem 1 against simulation"
-DATA = "simulated"
-COST = {"small": "seconds", "full": "about 7 min on a core"}
-PAPER = "Simulation follows Theorem 1; with γ < 1 the risk has a transition at p = γ."  # noqa: RUF001
 
 _RIDGE = 1e-6  # the appendix's λ for this figure
 
@@ -43,24 +38,16 @@ class IsotropicSize(Size):
     small: ClassVar = {"settings": ((200, 1000), (400, 200)), "repetitions": 20}
 
 
-SIZE = IsotropicSize
-
-
 def parts(size: IsotropicSize) -> list[Part]:
     """Return a part for each panel."""
     return [Part(f"n-{n}-d-{d}", size.repetitions, partial(measure, n, d, size.repetitions)) for n, d in size.settings]
 
 
-def table(results: Mapping[str, list[TableRow]]) -> Tables:
-    """Return the rows of all panels."""
-    return {"fig1a": joined(results)}
-
-
-def draw(tables: Tables, size: IsotropicSize) -> Figures:
+def plot(tables: Tables, size: IsotropicSize) -> Figures:
     """Draw a panel for each n and d."""
     figure, axes = panels(len(size.settings), width=4.2, height=3.4)
     for panel, (n, d) in zip(axes, size.settings, strict=True):
-        _panel(panel, n, d, [row for row in tables["fig1a"] if (row["n"], row["d"]) == (n, d)])
+        _panel(panel, n, d, select(tables["fig1a"], n=n, d=d))
     return {"fig1a": figure}
 
 
@@ -69,44 +56,34 @@ def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[T
     ratios = paper_ratios()
     theorem = isotropic_risk(ratios, d / n, NOISE)
     simulation = simulate(
-        identity(d),
-        uniform_direction(d),
-        n,
-        ratios,
-        noise=NOISE,
-        repetitions=repetitions,
-        ridge=_RIDGE,
-        jobs=jobs,
+        identity(d), uniform_direction(d), n, ratios, noise=NOISE, repetitions=repetitions, ridge=_RIDGE, jobs=jobs,
         progress=tally.every(),
+    )  # fmt: skip
+    return rows_of(
+        gamma=d / n,
+        n=n,
+        d=d,
+        ratio=ratios,
+        risk=simulation.risk,
+        deviation=simulation.deviation,
+        error=simulation.error,
+        median=np.median(simulation.risks, axis=0),
+        theorem1=theorem.risk,
+        theorem1_bias=theorem.bias,
+        theorem1_variance=theorem.variance,
     )
-    return [
-        {
-            "gamma": d / n,
-            "n": n,
-            "d": d,
-            "ratio": p,
-            "risk": simulation.risk[i],
-            "deviation": simulation.deviation[i],
-            "error": simulation.error[i],
-            "median": float(np.median(simulation.risks[:, i])),
-            "theorem1": theorem.risk[i],
-            "theorem1_bias": theorem.bias[i],
-            "theorem1_variance": theorem.variance[i],
-        }
-        for i, p in enumerate(ratios)
-    ]
 
 
 def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
     gamma = d / n
-    ratio, mean, deviation = (np.array([row[key] for row in rows]) for key in ("ratio", "risk", "deviation"))
+    ratio, mean, deviation = (column(rows, key) for key in ("ratio", "risk", "deviation"))
     fine = np.linspace(0.002, 0.975, 974)
     fine = fine[np.abs(fine - gamma) > 1e-3]
     curve = isotropic_risk(fine, gamma, NOISE).risk
     for side in (fine < gamma, fine > gamma):
         predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
     deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
-    draw_simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
+    simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
     null_line(axes)
     ratio_axis(axes)
     axes.set_ylabel("test risk / r²")
@@ -119,13 +96,11 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
         axes.annotate(
             "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
             f"the mean over masks,\n{chance}, is chance",
-            (gamma, 330),
-            (4, 0),
-            textcoords="offset points",
-            va="top",
-            fontsize=8,
-            color="#404040",
-        )
+            (gamma, 330), (4, 0), textcoords="offset points", va="top", fontsize=8, color="#404040",
+        )  # fmt: skip
     else:
         axes.set_ylim(0.85, 8)
     axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)
+
+
+STUDIES = (Study(ENTRIES["fig1a"], IsotropicSize, plot, parts=parts),)

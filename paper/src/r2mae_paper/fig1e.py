@@ -11,23 +11,16 @@ from jaxtyping import Float
 from r2mae.report.style import BLUE
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
 from r2mae.theory.simulate import simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared, paper_ratios
 from r2mae_paper.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select
 from r2mae_paper.signals import eigen_signals
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TITLE = "Fig. 1E: uniform, Beta and latent-space spectra, β at eigenvectors, and the threshold"
-DATA = "simulated"
-COST = {"small": "seconds", "full": "minutes on a core, not measured"}
-PAPER = "All models are non-monotonic, stronger signals more so; a comparable threshold suggests universality."
-
-MODELS: dict[str, Callable[[int], Covariance]] = {
-    "uniform": uniform_spectrum,
-    "Beta": beta_spectrum,
-    "latent": latent,
-}
+MODELS: dict[str, Callable[[int], Covariance]] = {"uniform": uniform_spectrum, "Beta": beta_spectrum, "latent": latent}
 # Quantiles counted from the largest eigenvalue; the paper does not print its own.
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
 _GAMMAS = (0.5, 2.0, 5.0, 10.0)
@@ -55,9 +48,6 @@ class SpectraSize(Size):
     small: ClassVar = {"n": 100, "d": 500, "repetitions": 20, "threshold_n": 100}
 
 
-SIZE = SpectraSize
-
-
 def parts(size: SpectraSize) -> list[Part]:
     """Return a part for each model."""
     return [Part(name.lower(), size.repetitions, partial(_model, name, size)) for name in MODELS]
@@ -79,24 +69,21 @@ def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, l
 
 def table(results: Mapping[str, dict[str, list[TableRow]]]) -> Tables:
     """Return the curves, the thresholds (first those that are drawn), and the spectra."""
-
-    def every(kind: str) -> list[TableRow]:
-        return [row for result in results.values() for row in result[kind]]
-
-    thresholds = every("here") + every("others")
-    return {"fig1e": every("curves"), "fig1e-thresholds": thresholds, "fig1e-spectra": every("spectrum")}
+    kinds = ("curves", "here", "others", "spectrum")
+    curves, here, others, spectra = (joined({name: one[kind] for name, one in results.items()}) for kind in kinds)
+    return {"fig1e": curves, "fig1e-thresholds": [*here, *others], "fig1e-spectra": spectra}
 
 
-def draw(tables: Tables, size: SpectraSize) -> Figures:
+def plot(tables: Tables, size: SpectraSize) -> Figures:
     """Draw the curves of each model above its spectrum and threshold."""
     rows, histograms = tables["fig1e"], tables["fig1e-spectra"]
     thresholds = {row["model"]: row for row in tables["fig1e-thresholds"][: len(MODELS)]}
     figure, axes = panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
     upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
     for panel, below, name in zip(upper, lower, MODELS, strict=True):
-        own = [row for row in rows if row["model"] == name]
+        own = select(rows, model=name)
         _curves(panel, own, name)
-        _spectrum(below, own, thresholds[name], [row for row in histograms if row["model"] == name])
+        _spectrum(below, own, thresholds[name], select(histograms, model=name))
     upper[0].set_ylabel("normalised test risk")
     lower[0].set_ylabel("density")
     handles, labels = upper[0].get_legend_handles_labels()
@@ -115,29 +102,23 @@ def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tal
     with compared():
         formula = direction_risk(Rotated(cov.eigenvalues), size.n, ratios, NOISE, which=np.array(indices)).normalised
     simulation = simulate(
-        cov,
-        eigen_signals(cov, indices),
-        size.n,
-        ratios,
-        noise=NOISE,
-        repetitions=size.repetitions,
-        jobs=jobs,
+        cov, eigen_signals(cov, indices), size.n, ratios, noise=NOISE, repetitions=size.repetitions, jobs=jobs,
         progress=tally.every(),
-    )
-    return [
-        {
-            "model": name,
-            "quantile": quantile,
-            "eigenvalue": simulation.null[j],
-            "ratio": p,
-            "normalised_risk": simulation.normalised[i, j],
-            "deviation": simulation.deviation[i, j] / simulation.null[j],
-            "error": simulation.error[i, j] / simulation.null[j],
-            "formula": formula[i, j],
-        }
+    )  # fmt: skip
+    curves = [
+        rows_of(
+            model=name,
+            quantile=quantile,
+            eigenvalue=simulation.null[j],
+            ratio=ratios,
+            normalised_risk=simulation.normalised[:, j],
+            deviation=simulation.deviation[:, j] / simulation.null[j],
+            error=simulation.error[:, j] / simulation.null[j],
+            formula=formula[:, j],
+        )
         for j, quantile in enumerate(QUANTILES)
-        for i, p in enumerate(ratios)
     ]
+    return [row for rows in curves for row in rows]
 
 
 def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE) -> dict[str, float]:
@@ -197,17 +178,14 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
     edges = np.linspace(0.5, 11, 43)
     counts, _ = np.histogram(eigenvalues, edges)
     density = counts / counts.sum() / np.diff(edges)
-    return [
-        {"model": name, "low": low, "high": high, "density": value}
-        for low, high, value in zip(edges[:-1], edges[1:], density, strict=True)
-    ]
+    return rows_of(model=name, low=edges[:-1], high=edges[1:], density=density)
 
 
 def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
-        own = [row for row in rows if row["quantile"] == quantile]
+        own = select(rows, quantile=quantile)
         ratio, mean, deviation, formula = (
-            np.array([row[key] for row in own]) for key in ("ratio", "normalised_risk", "deviation", "formula")
+            column(own, key) for key in ("ratio", "normalised_risk", "deviation", "formula")
         )
         simulated(panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue")
         predicted(panel, ratio, formula, colour, None)
@@ -219,10 +197,10 @@ def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
 
 
 def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
-    low, width, density = (
-        np.array([row["low"] for row in histogram]),
+    low, density, width = (
+        column(histogram, "low"),
+        column(histogram, "density"),
         histogram[0]["high"] - histogram[0]["low"],
-        np.array([row["density"] for row in histogram]),
     )
     # Half of the latent model's eigenvalues are 1: this bar is cut off by the axis.
     top = 1.25 * float(np.sort(density)[-2]) if density.max() > 4 * np.sort(density)[-2] else 1.25 * density.max()
@@ -239,10 +217,9 @@ def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: l
     panel.annotate(
         f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean",
         (limit["threshold"], 0.98 * top),
-        (4, -2),
-        textcoords="offset points",
-        color=BLUE,
-        fontsize=8,
-        va="top",
-    )
+        (4, -2), textcoords="offset points", color=BLUE, fontsize=8, va="top",
+    )  # fmt: skip
     panel.set_xlabel("eigenvalue λ")
+
+
+STUDIES = (Study(ENTRIES["fig1e"], SpectraSize, plot, table, parts),)

@@ -6,36 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae_paper.artefact import Size, TableRow, Tables
 from r2mae_paper.by_ratio import AS_TRAINED, BARS, by_seed, curve, means, measured, shape
 from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae_paper.rows import TableRow, Tables, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
-
-TITLE = "Figs. 2A and 2D: MLPs on MNIST, linear probe and effective rank by width and ratio"
-DATA = "mnist"
-COST = {
-    "smoke": "seconds",
-    "small": "450 runs, about 1.5 h on a core",
-    "full": "450 runs, about 4 h on a core (estimated)",
-}
-PAPER = (
-    "The probe's error descends for all sufficient models (first layer 512) and rises for insufficient ones (16); "
-    "the effective rank of sufficient ones falls with the ratio, but for 16 latent numbers."
-)
 
 _PROBE, _ENTROPY = "probe_accuracy", "spectral_entropy"
 _SCORES = (_PROBE, _ENTROPY, "effective_rank", "masked_mse", "clean_mse")
 _KINDS = {16: "parameter-insufficient", 512: "parameter-sufficient"}
-_SAID = {AS_TRAINED: "batch statistics of training", "": "re-estimated batch statistics"}
+_STATISTICS = {AS_TRAINED: "batch statistics of training", "": "re-estimated batch statistics"}
 
 
 @dataclass(frozen=True)
@@ -69,10 +59,7 @@ class WidthsSize(Size):
     }
 
 
-SIZE = WidthsSize
-
-
-def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
+def runs(size: WidthsSize, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     base = ImagesConfig.make(data=size.data, scheme="fixed", bn_statistics="both")
     names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
@@ -82,7 +69,7 @@ def cells(size: WidthsSize, out: Path) -> list[SweepRun]:
     return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return means over seeds, the best ratio of each width and what it gains, how widths differ in that; all runs."""
     widths = [str(preset).split("-")[1:] for preset in results["preset"]]
     results = results.assign(
@@ -100,43 +87,42 @@ def table(results: "pd.DataFrame") -> Tables:
     ]
     columns = ["preset", "hidden", "latent", "ratio", "seed", "seconds", *scores]
     return {
-        "fig2a": means(results, {"hidden": int, "latent": int, "ratio": float}, scores),
+        "fig2a": means(results, ("hidden", "latent", "ratio"), scores),
         "fig2a-shapes": shapes,
-        "fig2a-widths": [row for score in scores if score.endswith(_PROBE) for row in _apart(results, score)],
+        "fig2a-widths": [row for score in scores if score.endswith(_PROBE) for row in _differences(results, score)],
         "fig2a-runs": results[columns].to_dict("records"),
     }
 
 
-def draw(tables: Tables, size: WidthsSize) -> Figures:
+def plot(tables: Tables, size: WidthsSize) -> Figures:
     """Draw the probe's accuracy (Fig. 2A) and the entropy of singular values (Fig. 2D), in a row for each statistics.
 
     Fig. 2D is of the sufficient models. The paper's effective rank is the entropy itself, and not its exponential.
     """
     rows: list[TableRow] = tables["fig2a"]
-    said = {prefix: words for prefix, words in _SAID.items() if any(prefix + _PROBE in row for row in rows)}
-    hidden = sorted({row["hidden"] for row in rows})
+    shown = {prefix: words for prefix, words in _STATISTICS.items() if any(prefix + _PROBE in row for row in rows)}
+    hidden = sorted(unique(rows, "hidden"))
     figures: dict[str, Any] = {}
-    figures["fig2a"], axes = panels(len(hidden), len(said), width=4.0, height=3.2)
-    places = [(first, prefix) for prefix in said for first in hidden]
+    figures["fig2a"], axes = panels(len(hidden), len(shown), width=4.0, height=3.2)
+    places = [(first, prefix) for prefix in shown for first in hidden]
     for panel, (first, prefix) in zip(axes, places, strict=True):
-        _widths(panel, [row for row in rows if row["hidden"] == first], prefix + _PROBE)
+        _widths(panel, select(rows, hidden=first), prefix + _PROBE)
         panel.set_ylabel("linear probe accuracy")
-        panel.set_title(f"{_KINDS.get(first, f'first layer {first}')}\n({said[prefix]})", fontsize=9)
+        panel.set_title(f"{_KINDS.get(first, f'first layer {first}')}\n({shown[prefix]})", fontsize=9)
     _legend_beside(axes[len(hidden) - 1 :: len(hidden)])
-    wide = [row for row in rows if row["hidden"] == max(hidden)]
-    figures["fig2d"], axes = panels(len(said), width=4.0, height=3.2)
-    for panel, prefix in zip(axes, said, strict=True):
-        _widths(panel, wide, prefix + _ENTROPY)
+    figures["fig2d"], axes = panels(len(shown), width=4.0, height=3.2)
+    for panel, prefix in zip(axes, shown, strict=True):
+        _widths(panel, select(rows, hidden=max(hidden)), prefix + _ENTROPY)
         panel.set_ylabel("entropy of singular values")
-        panel.set_title(f"test embeddings\n({said[prefix]})", fontsize=9)
+        panel.set_title(f"test embeddings\n({shown[prefix]})", fontsize=9)
     _legend_beside(axes[-1:])
     return figures
 
 
 def _widths(axes: "Axes", rows: Sequence[TableRow], score: str) -> None:
     """Draw a curve for each width of the second layer."""
-    for colour, latent in zip(COLOURS, sorted({row["latent"] for row in rows}), strict=False):
-        curve(axes, [row for row in rows if row["latent"] == latent], score, colour, f"{latent}")
+    for colour, latent in zip(COLOURS, sorted(unique(rows, "latent")), strict=False):
+        curve(axes, select(rows, latent=latent), score, colour, f"{latent}")
     ratio_axis(axes)
 
 
@@ -145,15 +131,9 @@ def _legend_beside(last: Sequence["Axes"]) -> None:
     for axes in last:
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(
-            handles[::-1],
-            labels[::-1],
-            title=f"{BARS}\n\nsecond layer",
-            fontsize=8,
-            title_fontsize=8,
-            frameon=False,
-            loc="center left",
-            bbox_to_anchor=(1.0, 0.5),
-        )
+            handles[::-1], labels[::-1], title=f"{BARS}\n\nsecond layer", fontsize=8, title_fontsize=8, frameon=False,
+            loc="center left", bbox_to_anchor=(1.0, 0.5),
+        )  # fmt: skip
 
 
 def _gains_of_two(
@@ -170,35 +150,28 @@ def _gains_of_two(
     return wider_partner(lowest, first.scores - second.scores, first.pseudo - second.pseudo), lowest
 
 
-def _apart(results: "pd.DataFrame", score: str) -> list[TableRow]:
+def _differences(results: pd.DataFrame, score: str) -> list[TableRow]:
     """Return for each second layer by how much more masking gains with the wider first layer, paired over seeds.
 
     The gain is that of the best larger ratio over the smallest. That one width gains and the other does not is no
     evidence of a difference between them: this is.
     """
-    import pandas as pd
-
     rows: list[TableRow] = []
-    for _, group in results.groupby("latent"):
-        tables = {}
-        for _, own in group.groupby("hidden"):
-            values, ratios, seeds = by_seed(own, score)
-            if len(ratios) > 1 and len(seeds):
-                tables[int(own["hidden"].iloc[0])] = pd.DataFrame(values, index=seeds)
+    for latent, group in results.groupby("latent"):
+        found: dict[Any, Any] = {hidden: by_seed(own, score) for hidden, own in group.groupby("hidden")}
+        tables = {hidden: pd.DataFrame(values, index=seeds) for hidden, (values, ratios, seeds) in found.items()
+                  if len(ratios) > 1 and len(seeds)}  # fmt: skip
         if len(tables) < 2:
             continue
-        shared = sorted(set.intersection(*(set(table.index) for table in tables.values())))
-        if not shared:
+        wide, narrow = max(tables), min(tables)
+        shared = tables[wide].index.intersection(tables[narrow].index)
+        if not len(shared):
             continue
-        wide, narrow = (tables[one].loc[shared].to_numpy() for one in (max(tables), min(tables)))
-        found = paired_difference(*_gains_of_two(wide, narrow))
-        row: TableRow = {
-            "score": score,
-            "latent": int(group["latent"].iloc[0]),
-            "wide": max(tables),
-            "narrow": min(tables),
-            "seeds": found.n,
-        }
-        row |= {"gain_of_wide_minus_narrow": found.mean, "low": found.low, "high": found.high, "is": found.verdict}
+        gap = paired_difference(*_gains_of_two(*(tables[one].loc[shared].to_numpy() for one in (wide, narrow))))
+        row: TableRow = {"score": score, "latent": latent, "wide": wide, "narrow": narrow, "seeds": gap.n}
+        row |= {"gain_of_wide_minus_narrow": gap.mean, "low": gap.low, "high": gap.high, "is": gap.verdict}
         rows.append(row)
     return rows
+
+
+STUDIES = (Study(ENTRIES["fig2a"], WidthsSize, plot, table, runs=runs),)

@@ -7,25 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from r2mae.catalogue import data_root
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae_paper.artefact import Size, TableRow, Tables
 from r2mae_paper.by_ratio import AS_TRAINED, BARS, best_ratios, by_seed, curve, means, measured
 from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae_paper.rows import TableRow, Tables, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 from r2mae_paper.subsets import first_faces
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-TITLE = "Fig. 2B and Figs. 5 to 7: U-Nets on faces, error of whole images and probe of attributes"
-DATA = "faces: 4,000 of the set celeba; full: all of CelebA"
-COST = {"smoke": "a minute", "small": "about 3 h on a core", "full": "81 runs, an hour each on a GPU (the paper)"}
-PAPER = "The best ratio grows with the width: 0.6, 0.7, 0.8 for 8, 16, 32; probing jumps above some ratio."
 
 _ERROR, _SCALED, _AUROC = "clean_mse", "attribute_accuracy", "attribute_auroc"
 _SCORES = {
@@ -77,10 +73,7 @@ class FacesSize(Size):
     }
 
 
-SIZE = FacesSize
-
-
-def cells(size: FacesSize, out: Path) -> list[SweepRun]:
+def runs(size: FacesSize, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     data = size.data or str(data_root() / "celeba-aligned")
     if size.faces is not None:
@@ -93,7 +86,7 @@ def cells(size: FacesSize, out: Path) -> list[SweepRun]:
     return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return all runs; means and deviations over seeds; and for each width the best ratio of every seed."""
     results = results.assign(
         channels=[int(str(preset).removeprefix("unet-")) for preset in results["preset"]],
@@ -101,20 +94,21 @@ def table(results: "pd.DataFrame") -> Tables:
     )
     scores = measured(results, list(_SCORES))
     columns = ["preset", "channels", "ratio", "seed", *scores]
-    by_ratio = means(results, {"channels": int, "ratio": float}, scores)
+    by_ratio = means(results, ("channels", "ratio"), scores)
     best = [
         row for score in scores for _, group in results.groupby("channels") if (row := _best(group, score)) is not None
     ]
     return {"fig2b": by_ratio, "fig2b-best": best, "fig2b-runs": results[columns].to_dict("records")}
 
 
-def draw(tables: Tables, size: FacesSize) -> Figures:
+def plot(tables: Tables, size: FacesSize) -> Figures:
     """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
     rows: list[TableRow] = tables["fig2b"]
     figure, (axes,) = panels(1, width=5.0, height=3.8)
-    for colour, channels in zip(COLOURS, _widths(rows), strict=False):
-        _curve(axes, rows, channels, _ERROR, colour, f"{channels} channels")
-        _curve(axes, rows, channels, AS_TRAINED + _ERROR, colour, None, "--")
+    for colour, channels in zip(COLOURS, sorted(unique(rows, "channels")), strict=False):
+        own = select(rows, channels=channels)
+        curve(axes, own, _ERROR, colour, f"{channels} channels")
+        curve(axes, own, AS_TRAINED + _ERROR, colour, None, "--")
     axes.set_yscale("log")
     # Bars as long as their mean would reach far below all points.
     axes.set_ylim(bottom=0.6 * min(row[name] for row in rows for name in (_ERROR, AS_TRAINED + _ERROR) if name in row))
@@ -130,22 +124,24 @@ def draw(tables: Tables, size: FacesSize) -> Figures:
 
 def _attributes(rows: Sequence[TableRow]) -> "Figure":
     """Draw the paper's score of the attribute probe, and below it the AUROC, which moves where that is still zero."""
-    scores, widths = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)], _widths(rows)
+    scores = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)]
+    widths = sorted(unique(rows, "channels"))
     figure, grid_of_axes = panels(len(widths), len(scores), width=3.4, height=3.0)
     places = [(score, *width) for score in scores for width in zip(widths, itertools.cycle(COLOURS))]
     for panel, (score, channels, colour) in zip(grid_of_axes, places, strict=True):
-        _curve(panel, rows, channels, score, colour, "re-estimated batch statistics")
-        _curve(panel, rows, channels, AS_TRAINED + score, colour, "those of training", "--")
+        own = select(rows, channels=channels)
+        curve(panel, own, score, colour, "re-estimated batch statistics")
+        curve(panel, own, AS_TRAINED + score, colour, "those of training", "--")
         ratio_axis(panel)
         panel.set_ylabel(_SCORES[score])
         panel.set_title(f"{channels} channels")
     handles, labels = grid_of_axes[0].get_legend_handles_labels()
-    said = BARS.replace("\n", " ")
-    figure.legend(handles, labels, title=said, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)
+    bars = BARS.replace("\n", " ")
+    figure.legend(handles, labels, title=bars, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)
     return figure
 
 
-def _best(group: "pd.DataFrame", score: str) -> TableRow | None:
+def _best(group: pd.DataFrame, score: str) -> TableRow | None:
     """Return the best ratio of each seed for a score and width, if there is one, and where the mean rises most."""
     values, ratios, _ = by_seed(group, score)
     if not len(values) or not np.ptp(values, axis=1).all():
@@ -167,11 +163,4 @@ def _best(group: "pd.DataFrame", score: str) -> TableRow | None:
     return row
 
 
-def _widths(rows: Sequence[TableRow]) -> list[int]:
-    return sorted({row["channels"] for row in rows})
-
-
-def _curve(
-    axes: "Axes", rows: Sequence[TableRow], channels: int, score: str, colour: str, label: str | None, style: str = "-"
-) -> None:
-    curve(axes, [row for row in rows if row["channels"] == channels], score, colour, label, style)
+STUDIES = (Study(ENTRIES["fig2b"], FacesSize, plot, table, runs=runs),)

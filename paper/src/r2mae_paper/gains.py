@@ -1,26 +1,28 @@
-"""What rows of runs gain over others, pooled over sets of data: one row a scheme, the average gain and its interval."""
+"""What rows of runs gain over others: paired over seeds on each set of data, and pooled over sets."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
 
-from r2mae.evaluation.pooled import pooled_effect
+from r2mae.evaluation.pooled import Pooled, pooled_effect
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae_paper.artefact import TableRow
+from r2mae_paper.rows import TableRow
 
 if TYPE_CHECKING:
-    import pandas as pd
+    Scores: TypeAlias = Mapping[str, pd.Series[float]]
+    """A score by seed, of each row by its label."""
 
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
 
-Gains = Mapping[tuple[str, str], Sequence[Float[np.ndarray, " _"]]]
+Gains: TypeAlias = dict[tuple[str, str], dict[str, "pd.Series[float]"]]
 """By row and by what it is compared with: for each set of data the gain under each seed, higher is better."""
 
 
-def by_label(results: "pd.DataFrame", score: str) -> "dict[str, pd.Series[float]]":
+def by_label(results: pd.DataFrame, score: str) -> "dict[str, pd.Series[float]]":
     """Return a score by seed for each row of a table of runs that has it."""
     found = {
         str(label): group.set_index("seed")[score].dropna() for label, group in results.groupby("label", sort=False)
@@ -33,10 +35,11 @@ def best_of(
 ) -> "pd.Series[float] | None":
     """Return what a row is paired with: the best fixed ratio under each of its seeds, chosen on its other seeds.
 
-    None where fewer than two of the seeds have every ratio. See :class:`r2mae.evaluation.statistics.BestFixed`.
+    None where there are fewer than two ratios, or fewer than two of the seeds have every ratio. See
+    :class:`r2mae.evaluation.statistics.BestFixed`.
     """
-    import pandas as pd
-
+    if len(fixed) < 2:
+        return None
     table = pd.concat(fixed, axis=1).dropna()
     table = table[table.index.isin(mine.index)]
     if len(table) < 2:
@@ -45,48 +48,54 @@ def best_of(
     return pd.Series(best.partner(mine[table.index].to_numpy(float)), index=table.index)
 
 
+def best_and_blind(
+    rows: "Scores", label: str, *, fixed: Sequence[str], blind: str, higher: bool = True
+) -> "dict[str, pd.Series[float]]":
+    """Return what a row is compared with: the best of the fixed ratios, and one of them, which is chosen blindly."""
+    best = best_of([rows[name] for name in fixed if name in rows], rows[label], higher=higher)
+    found = {} if best is None else {BEST_FIXED: best}
+    return found | ({BLIND: rows[blind]} if blind in rows and blind != label else {})
+
+
 def gains_by_set(
-    results: "pd.DataFrame", score: str, fixed: Sequence[str], blind: str
-) -> "dict[tuple[str, str], list[Float[np.ndarray, ' _']]]":
-    """Return what every row gains over the best fixed ratio and over a blind one, on each set, paired over seeds.
+    results: pd.DataFrame,
+    score: str,
+    references: "Callable[[Scores, str], Mapping[str, pd.Series[float]]]",
+    *,
+    higher: bool = True,
+) -> Gains:
+    """Return what every row gains over its references on each set, paired over seeds.
 
     Parameters
     ----------
     results : DataFrame
         A line a run, with its `set`, `label` and `seed`.
     score : str
-        Higher is better.
-    fixed : sequence of str
-        The rows of fixed ratios.
-    blind : str
-        One of them.
+        Of the results; where there is none, there are no gains.
+    references : callable
+        Takes the score of all rows of a set, and a label; returns what that row is compared with, by name.
+    higher : bool
+        Whether a higher score is better.
     """
-    return {
-        pair: [gain.to_numpy(float) for gain in by_set.values()]
-        for pair, by_set in gains_by_seed(results, score, fixed, blind).items()
-    }
-
-
-def gains_by_seed(
-    results: "pd.DataFrame", score: str, fixed: Sequence[str], blind: str
-) -> "dict[tuple[str, str], dict[str, pd.Series[float]]]":
-    """Return the same as :func:`gains_by_set`, by the name of the set, and with the seeds."""
-    gains: dict[tuple[str, str], dict[str, pd.Series[float]]] = {}
-    for name, group in results.groupby("set", sort=False):
+    gains: Gains = {}
+    for name, group in results.groupby("set", sort=False) if score in results else ():
         rows = by_label(group, score)
-        present = [rows[name] for name in fixed if name in rows]
         for label, mine in rows.items():
-            best = best_of(present, mine, higher=True) if len(present) > 1 else None
-            others = {BEST_FIXED: best, BLIND: rows.get(blind)}
-            for against, other in others.items():
-                if other is None or (against == BLIND and label == blind):
-                    continue
+            for against, other in references(rows, label).items():
                 both = mine.index.intersection(other.index)
-                gains.setdefault((label, against), {})[str(name)] = mine[both] - other[both]
+                gain = mine[both] - other[both]
+                if len(both):
+                    gains.setdefault((label, against), {})[str(name)] = gain if higher else -gain
     return gains
 
 
-def pooled_rows(gains: Gains) -> list[TableRow]:
+def pooled(by_set: Sequence[Any]) -> Pooled:
+    """Return the average over sets (a random-effects model), each with the mean of its seeds and its standard error."""
+    errors = [float(np.std(values, ddof=1) / np.sqrt(len(values))) for values in by_set]
+    return pooled_effect([float(np.mean(values)) for values in by_set], errors)
+
+
+def pooled_rows(gains: "Mapping[tuple[str, str], Mapping[str, Any]]") -> list[TableRow]:
     """Return for each row and what it is compared with the average gain over sets, or that on the only set there is.
 
     Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
@@ -95,17 +104,21 @@ def pooled_rows(gains: Gains) -> list[TableRow]:
     """
     rows: list[TableRow] = []
     for (label, against), by_set in gains.items():
-        usable = [gain for gain in by_set if len(gain) > 1]
+        usable = [np.asarray(gain, dtype=float) for gain in by_set.values() if len(gain) > 1]
         if not usable:
             continue
-        errors = [float(gain.std(ddof=1) / np.sqrt(len(gain))) for gain in usable]
-        pooled = pooled_effect([float(gain.mean()) for gain in usable], errors)
-        row: TableRow = {"label": label, "against": against, "sets": pooled.sets, "gain": pooled.mean}
-        if pooled.sets == 1:
-            found = paired_difference(usable[0], np.zeros(len(usable[0])))
-            row |= {"low": found.low, "high": found.high, "between_sets": pooled.between, "is": found.verdict}
+        found = pooled(usable)
+        row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean}
+        if found.sets == 1:
+            alone = paired_difference(usable[0], np.zeros(len(usable[0])))
+            row |= {"low": alone.low, "high": alone.high, "between_sets": found.between, "is": alone.verdict}
         else:
-            row |= {"low": pooled.low, "high": pooled.high, "between_sets": pooled.between}
-            row["is"] = "better" if pooled.low > 0 else "worse" if pooled.high < 0 else "undecided"
+            row |= {"low": found.low, "high": found.high, "between_sets": found.between}
+            row["is"] = "better" if found.low > 0 else "worse" if found.high < 0 else "undecided"
         rows.append(row)
     return rows
+
+
+def gains_over_fixed(results: pd.DataFrame, score: str, fixed: Sequence[str], blind: str) -> Gains:
+    """Return what every row gains over the best fixed ratio and over a blind one; of the score higher is better."""
+    return gains_by_set(results, score, partial(best_and_blind, fixed=fixed, blind=blind))

@@ -1,7 +1,7 @@
 """Figs. 1G and 4: the latent space model with q equal strong dimensions, and its plateaus.
 
 The "eigenvalue 100" of the paper's text is either that of D (then that of WWᵀ is 10,000) or that of WWᵀ; both are
-computed. The paper draws its curves beside ImageNet accuracies of He et al. (2022), which a table of yours can hold.
+computed. The paper compares its curves with ImageNet accuracies of He et al. (2022), which a table of yours can hold.
 """
 
 import hashlib
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
+from r2mae.report.style import BLUE, SKY, VERMILION
 from r2mae.theory import plateau, risk
 from r2mae.theory.simulate import simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tally, compared, paper_ratios
-from r2mae_paper.curves import Accuracies, read_curves
-from r2mae_paper.drawing import null_line, ratio_axis
+from r2mae_paper.curves import Accuracies, draw_over, likeness, read_curves
+from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +30,7 @@ Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
 # Noise variance over the null risk. The paper's variance of 0.04 is 0.002 of the null risk.
 NOISES = (0.0, 0.5, 1.0, 1.5)
-PUBLISHED = "published"  # first word of the name of the part with published accuracies
+_NOISE, _PUBLISHED = "noise", "published"  # the second begins the name of the part with published accuracies
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,6 @@ class PlateauSize(Size):
     small: ClassVar = {"n": 40, "d": 400, "q": 20, "seeds": 4, "repetitions": 20}
 
 
-def samples(size: PlateauSize) -> list[Part]:
-    """Return a part for each sample of the model under both readings."""
-    return [
-        Part(f"{reading}-{seed}", size.repetitions, partial(_measure, size, reading, seed))
-        for reading in READINGS
-        for seed in range(size.seeds)
-    ]
-
-
 def with_curves(size: PlateauSize, files: Sequence[Path]) -> PlateauSize:
     """Return the size with published accuracies, with the columns `task`, `ratio` and `accuracy`.
 
@@ -77,21 +71,115 @@ def with_curves(size: PlateauSize, files: Sequence[Path]) -> PlateauSize:
     return replace(size, published=read_curves(files))
 
 
-def published(size: PlateauSize) -> list[Part]:
-    """Return a part that holds the published accuracies, if there are any."""
+def parts(size: PlateauSize) -> list[Part]:
+    """Return a part for each sample of the model under both readings, and one for published accuracies, if any."""
+    samples = [
+        Part(f"{reading}-{seed}", size.repetitions, partial(_measure, size, reading, seed))
+        for reading in READINGS
+        for seed in range(size.seeds)
+    ]
     if not size.published:
-        return []
+        return samples
     rows = [{"task": task, "ratio": ratio, "accuracy": accuracy} for task, ratio, accuracy in size.published]
     name = hashlib.blake2b(repr(rows).encode(), digest_size=6).hexdigest()  # other tables are another part
-    return [Part(f"{PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
+    return [*samples, Part(f"{_PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
 
 
-def apart(results: Mapping[str, list[TableRow]]) -> tuple[list[TableRow], list[TableRow]]:
+def parts_with_noise(size: PlateauSize) -> list[Part]:
+    """Return the same for Fig. 1G, and a part for the formula with more noise."""
+    return [*parts(size), Part(_NOISE, 0, lambda jobs, tally: noisy(size))]
+
+
+def table_of_fig1g(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the samples, their plateaus, and the formula with more noise; how alike published curves are, if any."""
+    rows, published = _separate(results)
+    tables = {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
+    curves = {f"formula, {title}": _curve(select(rows, reading=one, sample=0)) for one, title in READINGS.items()}
+    return {**tables, **_beside_published("fig1g", published, curves)}
+
+
+def table_of_fig4(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the two samples that differ most, the plateaus of all, and how alike published curves are, if any."""
+    rows, published = _separate(results)
+    plateaus = describe(rows)
+    extremes = [(reading, sample) for reading in READINGS for sample in _extremes(plateaus, reading)]
+    chosen = [row for row in rows if (row["reading"], row["sample"]) in extremes]
+    curves = {
+        f"sample {sample}, {READINGS[reading]}": _curve(
+            select(chosen, reading=reading, sample=sample), "normalised_risk"
+        )
+        for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in chosen)
+    }
+    return {"fig4": chosen, "fig4-plateaus": plateaus, **_beside_published("fig4", published, curves)}
+
+
+def _separate(results: Mapping[str, list[TableRow]]) -> tuple[list[TableRow], list[TableRow]]:
     """Return the rows of the samples, and the published ones."""
-    groups: tuple[list[TableRow], list[TableRow]] = ([], [])
-    for name, rows in results.items():
-        groups[name.startswith(PUBLISHED)].extend(rows)
-    return groups
+    published = {name: rows for name, rows in results.items() if name.startswith(_PUBLISHED)}
+    samples = {name: rows for name, rows in results.items() if name not in (*published, _NOISE)}
+    return joined(samples), joined(published)
+
+
+def _beside_published(
+    name: str, published: list[TableRow], curves: Mapping[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]
+) -> Tables:
+    return {f"{name}-published": published, f"{name}-likeness": likeness(published, curves)} if published else {}
+
+
+def plot_fig1g(tables: Tables, size: PlateauSize) -> Figures:
+    """Draw a panel for each reading of the model, with published error rates over it, and one for the noise."""
+    rows, noise = tables["fig1g"], tables["fig1g-noise"]
+    figure, axes = panels(3, width=3.7, height=4.0)
+    for panel, (reading, title) in zip(axes, READINGS.items(), strict=False):
+        for sample in unique(select(rows, reading=reading), "sample"):
+            label = "simulation: samples, each of one design" if sample == 0 else None
+            curve = _curve(select(rows, reading=reading, sample=sample), "normalised_risk")
+            panel.plot(*curve, color=SKY, linewidth=0.9, label=label)
+        predicted(panel, *_curve(select(rows, reading=reading, sample=0)), BLACK, "formula (mean over designs)")
+        _finish(panel, title)
+        draw_over(panel, tables.get("fig1g-published", []))
+    for colour, share in zip(COLOURS, NOISES, strict=False):
+        own = [row for row in noise if row["reading"] == "D" and abs(row["noise_over_null"] - share) < 0.01]
+        label = "σ² = 0.04 (paper)" if share == 0 else f"σ² = {share:g} of the null risk"
+        predicted(axes[2], *_curve(own), colour, label)
+    _finish(axes[2], "Formula with more noise (D = 100)")
+    return {"fig1g": figure}
+
+
+def plot_fig4(tables: Tables, size: PlateauSize) -> Figures:
+    """Draw a panel for each reading of the model, with published error rates over it."""
+    rows, plateaus = tables["fig4"], tables["fig4-plateaus"]
+    figure, axes = panels(2, width=4.0, height=4.0)
+    for panel, (reading, title) in zip(axes, READINGS.items(), strict=True):
+        for colour, sample in zip((BLUE, VERMILION), _extremes(plateaus, reading), strict=True):
+            own = select(rows, reading=reading, sample=sample)
+            ratio, mean, deviation = (column(own, key) for key in ("ratio", "normalised_risk", "deviation"))
+            simulated(panel, ratio, mean, deviation, colour, f"sample {sample} ± sd over masks")
+        predicted(panel, *_curve(own), BLACK, "formula (mean over designs)")
+        _finish(panel, title)
+        draw_over(panel, tables.get("fig4-published", []))
+    return {"fig4": figure}
+
+
+def _extremes(plateaus: list[TableRow], reading: str) -> tuple[int, int]:
+    """Return the two samples whose near-optimal ranges have the lowest and the highest centre."""
+    own = [row for row in select(plateaus, reading=reading) if row["sample"] != "formula"]
+    own.sort(key=lambda row: (row["near_best_from"] + row["near_best_until"], row["best_risk"]))
+    return own[0]["sample"], own[-1]["sample"]
+
+
+def _curve(rows: list[TableRow], key: str = "formula") -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+    return column(rows, "ratio"), column(rows, key)
+
+
+def _finish(axes: "Axes", title: str) -> None:
+    """Label a panel of normalised risk."""
+    null_line(axes)
+    ratio_axis(axes)
+    axes.set_ylim(0, 1.5)
+    axes.set_ylabel("normalised test risk")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
 
 def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[TableRow]:
@@ -101,30 +189,20 @@ def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: T
     with compared():
         formula = risk(cov, beta, size.n, ratios, NOISE).normalised
     simulation = simulate(
-        cov,
-        beta,
-        size.n,
-        ratios,
-        noise=NOISE,
-        repetitions=size.repetitions,
-        seed=seed,
-        jobs=jobs,
+        cov, beta, size.n, ratios, noise=NOISE, repetitions=size.repetitions, seed=seed, jobs=jobs,
         progress=tally.every(),
-    )
+    )  # fmt: skip
     null = float(simulation.null)
-    return [
-        {
-            "reading": reading,
-            "sample": seed,
-            "ratio": p,
-            "null": null,
-            "normalised_risk": simulation.normalised[i],
-            "deviation": simulation.deviation[i] / null,
-            "error": simulation.error[i] / null,
-            "formula": formula[i],
-        }
-        for i, p in enumerate(ratios)
-    ]
+    return rows_of(
+        reading=reading,
+        sample=seed,
+        ratio=ratios,
+        null=null,
+        normalised_risk=simulation.normalised,
+        deviation=simulation.deviation / null,
+        error=simulation.error / null,
+        formula=formula,
+    )
 
 
 def describe(rows: list[TableRow]) -> list[TableRow]:
@@ -136,11 +214,10 @@ def describe(rows: list[TableRow]) -> list[TableRow]:
     """
     described = []
     for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in rows):
-        own = [row for row in rows if (row["reading"], row["sample"]) == (reading, sample)]
-        ratios = np.array([row["ratio"] for row in own])
+        own = select(rows, reading=reading, sample=sample)
         curves = {sample: "normalised_risk"} | ({"formula": "formula"} if sample == 0 else {})
         for name, key in curves.items():
-            described.append({"reading": reading, "sample": name, **plateaus(ratios, np.array([r[key] for r in own]))})
+            described.append({"reading": reading, "sample": name, **plateaus(*_curve(own, key))})
     return described
 
 
@@ -150,12 +227,9 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
     slack = 0.1 * (curve[0] - curve[lowest])
     left = np.flatnonzero(curve[: lowest + 1] < curve[0] - slack)
     end = int(left[0]) - 1 if len(left) else lowest
-    near = curve <= curve[lowest] + slack
-    low = high = lowest
-    while low > 0 and near[low - 1]:
-        low -= 1
-    while high + 1 < len(curve) and near[high + 1]:
-        high += 1
+    far = np.flatnonzero(curve > curve[lowest] + slack)
+    low = max(far[far < lowest], default=-1) + 1
+    high = min(far[far > lowest], default=len(curve)) - 1
     return {
         "first_risk": float(curve[0]),
         "first_until": float(ratios[end]),
@@ -179,21 +253,13 @@ def noisy(size: PlateauSize) -> list[TableRow]:
         with compared():
             formula = risk(cov, beta, size.n, fine, NOISE)
         null = float(formula.null)
-        for share in NOISES:
-            noise = max(NOISE, share * null)
+        for noise in (max(NOISE, share * null) for share in NOISES):
             curve = (formula.risk + (noise - NOISE) * formula.noise_gain) / null
-            rows += [
-                {"reading": reading, "noise": noise, "noise_over_null": noise / null, "ratio": p, "formula": value}
-                for p, value in zip(fine, curve, strict=True)
-            ]
+            rows += rows_of(reading=reading, noise=noise, noise_over_null=noise / null, ratio=fine, formula=curve)
     return rows
 
 
-def finish(axes: "Axes", title: str) -> None:
-    """Label a panel of normalised risk."""
-    null_line(axes)
-    ratio_axis(axes)
-    axes.set_ylim(0, 1.5)
-    axes.set_ylabel("normalised test risk")
-    axes.set_title(title, fontsize=10)
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+STUDIES = (
+    Study(ENTRIES["fig1g"], PlateauSize, plot_fig1g, table_of_fig1g, parts_with_noise, curves=with_curves),
+    Study(ENTRIES["fig4"], PlateauSize, plot_fig4, table_of_fig4, parts, curves=with_curves),
+)

@@ -6,45 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from jaxtyping import Float
+import pandas as pd
 
 from r2mae.errors import UserError
-from r2mae.evaluation.statistics import mean_interval
-from r2mae_paper import randomness_cells, randomness_genome, randomness_images, randomness_text
-from r2mae_paper.artefact import Size, TableRow, Tables
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, quotient_axis
-from r2mae_paper.gains import BEST_FIXED, by_label, pooled_rows
+from r2mae_paper.drawing import BLACK, COLOURS, Figures, interval, name_rows, panels, quotient_axis
+from r2mae_paper.gains import BEST_FIXED, pooled_rows
 from r2mae_paper.randomness import (
     BEST_BY_SAMPLE,
     BLIND,
     BY_SAMPLE,
     MASK_AWARE,
-    PAPER,
     RANDOM,
     RULES,
     SPREAD,
-    references,
+    gain_in_percent,
+    gains_over_references,
 )
-from r2mae_paper.rules import draw_rules, in_percent, rules_table
-from r2mae_paper.run_tables import read_runs
-from r2mae_paper.state import State, state_of
-from r2mae_paper.targets import Scale
+from r2mae_paper.randomness_domains import SWEEPS
+from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
+from r2mae_paper.rules import draw_rules, rules_table
+from r2mae_paper.state import State, read_runs, state_of
+from r2mae_paper.studies import ENTRIES, Scale
+from r2mae_paper.study import Size, Study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COST", "DATA", "PAPER", "SIZE", "TITLE", "draw", "gather", "table"]
-
-TITLE = "Where the randomness belongs, over all sets: what random ratios gain, and rules for a ratio"
-DATA = "the tables of randomness-images, -cells, -text and -genome in the same --out"
-COST = {"smoke": "seconds", "small": "seconds", "full": "seconds"}
-
-STUDIES = {module.STUDY.name: module.STUDY for module in (
-    randomness_images, randomness_cells, randomness_text, randomness_genome
-)}  # fmt: skip
 ERROR, PROBE = "error", "probe"
 TITLES = {ERROR: "error over all missing fractions", PROBE: "probe"}
 AVERAGE = "average"
@@ -60,10 +48,7 @@ class SummarySize(Size):
         return cls()
 
 
-SIZE = SummarySize
-
-
-def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
+def gather(folder: Path, scale: Scale) -> pd.DataFrame:
     """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`.
 
     Raises
@@ -71,22 +56,20 @@ def gather(beside: Path, scale: Scale) -> "pd.DataFrame":
     UserError
         If none of the studies is there; one is not finished, or of another scale; or a table lacks a column.
     """
-    import pandas as pd
-
     found, absent = [], []
-    for name, study in STUDIES.items():
-        file = beside / name / f"{name}-runs.csv"
+    for sweep in SWEEPS:
+        file = folder / sweep.name / f"{sweep.name}-runs.csv"
         if not file.is_file():
-            absent.append(name)
+            absent.append(sweep.name)
             continue
-        _check(name, state_of(file.parent), scale)
-        runs = read_runs(file, ("set", "label", "mask_aware", "seed", study.objective))
-        named = {study.objective: ERROR, **({study.probe: PROBE} if study.of_features else {})}
-        found.append(runs.rename(columns=named).assign(domain=name.partition("-")[2]))
+        _check(sweep.name, state_of(file.parent), scale)
+        runs = read_runs(file, ("set", "label", "mask_aware", "seed", sweep.objective))
+        named = {sweep.objective: ERROR, **({sweep.probe: PROBE} if sweep.of_features else {})}
+        found.append(runs.rename(columns=named).assign(domain=sweep.domain))
     if not found:
-        raise UserError(f"{beside}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
+        raise UserError(f"{folder}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
     if absent:
-        logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), beside)
+        logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), folder)
     return pd.concat(found, ignore_index=True)
 
 
@@ -97,51 +80,41 @@ def _check(name: str, state: State, scale: Scale) -> None:
         raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return the gains of all rows by set and on average, and what rules lose.
 
     Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
     """
-    by_set: list[TableRow] = []
-    gains: dict[str, dict[tuple[str, str], list[Float[np.ndarray, " _"]]]] = {ERROR: {}, PROBE: {}}
-    logs = results.assign(**{ERROR: np.log(results[ERROR].where(results[ERROR] > 0))})
-    for (domain, name), group in logs.groupby(["domain", "set"], sort=False):
-        for score in (ERROR, PROBE):
-            for (label, against), gain in _gains(group, score).items():
-                gains[score].setdefault((label, against), []).append(gain)
-                mean = mean_interval(gain)
-                row: TableRow = {"domain": domain, "set": name, "score": score, "label": label, "against": against}
-                row |= {"seeds": len(gain), "gain": mean.mean, "low": mean.low, "high": mean.high}
-                by_set.append(_in_unit(row))
-    pooled = [_in_unit({"score": score, **row}) for score in (ERROR, PROBE) for row in pooled_rows(gains[score])]
+    gains = {score: gains_over_references(results, score, higher=score == PROBE) for score in (ERROR, PROBE)}
+    domains = dict(zip(results["set"], results["domain"], strict=True))
+    by_set = [
+        {
+            "domain": domain,
+            "set": name,
+            "score": score,
+            "label": label,
+            "against": against,
+            **_in_unit(score, gain[name]),
+        }
+        for name, domain in domains.items()
+        for score in gains
+        for (label, against), gain in gains[score].items()
+        if name in gain
+    ]
+    pooled = [{"score": score, **_in_unit(score, row)} for score in gains for row in pooled_rows(gains[score])]
     rules = rules_table(results[~results["mask_aware"].astype(bool)], ERROR, PROBE, RULES)
     return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}
 
 
-def _gains(group: "pd.DataFrame", score: str) -> dict[tuple[str, str], Float[np.ndarray, " _"]]:
-    """Return what each row of a set gains over each of its references, by seed."""
-    if score not in group or not group[score].notna().any():
-        return {}
-    higher = score == PROBE
-    rows, found = by_label(group, score), {}
-    for label, mine in rows.items():
-        for against, other in references(rows, label, higher=higher).items():
-            both = mine.index.intersection(other.index)
-            if len(both):
-                gain = (mine[both] - other[both]).to_numpy(float)
-                found[label, against] = gain if higher else -gain
-    return found
-
-
-def _in_unit(row: TableRow) -> TableRow:
+def _in_unit(score: str, gain: "TableRow | pd.Series[float]") -> TableRow:
     """Return gains in percent of the error, from differences of logarithms; those of the probe as they are."""
-    if row["score"] == PROBE:
-        return {**row, "unit": "difference"}
-    lower = {"gain": row["gain"], "low": row["low"], "high": row["high"]}
-    return {**row, **{key: 0.0 - in_percent(-value) for key, value in lower.items()}, "unit": "percent"}
+    if not isinstance(gain, dict):
+        mean = mean_columns(gain)
+        gain = {"seeds": mean["seeds"], "gain": mean["mean"], "low": mean["low"], "high": mean["high"]}
+    return {**gain, "unit": "difference"} if score == PROBE else {**gain_in_percent(gain), "unit": "percent"}
 
 
-def draw(tables: Tables, size: SummarySize) -> Figures:
+def plot(tables: Tables, size: SummarySize) -> Figures:
     """Draw gains over the best fixed ratio; what the mask as an input gains; and what rules lose."""
     # What is of one set is no average, and what is of cells alone is none over all sets.
     averages = [
@@ -156,44 +129,38 @@ def draw(tables: Tables, size: SummarySize) -> Figures:
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
         "r2mae-per-sample, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
-    against_best = {title: pair for title, pair in against_best.items() if _has(tables["randomness"], pair)}
+    against_best = {
+        title: (label, against)
+        for title, (label, against) in against_best.items()
+        if select(tables["randomness"], label=label, against=against)
+    }
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
     mask_aware = {label: (label + MASK_AWARE, "mask_blind") for label in (BLIND, RANDOM, SPREAD)}
-    if any(row["against"] == "mask_blind" for row in rows):
+    if select(rows, against="mask_blind"):
         figures["randomness-mask-aware"] = _forest(rows, mask_aware, "the mask-blind network")
     if tables["randomness-rules"]:
         figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
     return figures
 
 
-def _has(rows: Sequence[TableRow], pair: tuple[str, str]) -> bool:
-    return any((row["label"], row["against"]) == pair for row in rows)
-
-
 def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
     """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
-    names = [name for name in dict.fromkeys(row["set"] for row in rows) if name != AVERAGE]
+    names = [name for name in unique(rows, "set") if name != AVERAGE]
     lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
-    scores = [score for score in (ERROR, PROBE) if any(row["score"] == score for row in rows)]
+    scores = [score for score in (ERROR, PROBE) if select(rows, score=score)]
     figure, axes_of = panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
     for number, (axes, score) in enumerate(zip(axes_of, scores, strict=True)):
-        for place, (title, pair) in enumerate(shown.items()):
-            mine = [row for row in rows if row["score"] == score and (row["label"], row["against"]) == pair]
+        for place, (title, (label, against)) in enumerate(shown.items()):
+            mine = select(rows, score=score, label=label, against=against)
             _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
         for name in names:
-            if not any(row["set"] == name and row["score"] == score for row in rows):
+            if not select(rows, set=name, score=score):
                 axes.text(
-                    0.75,
-                    lines.index(name),
-                    f"no {score}",
-                    transform=axes.get_yaxis_transform(),
-                    va="center",
+                    0.75, lines.index(name), f"no {score}", transform=axes.get_yaxis_transform(), va="center",
                     fontsize=7,
-                )
-        axes.axvline(float(score == ERROR), color=GREY, linestyle="--", linewidth=1, zorder=0)
-        axes.set_yticks(range(len(lines)), lines if number == 0 else [""] * len(lines))
-        axes.set_ylim(len(lines) - 0.5, -0.5)
+                )  # fmt: skip
+        name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
         if score == ERROR:
@@ -215,9 +182,9 @@ def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: 
         low, middle, high = row["low"], row["gain"], row["high"]
         if row["unit"] == "percent":
             low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
-        ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
-        axes.errorbar(
-            middle, lines.index(row["set"]) + shift, xerr=ends, fmt="D" if row["set"] == AVERAGE else "o",
-            color=colour, markersize=4.5, capsize=2, label=label,
-        )  # fmt: skip
+        look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": colour, "label": label}
+        interval(axes, middle, low, high, lines.index(row["set"]) + shift, **look)
         label = None
+
+
+STUDIES = (Study(ENTRIES["randomness"], SummarySize, plot, table, gather=gather),)

@@ -17,17 +17,13 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from r2mae.masking.ratios import Uniform
+from r2mae.report.style import BLUE
 from r2mae.theory import Rotated, direction_risk
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
-from r2mae_paper.drawing import Figures
+from r2mae_paper.drawing import BLACK, Figures
+from r2mae_paper.rows import TableRow, Tables, column, joined, select
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally
 
-TITLE = "When does a range of ratios pay, and how should it be chosen? (formula, random settings)"
-DATA = "simulated"
-COST = {
-    "small": "seconds",
-    "full": "half an hour on two cores, with table5, table9, r2mae-vs-fixed and ranges together",
-}
-PAPER = "Not in the paper, which leaves the risk of R²MAE open."
 _GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
 _QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
 _BLOCK = 100  # settings in one part of the computation
@@ -43,9 +39,6 @@ class RangesSize(Size):
     d: int = 400
 
     small: ClassVar = {"settings": 200, "d": 200}
-
-
-SIZE = RangesSize
 
 
 @dataclass(frozen=True)
@@ -73,13 +66,7 @@ def parts(size: RangesSize) -> list[Part]:
 def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the counts over all settings, the means over directions, and the costs of widths."""
     rows = joined({name: part for name, part in results.items() if name != _WIDTHS})
-    whole = [row for row in rows if row["target"] == "mean"]
-    return {"summary": summary(rows), "ranges": whole, "width": results[_WIDTHS]}
-
-
-def draw(tables: Tables, size: RangesSize) -> Figures:
-    """Draw the risk of ranges against that of each alternative."""
-    return {"ranges": _draw(tables["ranges"])}
+    return {"summary": summary(rows), "ranges": select(rows, target="mean"), "width": results[_WIDTHS]}
 
 
 def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tally) -> list[TableRow]:
@@ -211,52 +198,48 @@ def _median(values: list[float]) -> float:
 def width_costs() -> list[TableRow]:
     """Return the cost of a range against its middle ratio, for common widths (Beta and latent-like spectra)."""
     rows = []
+    quantiles, which = (0.0, 0.1), np.array([0, 100])
     for name, values in (
         ("Beta", 1 + 9 * np.random.default_rng(0).beta(2, 6, 1000)),
         ("latent", np.concatenate([np.linspace(9.8, 1.2, 500), np.ones(500)])),
     ):
         cov = Rotated(np.asarray(values))
         for n in (100, 200, 500):
-            curve = direction_risk(cov, n, _GRID, NOISE, which=np.array([0, 100])).normalised
-            for index, ratio in enumerate(_GRID[curve.argmin(axis=0)]):
+            curve = direction_risk(cov, n, _GRID, NOISE, which=which).normalised
+            for index, ratio in enumerate(map(float, _GRID[curve.argmin(axis=0)])):
                 for width in (0.05, 0.1, 0.2, 0.3, 0.4):
                     low, high = ratio - width / 2, ratio + width / 2
                     if low <= 0 or high >= 1:
                         continue
-                    risks = direction_risk(
-                        cov, n, [float(ratio), Uniform(float(low), float(high))], NOISE, which=np.array([0, 100])
-                    ).normalised[:, index]
-                    rows.append(
-                        {
-                            "covariance": name,
-                            "rows_per_feature": n / 1000,
-                            "quantile": (0.0, 0.1)[index],
-                            "best_ratio": float(ratio),
-                            "width": width,
-                            "best": float(f"{risks[0]:.5g}"),
-                            "cost": float(f"{risks[1] - risks[0]:.4g}"),
-                            "cost_per_width_squared": float(f"{(risks[1] - risks[0]) / width**2:.4g}"),
-                        }
-                    )
+                    risks = direction_risk(cov, n, [ratio, Uniform(low, high)], NOISE, which=which).normalised[:, index]
+                    cost = risks[1] - risks[0]
+                    row: TableRow = {"covariance": name, "rows_per_feature": n / 1000, "quantile": quantiles[index]}
+                    row |= {"best_ratio": ratio, "width": width, "best": float(f"{risks[0]:.5g}")}
+                    per_square = float(f"{cost / width**2:.4g}")
+                    rows.append({**row, "cost": float(f"{cost:.4g}"), "cost_per_width_squared": per_square})
     return rows
 
 
-def _draw(rows: list[TableRow]) -> Figure:
+def plot(tables: Tables, size: RangesSize) -> Figures:
+    """Draw the risk of ranges against that of each alternative."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
-    shown = [row for row in rows if row["middle"] < 1.0]
-    ours = np.array([row["range"] for row in shown])
-    for axes, key, title in zip(
-        panels,
-        ("blind", "middle", "best_fixed"),
-        ("a ratio picked blindly from it", "its middle ratio", "the best fixed ratio"),
-        strict=True,
-    ):
-        other = np.array([row[key] for row in shown])
-        axes.plot(other, ours, ".", markersize=2.5, color="#0072b2", alpha=0.4, rasterized=True)
-        axes.plot([0, 1.5], [0, 1.5], color="#000000", linewidth=0.8)
+    shown = [row for row in tables["ranges"] if row["middle"] < 1.0]
+    ours = column(shown, "range")
+    titles = {
+        "blind": "a ratio picked blindly from it",
+        "middle": "its middle ratio",
+        "best_fixed": "the best fixed ratio",
+    }
+    for axes, (key, title) in zip(panels, titles.items(), strict=True):
+        other = column(shown, key)
+        axes.plot(other, ours, ".", markersize=2.5, color=BLUE, alpha=0.4, rasterized=True)
+        axes.plot([0, 1.5], [0, 1.5], color=BLACK, linewidth=0.8)
         axes.set(xlim=(0, 1.5), ylim=(0, 1.5), xlabel=f"risk of {title}")
         better = float((ours < other - 1e-6).mean())
         axes.set_title(f"range better in {better:.0%}")
     panels[0].set_ylabel("risk of the range\n(mean over directions)")
-    return figure
+    return {"ranges": figure}
+
+
+STUDIES = (Study(ENTRIES["ranges"], RangesSize, plot, table, parts),)

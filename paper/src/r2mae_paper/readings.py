@@ -8,7 +8,8 @@ differences: the uniform number from which a row's ratio is drawn also decides w
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from itertools import product
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -18,18 +19,13 @@ from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, risk, simulate
 from r2mae.theory.rows import Keep
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, joined
-from r2mae_paper.drawing import Figures
+from r2mae_paper.drawing import BLACK, GREY, Figures
 from r2mae_paper.published import Model, Table, published
+from r2mae_paper.rows import TableRow, Tables, column, joined, select
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally
 from r2mae_paper.tables import SEEDS, covariance
 
-TITLE = "Tables 5 and 9 under several readings of their text: which gives the published sign?"
-DATA = "simulated"
-COST = {
-    "small": "seconds",
-    "full": "half an hour on two cores, with table5, table9, r2mae-vs-fixed and ranges together",
-}
-PAPER = "R²MAE is better than the middle ratio in all 20 cells, by 0.003 to 0.025."
 Array = Float[np.ndarray, "*n"]
 
 
@@ -119,9 +115,7 @@ class ReadingsSize(Size):
     small: ClassVar = {"seeds": SEEDS[:2], "masks": 200}
 
 
-SIZE = ReadingsSize
-
-_TABLES: tuple[Literal["table5", "table9"], ...] = ("table5", "table9")
+_TABLES = ("table5", "table9")
 _LEVELS = "levels"
 
 
@@ -142,15 +136,10 @@ def table(results: Mapping[str, list[TableRow]]) -> Tables:
     return {"rules": rules, "levels": results[_LEVELS]}
 
 
-def draw(tables: Tables, size: ReadingsSize) -> Figures:
-    """Draw the differences under every rule, a panel for each table and model."""
-    return {"rules": _draw(tables["rules"])}
-
-
 def _sign(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int, tally: Tally) -> list[TableRow]:
     printed = table.entries[model].get(seed)
-    paper = "" if printed is None else round(printed.r2mae - printed.middle, 3)
-    return [{**cell, "paper": paper} for cell in measure(table, model, seed, size, jobs)]
+    paper = "" if printed is None else printed.gain
+    return [{**row, "paper": paper} for row in measure(table, model, seed, size, jobs)]
 
 
 def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int = 1) -> list[TableRow]:
@@ -176,19 +165,15 @@ def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int
         ours = risks(keys[0], kind(table.low, table.high), reading.r2mae(table))
         other = risks(keys[1], table.middle, reading.fixed(table))
         gap = ours - other
-        rows.append(
-            {
-                "table": table.name,
-                "model": model,
-                "seed": seed,
-                "reading": reading.name,
-                "middle": round(float(other.mean()), 5),
-                "r2mae": round(float(ours.mean()), 5),
-                "difference": round(float(gap.mean()), 5),
-                "error": round(float(gap.std(ddof=1) / np.sqrt(len(gap))), 5),
-                "formula": round(formulas[keys[0]] - formulas[keys[1]], 5),
-            }
-        )
+        found = {
+            "middle": other.mean(),
+            "r2mae": ours.mean(),
+            "difference": gap.mean(),
+            "error": gap.std(ddof=1) / np.sqrt(len(gap)),
+            "formula": formulas[keys[0]] - formulas[keys[1]],
+        }
+        row: TableRow = {"table": table.name, "model": model, "seed": seed, "reading": reading.name}
+        rows.append(row | {name: round(float(value), 5) for name, value in found.items()})
     return rows
 
 
@@ -230,27 +215,29 @@ def _beta(d: int, seed: int) -> Float[np.ndarray, " d"]:
     return np.random.default_rng([seed, 0]).beta(2.0, 6.0, d)
 
 
-def _draw(cells: list[TableRow]) -> Figure:
+def plot(tables: Tables, size: ReadingsSize) -> Figures:
+    """Draw the differences under every rule, a panel for each table and model."""
     figure = Figure(figsize=(7.6, 5.2), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     names = [reading.name for reading in READINGS]
-    for axes, (table, model) in zip(
-        panels.flat, [(t, m) for t in ("table5", "table9") for m in ("beta", "latent")], strict=True
-    ):
-        own = [cell for cell in cells if (cell["table"], cell["model"]) == (table, model)]
-        printed = [cell["paper"] for cell in own if cell["reading"] == names[0] and cell["paper"] != ""]
+    for axes, (table, model) in zip(panels.flat, product(_TABLES, ("beta", "latent")), strict=True):
+        own = select(tables["rules"], table=table, model=model)
+        printed = [row["paper"] for row in select(own, reading=names[0]) if row["paper"] != ""]
         if printed:
             axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
             axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
-        axes.axvline(0, color="#808080", linewidth=0.8)
+        axes.axvline(0, color=GREY, linewidth=0.8)
         for position, name in enumerate(names):
-            some = [cell for cell in own if cell["reading"] == name]
-            axes.plot([cell["difference"] for cell in some], [position] * len(some), "o", color=BLUE, markersize=4)
-            axes.plot(np.mean([cell["formula"] for cell in some]), position, "|", color="#000000", markersize=13)
+            some = select(own, reading=name)
+            axes.plot(column(some, "difference"), [position] * len(some), "o", color=BLUE, markersize=4)
+            axes.plot(np.mean(column(some, "formula")), position, "|", color=BLACK, markersize=13)
         axes.set_yticks(range(len(names)), names)
         axes.set_title(f"Table {table.removeprefix('table')}, {model}")
         axes.grid(axis="x")
     panels[0, 0].invert_yaxis()
     figure.supxlabel("R²MAE minus the middle ratio (normalised risk); left of zero R²MAE is better", fontsize=10)
     figure.suptitle("dots: designs · black bar: formula · orange: printed in the paper (mean and range)", fontsize=10)
-    return figure
+    return {"rules": figure}
+
+
+STUDIES = (Study(ENTRIES["r2mae-vs-fixed"], ReadingsSize, plot, table, parts),)

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
-from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
-from r2mae_paper.artefact import TableRow, compared
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, panels, quotient_axis
-from r2mae_paper.gains import best_of, by_label
+from r2mae_paper.drawing import BLACK, COLOURS, interval, name_rows, panels, quotient_axis
+from r2mae_paper.gains import best_of, by_label, pooled
+from r2mae_paper.rows import TableRow, select, unique
+from r2mae_paper.study import compared
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -51,7 +51,7 @@ def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, floa
     }
 
 
-def rules_table(results: "pd.DataFrame", objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
+def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
     """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
 
     Regret is positive where the rule is worse: in percent of the error for the objective, a difference of the probe.
@@ -164,8 +164,6 @@ def _swept(
     scores: "Mapping[float, pd.Series[float]]", errors: "Mapping[float, pd.Series[float]]", seeds: "pd.Index[int]"
 ) -> "tuple[pd.Series[float], list[float]]":
     """Return the score under each seed of the ratio whose masked error is lowest under the next seed."""
-    import pandas as pd
-
     following = np.roll(np.asarray(seeds), -1)
     ratios = [min(errors, key=lambda ratio: float(errors[ratio].get(other, np.inf))) for other in following]
     values = [float(scores[ratio].get(seed, np.nan)) for seed, ratio in zip(seeds, ratios, strict=True)]
@@ -182,10 +180,9 @@ def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[TableRow]:
             rows.append({**row, "high": mean.high, "chosen": regret.chosen, "best_fixed": regret.best})
         several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
         if len(several) > 1:
-            errors = [float(lost.std(ddof=1) / np.sqrt(len(lost))) for lost in several]
-            pooled = pooled_effect([float(lost.mean()) for lost in several], errors)
-            row = {"rule": rule, "set": SETS, "sets": pooled.sets, "regret": pooled.mean, "low": pooled.low}
-            rows.append({**row, "high": pooled.high, "chosen": "", "best_fixed": ""})
+            average = pooled(several)
+            row = {"rule": rule, "set": SETS, "sets": average.sets, "regret": average.mean, "low": average.low}
+            rows.append({**row, "high": average.high, "chosen": "", "best_fixed": ""})
     return rows
 
 
@@ -211,17 +208,16 @@ def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
     titles : mapping
         What the panels are called, by score.
     """
-    shown = [score for score in titles if any(row["score"] == score for row in rows)]
-    rules = list(dict.fromkeys(row["rule"] for row in rows))
-    sets = [name for name in dict.fromkeys(row["set"] for row in rows) if name != SETS]
+    shown = [score for score in titles if select(rows, score=score)]
+    rules, sets = unique(rows, "rule"), [name for name in unique(rows, "set") if name != SETS]
     figure, panels_of = panels(len(shown), width=4.4, height=1.2 + 0.32 * len(rules))
     for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
-        mine = [row for row in rows if row["score"] == score]
+        mine = select(rows, score=score)
         relative = mine[0]["unit"] == "percent"
         _panel(axes, mine, rules, sets, relative)
         than = "over that of" if relative else "lost to"
         axes.set_xlabel(f"{titles[score]}:\n{than} the best fixed ratio\n(left: better)")
-        axes.set_yticks(range(len(rules)), rules if number == 0 else [""] * len(rules))
+        name_rows(axes, rules if number == 0 else [""] * len(rules), float(relative))
     marks = {name: mark for axes in panels_of for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
     names = [name for name in (*sets, _AVERAGE) if name in marks]
     figure.legend([marks[name] for name in names], names, fontsize=7, loc="outside right upper")
@@ -230,23 +226,18 @@ def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
 
 def _panel(axes: "Axes", rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
     """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
-    above = 0.22 if any(row["set"] == SETS for row in rows) else 0.0  # room for the average
+    above = 0.22 if select(rows, set=SETS) else 0.0  # room for the average
     for row in rows:
         place = rules.index(row["rule"])
         low, middle, high = (1 + row[key] / 100 if relative else row[key] for key in ("low", "regret", "high"))
         if row["set"] == SETS:
-            ends = None if np.isnan([low, high]).any() else [[middle - low], [high - middle]]
-            axes.errorbar(
-                middle, place, xerr=ends, fmt="D", color=BLACK, markersize=5, capsize=2, label=_AVERAGE
-            )  # fmt: skip
-            told = f"{row['sets']} sets"
-            axes.annotate(told, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=6)
+            interval(axes, middle, low, high, place, fmt="D", color=BLACK, markersize=5, label=_AVERAGE)
+            count = f"{row['sets']} sets"
+            axes.annotate(count, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=6)
         else:
             number = sets.index(row["set"])
             colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
             axes.plot(middle, place - above, mark, color=colour, markersize=3.5, label=row["set"])
-    axes.axvline(float(relative), color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axes.set_ylim(len(rules) - 0.5, -0.5)
     if relative:
         quotient_axis(axes)
     else:

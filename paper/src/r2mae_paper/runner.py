@@ -1,4 +1,4 @@
-"""Computes an artefact in parts, saves the parts, and writes the tables and figures."""
+"""Makes a study: computes its missing parts or trains its missing runs, and writes its tables and figures."""
 
 import hashlib
 import json
@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
+import pandas as pd
 
 import r2mae
 from r2mae.errors import UserError
@@ -18,45 +19,41 @@ from r2mae.files import atomic_write, jsonable, read_confined, write_json, write
 from r2mae.report.style import figure_style, save_figure
 from r2mae.training.environment import CONTINUED, environment, recorded_changes
 from r2mae.training.folder import FolderLock
-from r2mae_paper.artefact import (
-    Artefact,
-    Computed,
-    DrawnFromRuns,
-    MeasuresRuns,
-    OfRuns,
-    OfTables,
-    Progress,
-    Size,
-    TableRow,
-    TakesCurves,
-    Tally,
+from r2mae_paper.rows import TableRow, Tables
+from r2mae_paper.state import (
+    MADE,
+    PROBE,
+    EarlierRuns,
+    check_columns,
+    check_kept,
+    digest_of,
+    read_earlier,
+    write_plan,
+    write_tables,
 )
-from r2mae_paper.earlier import PROBE, EarlierRuns, check_columns, check_kept, read_earlier
-from r2mae_paper.run_tables import digest_of
-from r2mae_paper.state import write_made, write_plan, write_tables
-from r2mae_paper.targets import Scale
+from r2mae_paper.studies import Scale
+from r2mae_paper.study import Part, Progress, Size, Study, Tally
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
     from r2mae.sweep.cluster_options import ClusterOptions
     from r2mae.sweep.runs import SweepRun
 
-_TOLD = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
-_KEPT = ".parts"  # folder of the saved parts
+_MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
+_PARTS = ".parts"  # folder of the saved parts
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """Result of :func:`run_artefact`.
+    """Result of :func:`run_study`.
 
     Attributes
     ----------
     files : list of Path
         Tables, then figures.
     parts, kept : int
-        Number of parts (or runs) of the artefact, and how many of them were finished before.
+        Number of parts (or runs) of the study, and how many of them were finished before.
     """
 
     files: list[Path]
@@ -65,298 +62,279 @@ class Reproduced:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """The runs of an artefact.
+class _Results:
+    """What :attr:`Study.table` takes; the number of parts or runs; those finished before; entries of ``made.json``."""
 
-    There are a line for each, all of them in order, those with folders, how many were finished before, and the
-    fingerprints of what those with folders were trained on, by name.
+    results: Any
+    parts: int
+    kept: int
+    made: Mapping[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """What a call asks for.
+
+    Attributes
+    ----------
+    scale : {"smoke", "small", "full"}
+        "full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
+        takes a minute.
+    size : Size, optional
+        A size of your own, an instance of the study's `size`; it replaces `scale`.
+    seeds : int, optional
+        Number of seeds in place of the scale's; for studies of runs.
+    earlier : Path, optional
+        Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only
+        for studies whose tables and figures are made from that table.
+    curves : sequence of Path
+        Tables of published accuracies; for studies that draw them.
+    jobs : int, optional
+        Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
+    cluster : ClusterOptions, optional
+        The cluster whose workers train the runs; not for studies that are computed without runs.
+    again : bool
+        Compute all parts again.
     """
 
-    lines: "pd.DataFrame"
-    cells: "list[SweepRun]"
-    trained: "list[SweepRun]"
-    kept: int
-    data: Mapping[str, Sequence[str]]
+    scale: Scale
+    size: Size | None
+    seeds: int | None
+    earlier: Path | None
+    curves: Sequence[Path]
+    jobs: int | None
+    cluster: "ClusterOptions | None"
+    again: bool
 
 
-def run_artefact(
-    artefact: Artefact,
+def size_of(study: Study, **options: Unpack[Options]) -> Size:
+    """Return the size that is asked for, before anything is computed.
+
+    Raises
+    ------
+    UserError
+        If the study cannot use one of the options.
+    """
+    name, again, curves = study.entry.name, options.get("again", False), options.get("curves", ())
+    if study.runs is None:
+        useless = [option for option in ("cluster", "earlier", "seeds") if options.get(option) is not None]
+        if useless:
+            raise UserError(f"{name} trains no runs: omit --{useless[0]}")
+    elif again:
+        raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
+    elif options.get("earlier") is not None and study.plot_runs is not None:
+        raise UserError(f"{name} is drawn from trained models, which a table does not hold: omit --earlier")
+    if study.gather is not None and (options.get("jobs") or again):
+        raise UserError(f"{name} only reads tables of other studies: omit {'--again' if again else '--jobs'}")
+    if curves and study.curves is None:
+        raise UserError(f"{name} draws no published curves: omit --curve")
+    own, seeds = options.get("size"), options.get("seeds")
+    try:
+        size = own or study.size.of(options.get("scale", "full"))
+        size = size if seeds is None else size.with_seeds(seeds)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    if study.curves is not None and (curves or own is None):
+        size = study.curves(size, curves)
+    return size
+
+
+def run_study(
+    study: Study,
     out: Path,
     *,
-    scale: Scale = "full",
-    size: Size | None = None,
-    seeds: int | None = None,
-    earlier: Path | None = None,
-    curves: Sequence[Path] = (),
-    jobs: int | None = None,
-    cluster: "ClusterOptions | None" = None,
     progress: Progress | None = None,
-    again: bool = False,
     console: "Console | None" = None,
     command: str = "",
+    **options: Unpack[Options],
 ) -> Reproduced:
-    """Compute the missing parts of an artefact; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
+    """Compute the missing parts of a study; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
     Computed parts are saved in ``.parts`` and runs in ``runs``; neither are computed again. Tables and figures are made
     from them again each time. Parts are saved separately for each size and each version of r2mae.
 
     Parameters
     ----------
-    artefact : Artefact
+    study : Study
     out : Path
         The folder to write to.
-    scale : {"smoke", "small", "full"}
-        "full" has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke" takes a
-        minute.
-    size : Size, optional
-        A size of your own, an instance of the artefact's `SIZE`; it replaces `scale`.
-    seeds : int, optional
-        Number of seeds in place of the scale's; for artefacts of runs.
-    earlier : Path, optional
-        Folder with tables of the same artefact, scale and version; the runs of its table of runs are not trained. Only
-        for artefacts whose tables and figures are made from that table.
-    curves : sequence of Path
-        Tables of published accuracies; for artefacts that draw them (:class:`TakesCurves`).
-    jobs : int, optional
-        Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
-    cluster : ClusterOptions, optional
-        The cluster whose workers train the runs; not for artefacts that are computed without runs.
     progress : callable, optional
         Called with the steps done and all steps; runs show their own progress.
-    again : bool
-        Compute all parts again.
     console : Console, optional
         Where the progress of runs is shown; by default standard error.
     command : str
         What repeats it, for the record in ``made.json``.
+    **options
+        See :class:`Options`.
 
     Raises
     ------
     UserError
-        If a run fails (the others are kept), if `again` is given for an artefact of runs, or `cluster`, `seeds` or
-        `earlier` for another one; if the earlier tables do not fit.
+        If a run fails (the others are kept), or the study cannot use an option; if the earlier tables do not fit.
     """
-    own = size is not None
-    named, size = ("", size) if size is not None else (scale, artefact.SIZE.of(scale))
-    if seeds is not None:
-        size = with_seeds(artefact, size, seeds)
-    if curves or not own:
-        size = _with_curves(artefact, size, curves)
-    if again and isinstance(artefact, OfRuns):
-        raise UserError("finished runs are not trained again: omit --again, or choose another --out")
-    if cluster is not None and not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} is computed, and trains no runs: omit --cluster")
-    known = None if earlier is None else _earlier(artefact, size, earlier)
-    out, began = Path(out), environment()
+    scale, earlier = options.get("scale", "full"), options.get("earlier")
+    size, named = size_of(study, **options), scale if options.get("size") is None else ""
+    known = None if earlier is None else read_earlier(earlier, study.entry.title, size)
+    out, jobs, began = Path(out), options.get("jobs") or 1, environment()
     with FolderLock(out):  # two calls must not mix their tables either
-        results: Any
-        if isinstance(artefact, OfRuns):
-            found = _of_runs(artefact, size, out, jobs, cluster, named, known, console=console)
-            results, parts, kept = found.lines, len(found.cells), found.kept
-        elif isinstance(artefact, OfTables):
-            results, parts, kept = artefact.gather(out.parent, scale), 1, 0
+        if study.runs is not None:
+            found = _train(study, size, out, jobs, options.get("cluster"), named, known, console)
+        elif study.gather is not None:
             write_plan(out, named, "parts", [[]])
+            found = _Results(study.gather(out.parent, scale), 1, 0, {"parts": 1})
         else:
-            assert isinstance(artefact, Computed)
-            results, parts, kept = _computed(artefact, size, out, jobs or 1, named, progress, again=again)
-        tables = artefact.table(results)
+            found = _compute(study, size, out, jobs, named, progress, again=options.get("again", False))
+        tables = study.tables_of(found.results)
         if known is not None:
             check_columns(known, tables)
-        files = _write_all(artefact, tables, size, out)
-        made = {"title": artefact.TITLE, "command": command, "scale": named, "size": jsonable(asdict(size))}
-        if isinstance(artefact, OfRuns):
-            made |= {"runs": parts, "environment": began, "trained_on": _machines(found.trained), "data": found.data}
-            if known is not None and len(found.trained) < parts:
-                made |= known.record(found.cells, found.trained, found.data)
-        else:
-            made |= {"parts": parts, "environment": began}
-        made["probe"] = PROBE
+        files = _write_all(study, tables, size, out)
+        made = {"title": study.entry.title, "command": command, "scale": named, "size": jsonable(asdict(size))}
+        made |= {"environment": began, **found.made, "probe": PROBE}
         made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
-        write_made(out, made)
-    return Reproduced(files, parts, kept)
+        write_json(out / MADE, made)
+    return Reproduced(files, found.parts, found.kept)
 
 
-def _write_all(artefact: Artefact, tables: Mapping[str, Any], size: Size, out: Path) -> list[Path]:
-    """Write the tables, then the figures, and return their files in this order."""
-    with figure_style():
-        figures = dict(artefact.draw(tables, size))
-        if isinstance(artefact, DrawnFromRuns):
-            figures |= artefact.draw_runs(artefact.cells(size, out), size)
-    files = [_write(out, name, content, size.digits) for name, content in tables.items()]
-    files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
-    write_tables(out, files)
-    return files
-
-
-def _computed(
-    artefact: Computed, size: Size, out: Path, jobs: int, scale: str, progress: Progress | None, *, again: bool
-) -> tuple[dict[str, Any], int, int]:
-    """Return the result of each part, the number of parts, and how many were finished before."""
-    parts = artefact.parts(size)
-    folder = out / _KEPT / _asked(artefact, size)
+def _compute(
+    study: Study, size: Size, out: Path, jobs: int, scale: str, progress: Progress | None, *, again: bool
+) -> _Results:
+    """Compute the parts that are not saved."""
+    assert study.parts is not None
+    parts = study.parts(size)
+    folder = out / _PARTS / _key_of(study, size)
     if again:
         shutil.rmtree(folder, ignore_errors=True)
-    write_plan(out, scale, "parts", [[folder / f"{part.name}.json"] for part in parts])
+    files = {part.name: folder / f"{part.name}.json" for part in parts}
+    write_plan(out, scale, "parts", [[file] for file in files.values()])
     tally = Tally(progress, sum(part.steps for part in parts))
     results, kept, steps = {}, 0, 0
     for part in parts:
-        file = folder / f"{part.name}.json"
-        result = _read(file)
-        if result is None:
-            computed = json.dumps(part.compute(jobs, tally), default=_plain)
-            result = json.loads(computed)  # so that a computed part equals one that is read from its file
-            with atomic_write(file) as opened:
-                opened.write(computed)
-        else:
-            kept += 1
-        results[part.name] = result
+        result = _read(files[part.name])
+        kept += result is not None
+        results[part.name] = _saved(part, files[part.name], jobs, tally) if result is None else result
         steps += part.steps
         tally.reach(steps)
-    return results, len(parts), kept
+    return _Results(results, len(parts), kept, {"parts": len(parts)})
 
 
-def _of_runs(
-    artefact: OfRuns,
+def _saved(part: Part, file: Path, jobs: int, tally: Tally) -> Any:
+    """Compute a part and save it; return it as it is read from its file."""
+    computed = json.dumps(part.compute(jobs, tally), default=_plain)
+    with atomic_write(file) as opened:
+        opened.write(computed)
+    return json.loads(computed)
+
+
+def _key_of(study: Study, size: Size) -> str:
+    """Return a short name for the combination of study, version of r2mae and size, for which parts are valid."""
+    computed = {name: value for name, value in asdict(size).items() if name not in size.drawn}
+    key = [study.entry.title, r2mae.__version__, type(size).__name__, computed]
+    return hashlib.blake2b(json.dumps(key, default=_plain).encode(), digest_size=6).hexdigest()
+
+
+def _train(
+    study: Study,
     size: Size,
     out: Path,
-    jobs: int | None,
+    jobs: int,
     cluster: "ClusterOptions | None",
     scale: str,
     earlier: EarlierRuns | None,
-    *,
     console: "Console | None",
-) -> _Found:
+) -> _Results:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
     from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
-    from r2mae.sweep.gather import ordered_runs, table_of
+    from r2mae.sweep.gather import ordered_runs
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
 
+    assert study.runs is not None
     here = cluster is None
     # One thread each: the results of a run must not depend on how many others run at the same time.
-    planned = [replace(cell, config=replace(cell.config, threads=cell.config.threads or 1))
-               for cell in artefact.cells(size, out)]  # fmt: skip
-    cells = ordered_runs(planned)
-    lines = {} if earlier is None else earlier.lines_of(cells)
-    ready = [place for place, cell in enumerate(cells) if finished(cell)]
-    check_kept(out, cells, [*lines, *ready], ready)
+    planned = [replace(run, config=replace(run.config, threads=run.config.threads or 1))
+               for run in study.runs(size, out)]  # fmt: skip
+    runs = ordered_runs(planned)
+    lines = {} if earlier is None else earlier.lines_of(runs)
+    ready = [place for place, run in enumerate(runs) if finished(run)]
+    check_kept(out, runs, [*lines, *ready], ready)
     lines = {place: line for place, line in lines.items() if place not in ready}  # folders are exact
-    wanted = [cell for place, cell in enumerate(cells) if place not in lines]
-    check_sweep(cells[0].config, here=here)
-    domain = get_domain(cells[0].config.domain)
-    for one in dict.fromkeys(cell.config.data for cell in wanted):
-        check_data([cell for cell in wanted if cell.config.data == one], domain, here=here, jobs=jobs or 1)
-    data = check_folders(wanted, domain)
+    wanted = [run for place, run in enumerate(runs) if place not in lines]
+    check_sweep(runs[0].config, here=here)
+    domain = get_domain(runs[0].config.domain)
+    for data in dict.fromkeys(run.config.data for run in wanted):
+        check_data([run for run in wanted if run.config.data == data], domain, here=here, jobs=jobs)
+    fingerprints = check_folders(wanted, domain)
     if earlier is not None:
-        earlier.check_data([cells[place] for place in lines], data)
-    there = [[] if place in lines else _finished_by(cell) for place, cell in enumerate(cells)]
-    write_plan(out, scale, "runs", there)
+        earlier.check_data([runs[place] for place in lines], fingerprints)
+    write_plan(out, scale, "runs", [[] if place in lines else _files_of(run) for place, run in enumerate(runs)])
     kept = len(lines) + sum(map(finished, wanted))
-    folders = {cell.folder for cell in wanted}
-    waiting = [cell for cell in planned if cell.folder in folders]  # in the order in which the artefact runs them
+    folders = {run.folder for run in wanted}
+    waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them
     if waiting:
-        run_missing(waiting, domain, runner_of(cluster, jobs or 1, cells[0].config.device, out), console=console)
-    results = table_of(wanted)
-    if isinstance(artefact, MeasuresRuns):
-        own = [dict(artefact.scores_of_run(cell)) for cell in wanted]
-        for name in dict.fromkeys(name for scores in own for name in scores):
-            results[name] = [scores.get(name, float("nan")) for scores in own]
+        run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.device, out), console=console)
+    made = {"runs": len(runs), "trained_on": _machines(wanted), "data": fingerprints}
+    results = _table_of(study, wanted)
     if earlier is not None:
-        results = _joined(results, earlier, lines, len(cells))
-    return _Found(results, cells, wanted, kept, data)
+        results = _joined(results, earlier, lines, len(runs))
+        made |= earlier.record(runs, wanted, fingerprints) if lines else {}
+    return _Results(results, len(runs), kept, made)
 
 
-def _joined(trained: "pd.DataFrame", earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> "pd.DataFrame":
+def _table_of(study: Study, runs: "list[SweepRun]") -> pd.DataFrame:
+    """Return a line for each run, with the numbers that the study reads from its folder."""
+    from r2mae.sweep.gather import table_of
+
+    table = table_of(runs)
+    if study.scores_of_run is None or not runs:
+        return table
+    own = pd.DataFrame([dict(study.scores_of_run(run)) for run in runs], index=table.index)
+    return table.assign(**{str(name): own[name] for name in own})
+
+
+def _joined(trained: pd.DataFrame, earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> pd.DataFrame:
     """Return the lines of all runs in their order: of those that were trained now, and of earlier ones."""
-    import pandas as pd
-
     taken = earlier.table.iloc[list(lines.values())].set_index(pd.Index(list(lines)))
     mine = trained.set_index(pd.Index([place for place in range(count) if place not in lines]))
     return pd.concat([part for part in (taken, mine) if len(part)]).sort_index()
 
 
-def with_seeds(artefact: Artefact, size: Size, seeds: int) -> Size:
-    """Return the size with another number of seeds.
+def _machines(runs: "list[SweepRun]") -> list[dict[str, Any]]:
+    """Return on which machines, with which libraries and by which commits runs were trained, and how many of each.
 
-    Raises
-    ------
-    UserError
-        If the artefact has no runs under several seeds, or not under so many.
+    Of a run that was interrupted also what changed where it resumed.
     """
-    if not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} trains no runs: omit --seeds")
-    try:
-        return size.with_seeds(seeds)
-    except UserError as error:
-        raise UserError(f"{artefact.TITLE!r}: {error}") from None
-
-
-def _with_curves(artefact: Artefact, size: Size, curves: Sequence[Path]) -> Size:
-    """Return the size with the rows of published tables, where the artefact draws them."""
-    if isinstance(artefact, TakesCurves):
-        given: Size = artefact.with_curves(size, curves)
-        return given
-    if curves:
-        raise UserError(f"{artefact.TITLE!r} draws no published curves: omit --curve")
-    return size
-
-
-def _earlier(artefact: Artefact, size: Size, folder: Path) -> EarlierRuns:
-    """Return the earlier runs of an artefact that can be made of their table."""
-    if not isinstance(artefact, OfRuns):
-        raise UserError(f"{artefact.TITLE!r} trains no runs: omit --earlier")
-    if isinstance(artefact, DrawnFromRuns):
-        raise UserError(f"{artefact.TITLE!r} is drawn from trained models, which a table does not hold: omit --earlier")
-    return read_earlier(folder, artefact.TITLE, size)
-
-
-def _machines(cells: "list[SweepRun]") -> list[dict[str, Any]]:
-    """Return on which machines, with which libraries and by which commits runs were trained, and how many of each."""
     from r2mae.training.folder import RunFolder
 
-    found = [_read(RunFolder(cell.folder).environment_file) for cell in cells if not cell.variant.baseline]
-    told = [json.dumps(_told(said), sort_keys=True) for said in found if isinstance(said, dict) and said]
-    return [{**json.loads(one), "runs": count} for one, count in Counter(told).items()]
+    machines: Counter[str] = Counter()
+    for run in runs:
+        found = None if run.variant.baseline else _read(RunFolder(run.folder).environment_file)
+        if isinstance(found, dict) and found:
+            machine = {key: found.get(key) for key in _MACHINE}
+            changes = [{key: one[key] for key in _MACHINE if key in one} for one in recorded_changes(found)]
+            machines[json.dumps({**machine, **({CONTINUED: changes} if any(changes) else {})}, sort_keys=True)] += 1
+    return [{**json.loads(machine), "runs": count} for machine, count in machines.items()]
 
 
-def _told(said: dict[str, Any]) -> dict[str, Any]:
-    """Return what is told of a run's machine; also what changed where the run went on, if it was interrupted."""
-    changes = [{key: one[key] for key in _TOLD if key in one} for one in recorded_changes(said)]
-    told = {key: said.get(key) for key in _TOLD}
-    return {**told, CONTINUED: changes} if any(changes) else told
-
-
-def _finished_by(cell: "SweepRun") -> list[Path]:
+def _files_of(run: "SweepRun") -> list[Path]:
     """Return the files of a run that are there when it is finished."""
     from r2mae.training.folder import RunFolder
 
-    folder = RunFolder(cell.folder)
-    return [folder.results_file] if cell.variant.baseline else [folder.model_file, folder.results_file]
+    folder = RunFolder(run.folder)
+    return [folder.results_file] if run.variant.baseline else [folder.model_file, folder.results_file]
 
 
-def _asked(artefact: Artefact, size: Size) -> str:
-    """Return a short name for the combination of artefact, version of r2mae and size, for which parts are valid."""
-    computed = {name: value for name, value in asdict(size).items() if name not in size.drawn}
-    asked = [artefact.TITLE, r2mae.__version__, type(size).__name__, computed]
-    return hashlib.blake2b(json.dumps(asked, default=_plain).encode(), digest_size=6).hexdigest()
+def _write_all(study: Study, tables: Tables, size: Size, out: Path) -> list[Path]:
+    """Write the tables, then the figures, and return their files in this order."""
+    with figure_style():
+        figures = dict(study.plot(tables, size))
+        if study.plot_runs is not None and study.runs is not None:
+            figures |= study.plot_runs(study.runs(size, out), size)
+    files = [write_table(out, name, content, size.digits) for name, content in tables.items()]
+    files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
+    write_tables(out, files)
+    return files
 
 
-def _read(file: Path) -> Any:
-    """Return the content of a saved part, or None if the file is missing or damaged."""
-    try:
-        return json.loads(read_confined(file))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _plain(value: Any) -> Any:
-    """Convert numbers and arrays of NumPy to types of JSON."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")
-
-
-def _write(out: Path, name: str, content: list[TableRow] | Mapping[str, Any], digits: int) -> Path:
+def write_table(out: Path, name: str, content: list[TableRow] | Mapping[str, Any], digits: int) -> Path:
     """Write rows as ``<name>.csv``, with columns in the order of their first appearance, or a dict as ``.json``."""
     if isinstance(content, Mapping):
         path = out / f"{name}.json"
@@ -374,3 +352,18 @@ def _short(value: object, digits: int) -> object:
         number = float(value)
         return float(f"{number:.{digits}g}") if math.isfinite(number) else ""
     return value
+
+
+def _read(file: Path) -> Any:
+    """Return the content of a JSON file, such as a saved part, or None if the file is missing or damaged."""
+    try:
+        return json.loads(read_confined(file))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Convert numbers and arrays of NumPy to types of JSON."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")

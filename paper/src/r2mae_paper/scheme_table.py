@@ -1,23 +1,51 @@
 """What tables of schemes share: means over seeds with intervals, paired differences, ranks, and a figure with dots."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
-from r2mae.evaluation.statistics import AVERAGE_RANK, mean_interval, paired_difference, rank_table
+from r2mae.evaluation.statistics import AVERAGE_RANK, paired_difference, rank_table
+from r2mae.report.comparison import BASELINE
 from r2mae.report.style import BLUE, GREEN, VERMILION
-from r2mae_paper.artefact import TableRow, Tables
-from r2mae_paper.drawing import GREY, panels
+from r2mae.sweep.runs import SweepParameter, Variant, grid
+from r2mae.training.config import RunConfig
+from r2mae_paper.drawing import interval, name_rows, panels
+from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 
+def variants_of(
+    base: RunConfig,
+    points: Mapping[str, Mapping[str, Any]],
+    baselines: Sequence[str] = (),
+    **values: Any,
+) -> list[Variant]:
+    """Return a variant for each row of a table, by its label and the fields that it sets, and for each baseline.
+
+    Parameters
+    ----------
+    base : RunConfig
+        What all rows share; what baselines are measured with.
+    points : mapping
+        Fields of the configuration by label.
+    baselines : sequence of str
+    **values
+        Columns of the table of runs, in addition to `scheme`.
+    """
+    rows = grid(base, [SweepParameter("row", points)]) if points else []
+    return [
+        *(replace(row, values={**values, "scheme": row.config.scheme}) for row in rows),
+        *(Variant(name, base, {**values, "scheme": BASELINE}, baseline=True) for name in baselines),
+    ]
+
+
 def tables_of(
-    results: "pd.DataFrame",
+    results: pd.DataFrame,
     name: str,
     scores: Sequence[str],
     reference: str,
@@ -50,12 +78,10 @@ def tables_of(
     rows: list[TableRow] = []
     for label, group in by_label.items():
         for score in scores:
-            mine = group[score].dropna()  # no variant of a class may lie in a held-out part
+            mine = group[score].dropna()  # a held-out part may have no variant of a class
             if mine.empty:
                 continue
-            found = mean_interval(mine)
-            row: TableRow = {"label": label, "score": score, "seeds": found.n, "mean": found.mean}
-            row |= {"low": found.low, "high": found.high}
+            row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
             higher = not score.startswith(tuple(lower))
             for other, prefix in ((reference, "vs_reference"), (baseline, f"vs_{baseline}")):
                 gap = _difference(mine, by_label.get(other), score, prefix, higher) if label != other else {}
@@ -68,19 +94,14 @@ def tables_of(
 def _difference(
     mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool
 ) -> TableRow:
-    both = (
-        []
-        if other is None
-        else [seed for seed in mine.index if seed in other.index and np.isfinite(other[score][seed])]
-    )
-    if other is None or not both:
+    both: Sequence[Any] | pd.Index = [] if other is None else mine.index.intersection(other[score].dropna().index)
+    if other is None or not len(both):
         return {}
     found = paired_difference(mine[both], other[score][both], higher_is_better=higher)
-    ends = {f"{prefix}_low": found.low, f"{prefix}_high": found.high}
-    return {prefix: found.mean, **ends, f"{prefix}_is": found.verdict, f"{prefix}_pairs": found.n}
+    return {**difference_columns(prefix, found), f"{prefix}_pairs": found.n}
 
 
-def average_ranks(results: "pd.DataFrame", scores: Sequence[str]) -> dict[str, float]:
+def average_ranks(results: pd.DataFrame, scores: Sequence[str]) -> dict[str, float]:
     """Return the mean of each row's ranks over scores, as the paper's tables have it: the best of tied ranks.
 
     Scores are means over seeds; higher is better. Those that a row does not have are left out.
@@ -98,42 +119,30 @@ def dots(
 ) -> Figure:
     """Draw a panel for each score: rows with their means and intervals, and a baseline as a dashed line.
 
-    Rows named in `without` are left out, and so are those without a value in the panels beside each other.
+    Rows named in `without` are left out, and so are those without a value in the panels of a line.
     """
-    named = [title for title in titles if any(row["score"] == title for row in rows)]
-    labels = [label for label in dict.fromkeys(row["label"] for row in rows) if label not in without]
+    named = [title for title in titles if select(rows, score=title)]
+    labels = [label for label in unique(rows, "label") if label not in without]
     columns = max(min(len(named), columns), 1)
     lines = [named[start : start + columns] for start in range(0, len(named), columns)] or [[]]
     valued = [{row["label"] for row in rows if row["score"] in line} for line in lines]
-    shown = [[label for label in labels if label in there] for there in valued]
+    shown = [[label for label in labels if label in line] for line in valued]
     heights = [0.8 + 0.24 * len(one) for one in shown]
     figure, grid_of_axes = panels(columns, len(lines), width=3.1, height=sum(heights) / len(lines), heights=heights)
     for axes in grid_of_axes[len(named) :]:
         axes.set_visible(False)
     for place, (axes, score) in enumerate(zip(grid_of_axes, named, strict=False)):
-        mine, line = [row for row in rows if row["score"] == score], place // columns
-        _panel(axes, mine, shown[line], titles[score], baseline, place % columns == 0)
+        _panel(axes, select(rows, score=score), shown[place // columns], baseline, place % columns == 0)
+        axes.set_title(titles[score], fontsize=9)
     return figure
 
 
-def _panel(
-    axes: "Axes", rows: Sequence[TableRow], labels: Sequence[str], title: str, baseline: str, named: bool
-) -> None:
-    found = {row["label"]: row for row in rows}
-    for place, label in enumerate(labels):
-        if label not in found:
-            continue
-        row = found[label]
+def _panel(axes: "Axes", rows: Sequence[TableRow], labels: Sequence[str], baseline: str, named: bool) -> None:
+    found = {row["label"]: row for row in rows if row["label"] in labels}
+    for label, row in found.items():
         colour = GREEN if label == baseline else VERMILION if label.startswith("r2mae") else BLUE
-        ends = [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
-        axes.errorbar(
-            row["mean"], place, xerr=None if np.isnan(ends).any() else ends, fmt="o", color=colour, markersize=4,
-            capsize=2,
-        )  # fmt: skip
-    if baseline in found:
-        axes.axvline(found[baseline]["mean"], color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axes.set_yticks(range(len(labels)), list(labels) if named else [""] * len(labels))
-    axes.set_ylim(len(labels) - 0.5, -0.5)
+        interval(axes, row["mean"], row["low"], row["high"], labels.index(label), color=colour)
+    reference = next((row["mean"] for row in rows if row["label"] == baseline), None)
+    name_rows(axes, list(labels) if named else [""] * len(labels), reference)
     axes.locator_params(axis="x", nbins=4)
     axes.tick_params(axis="x", labelsize=7)  # larger ones of a narrow range, such as 0.60025, would touch
-    axes.set_title(title, fontsize=9)

@@ -1,5 +1,6 @@
 """Figs. 1B, 1C, 1D and 3: the spiked model Σ = I + δvvᵀ, with β at an angle to v."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -9,11 +10,11 @@ import numpy as np
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
 from r2mae.theory import risk, signal_at, spiked, spiked_risk, uniform_direction
 from r2mae.theory.simulate import Simulation, simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tally, compared, paper_ratios
 from r2mae_paper.drawing import (
     BLACK,
     COLOURS,
     GREY,
+    Figures,
     null_line,
     panels,
     plain_log,
@@ -21,10 +22,12 @@ from r2mae_paper.drawing import (
     ratio_axis,
     simulated,
 )
+from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Kind = Literal["uniform", "ones"]
 
@@ -57,12 +60,27 @@ class SpikedSize(Size):
     small: ClassVar = {"n": 100, "d": 500, "fresh": 50, "step": 0.05}
 
 
-def parts_of(size: SpikedSize, kind: Kind, cosines: tuple[float, ...] = (0.0, 1.0)) -> list[Part]:
-    """Return a part for each strength of the spike, as :func:`measure` computes it."""
+_DELTA = 10.0  # of Fig. 1B
+_COSINES = (0.0, 0.5, 1.0)  # the paper's text does not give its values; these cover the range that it describes
+
+
+def parts_of(size: SpikedSize, kind: Kind) -> list[Part]:
+    """Return a part for each strength of the spike, as :func:`measure` computes it across and along the spike."""
     return [
-        Part(f"delta-{delta:g}", size.repetitions + size.fresh, partial(measure, size, kind, (delta,), cosines))
+        Part(f"delta-{delta:g}", size.repetitions + size.fresh, partial(measure, size, kind, (delta,), (0.0, 1.0)))
         for delta in size.deltas
     ]
+
+
+def parts_of_angles(size: SpikedSize) -> list[Part]:
+    """Return one part, all angles of Fig. 1B at one strength of the spike, with Corollary 1."""
+
+    def compute(jobs: int, tally: Tally) -> list[TableRow]:
+        rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs, tally)
+        add_corollary(size, rows)
+        return rows
+
+    return [Part("angles", size.repetitions + size.fresh, compute)]
 
 
 def measure(
@@ -117,55 +135,31 @@ def add_corollary(size: SpikedSize, rows: list[TableRow]) -> None:
             row["corollary1"] = float(value)
 
 
-def select(rows: list[TableRow], **wanted: object) -> list[TableRow]:
-    """Return the rows that have these values."""
-    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
-
-
-def column(rows: list[TableRow], key: str) -> Any:
-    """Return one entry of every row as an array, with NaN where it is missing."""
-    return np.array([row.get(key, np.nan) for row in rows], dtype=np.float64)
-
-
 def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
     """Return E‖Xb̂₀‖²/E‖Xb̂₁‖²: cos(β₀, v) = 0 over cos(β₁, v) = 1, as in the captions."""
     ratios = []
-    for delta in dict.fromkeys(row["delta"] for row in rows):
+    for delta in unique(rows, "delta"):
         pairs = zip(select(rows, delta=delta, cosine=0.0), select(rows, delta=delta, cosine=1.0), strict=True)
         for across, along in pairs:
-            ratios.append(
-                {
-                    "v": across["v"],
-                    "delta": delta,
-                    "ratio": across["ratio"],
-                    "truth": across["null"] / along["null"],
-                }
-                | {
-                    f"{kind}_ratio": across[kind] / along[kind]
-                    for kind in ("formula_magnitude", "magnitude", "fresh_magnitude")
-                    if kind in across
-                }
-            )
+            row = {key: across[key] for key in ("v", "delta", "ratio")} | {"truth": across["null"] / along["null"]}
+            kinds = ("formula_magnitude", "magnitude", "fresh_magnitude")
+            ratios.append(row | {f"{kind}_ratio": across[kind] / along[kind] for kind in kinds if kind in across})
     return ratios
 
 
-def draw_angles(size: SpikedSize, rows: list[TableRow]) -> "Figure":
+def plot_angles(tables: Tables, size: SpikedSize) -> Figures:
     """Draw Fig. 1B: a panel for each angle."""
-    cosines = list(dict.fromkeys(row["cosine"] for row in rows))
+    rows = tables["fig1b"]
+    cosines = unique(rows, "cosine")
     figure, axes = panels(len(cosines), width=3.3, height=3.6)
     for panel, cosine in zip(axes, cosines, strict=True):
         own = select(rows, cosine=cosine)
         ratio = column(own, "ratio")
         simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
         panel.plot(
-            ratio,
-            column(own, "fresh_risk"),
-            "o",
-            color=GREEN,
-            markersize=6,
-            markerfacecolor="none",
+            ratio, column(own, "fresh_risk"), "o", color=GREEN, markersize=6, markerfacecolor="none",
             label=f"simulation, mean of {size.fresh} designs",
-        )
+        )  # fmt: skip
         predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
         predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
         null_line(panel, own[0]["null"])
@@ -176,7 +170,20 @@ def draw_angles(size: SpikedSize, rows: list[TableRow]) -> "Figure":
     axes[0].set_ylabel("test risk / r²")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
-    return figure
+    return {"fig1b": figure}
+
+
+def plot_strengths(
+    tables: Tables, size: SpikedSize, *, name: str, risks: str = "", magnitudes: str = "", width: float
+) -> Figures:
+    """Draw Figs. 1C, 1D and 3: risks across and along the spike, and the ratio of magnitudes, of the tables named."""
+    count = 2 * bool(risks) + bool(magnitudes)
+    figure, axes = panels(count, width=width, height=3.6 if count == 1 else 3.4)
+    for panel, cosine in zip(axes, (0.0, 1.0) if risks else (), strict=False):
+        draw_risks(panel, tables[risks], cosine)
+    if magnitudes:
+        draw_ratio(axes[-1], tables[magnitudes])
+    return {name: figure}
 
 
 def name_marks(panel: "Axes") -> None:
@@ -187,7 +194,7 @@ def name_marks(panel: "Axes") -> None:
 
 def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
     """Draw mean risks for every δ (points, one design) with the formula (lines)."""
-    for colour, delta in zip(COLOURS, dict.fromkeys(row["delta"] for row in rows), strict=False):
+    for colour, delta in zip(COLOURS, unique(rows, "delta"), strict=False):
         own = select(rows, delta=delta, cosine=cosine)
         simulated(panel, column(own, "ratio"), column(own, "risk"), None, colour, f"δ = {delta:g}")
         predicted(panel, column(own, "ratio"), column(own, "formula"), colour, None)
@@ -207,7 +214,7 @@ def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
 
 def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
     """Draw the magnitude ratio for every δ (points, one design) with the formula (lines)."""
-    for colour, delta in zip((BLUE, VERMILION, GREEN), dict.fromkeys(row["delta"] for row in ratios), strict=False):
+    for colour, delta in zip((BLUE, VERMILION, GREEN), unique(ratios, "delta"), strict=False):
         own = select(ratios, delta=delta)
         simulated(panel, column(own, "ratio"), column(own, "magnitude_ratio"), None, colour, f"δ = {delta:g}")
         predicted(panel, column(own, "ratio"), column(own, "formula_magnitude_ratio"), colour, None)
@@ -220,3 +227,33 @@ def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
     panel.set_title("magnitude: cos = 0 over cos = 1")
     # Between the curves: there is no room beneath one another.
     panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)
+
+
+def _table_of_fig3(results: Mapping[str, list[TableRow]]) -> Tables:
+    rows = joined(results)
+    return {"fig3": rows, "fig3-magnitude": magnitude_ratios(rows)}
+
+
+STUDIES = (
+    Study(ENTRIES["fig1b"], SpikedSize, plot_angles, parts=parts_of_angles),
+    Study(
+        ENTRIES["fig1c"],
+        SpikedSize,
+        partial(plot_strengths, name="fig1c", risks="fig1c", width=3.8),
+        parts=partial(parts_of, kind="uniform"),
+    ),
+    Study(
+        ENTRIES["fig1d"],
+        SpikedSize,
+        partial(plot_strengths, name="fig1d", magnitudes="fig1d", width=4.4),
+        table=lambda results: {"fig1d": magnitude_ratios(joined(results))},
+        parts=partial(parts_of, kind="uniform"),
+    ),
+    Study(
+        ENTRIES["fig3"],
+        SpikedSize,
+        partial(plot_strengths, name="fig3", risks="fig3", magnitudes="fig3-magnitude", width=3.5),
+        table=_table_of_fig3,
+        parts=partial(parts_of, kind="ones"),
+    ),
+)

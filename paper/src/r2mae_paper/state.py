@@ -1,14 +1,26 @@
-"""How far a figure or table is, from the files in its folder alone."""
+"""The folder of a study: how far it is, how its tables were made, and its table of runs.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A table of runs replaces the folders of its runs (``--earlier``): seeds are added and tables made again without them.
+"""
+
+import hashlib
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import r2mae
 from r2mae.errors import UserError
-from r2mae.files import write_json
+from r2mae.files import jsonable, read_confined, read_rows, write_json
 from r2mae.training.records import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from r2mae.sweep.runs import SweepRun
+    from r2mae_paper.study import Size
 
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
@@ -17,18 +29,28 @@ runs, and `tables`; until these are made, `former` has those of calls before."""
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
 number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
-machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs went on
-elsewhere. `tables` has what tells the content of each, by its name."""
+machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs resumed
+on another machine. `tables` has the digest of each, by its name."""
+
+RUNS = "-runs"
+"""End of the name of the table that has a line for each run."""
+
+_HINT = "take a copy of the table, or make it again with r2mae reproduce"
+
+_log = logging.getLogger("r2mae")
+
+PROBE = "2,000 steps or more"
+"""How long the linear probe of images is trained: newer ``made.json`` have it under ``probe``."""
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a target is.
+    """How far a study is.
 
     Attributes
     ----------
     scale : str
-        Of the last call; empty if its size has no name, or nothing tells.
+        Of the last call; empty if its size has no name, or no file has it.
     done, planned : int
         Finished parts or runs, and all; `planned` is 0 if that is not known.
     written : bool
@@ -36,7 +58,7 @@ class State:
     unit : str
         "runs" or "parts".
     damaged : str
-        The file that would tell the scale and cannot be read; empty if it can, or there is none.
+        The file that has the scale and cannot be read; empty if it can, or there is none.
     """
 
     scale: str = ""
@@ -62,12 +84,12 @@ class State:
 
 
 def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
-    """Say what a call is about to compute.
+    """Record what a call is about to compute.
 
     Parameters
     ----------
     out : Path
-        Folder of the target.
+        Folder of the study.
     scale, unit : str
         As in :class:`State`.
     finished : sequence of sequence of Path
@@ -75,45 +97,40 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
     """
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
     plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files, "tables": []}
-    write_json(out / PLAN, {**plan, "former": _made_before(out)})
+    write_json(out / PLAN, {**plan, "former": _former_tables(out)})
 
 
 def write_tables(out: Path, files: Sequence[Path]) -> None:
-    """Add to the plan which tables and figures were made of it.
+    """Record which tables and figures were made of the plan.
 
     Those of former calls that were not made again are removed: they belong to other numbers.
     """
-    for name in {*_made_before(out)} - {path.name for path in files}:
+    for name in {*_former_tables(out)} - {path.name for path in files}:
         (out / Path(name).name).unlink(missing_ok=True)
-    plan = _in(out / PLAN) or {}
+    plan = _json_of(out / PLAN) or {}
     plan.pop("former", None)
     write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
 
 
-def write_made(out: Path, made: Mapping[str, Any]) -> None:
-    """Say how the tables in a folder were made; see :data:`MADE`."""
-    write_json(out / MADE, made)
-
-
 def state_of(out: Path) -> State:
-    """Return how far the target in a folder is; of folders without a plan what their files tell."""
-    plan = _in(out / PLAN) or {}
+    """Return how far the study in a folder is; without a plan, by its other files."""
+    plan = _json_of(out / PLAN) or {}
     try:
         each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
         tables = [(out / name).is_file() for name in plan["tables"]]
         scale, unit = str(plan["scale"]), str(plan["unit"])
         return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
-    except (KeyError, TypeError):  # there is none, or it is damaged: what is kept with the tables may tell
+    except (KeyError, TypeError):  # there is none, or it is damaged: made.json may have the scale
         pass
-    made = _in(out / MADE)
+    made = _json_of(out / MADE)
     done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
     damaged = MADE if made is None else PLAN if (out / PLAN).exists() and not made else ""
     return State(str((made or {}).get("scale", "")), done, written=any(out.glob("*.csv")), damaged=damaged)
 
 
 def version_of(out: Path) -> str:
-    """Return the version of r2mae that computed the target in a folder last; empty if nothing tells."""
-    plan, made = (_in(out / name) or {} for name in (PLAN, MADE))
+    """Return the version of r2mae that computed the study in a folder last; empty if no file has it."""
+    plan, made = (_json_of(out / name) or {} for name in (PLAN, MADE))
     if "version" in plan:
         return str(plan["version"])
     environment = made.get("environment")
@@ -121,16 +138,271 @@ def version_of(out: Path) -> str:
     return str(versions.get("r2mae", "")) if isinstance(versions, dict) else ""
 
 
-def _made_before(out: Path) -> list[str]:
+def _former_tables(out: Path) -> list[str]:
     """Return the names of tables and figures of former calls: of the last one, and of those before it that stopped."""
-    plan = _in(out / PLAN) or {}
-    said = [plan.get(name) for name in ("tables", "former")]
-    return sorted({str(name) for names in said if isinstance(names, list) for name in names})
+    plan = _json_of(out / PLAN) or {}
+    lists = [plan.get(name) for name in ("tables", "former")]
+    return sorted({str(name) for names in lists if isinstance(names, list) for name in names})
 
 
-def _in(file: Path) -> dict[str, Any] | None:
-    """Return what a file says, nothing if there is none, and None if it is damaged."""
+def _json_of(file: Path) -> dict[str, Any] | None:
+    """Return the content of a file, which is empty if there is none, and None if it is damaged."""
     try:
         return read_json(file)
     except UserError:
         return None if file.exists() else {}
+
+
+def digest_of(file: Path) -> str:
+    """Return the digest of a file's content."""
+    return hashlib.blake2b(read_confined(file), digest_size=16).hexdigest()
+
+
+def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame":
+    """Return a table of runs.
+
+    Parameters
+    ----------
+    file : Path
+        A CSV file.
+    columns : collection of str
+        Those that it must have.
+
+    Raises
+    ------
+    UserError
+        If the file is no such table or a part of one: it cannot be read, has no lines, ends within a line, has lines of
+        another length than its head, a word among numbers, or not the columns.
+    """
+    import pandas as pd
+
+    read_rows(file, _HINT)
+    text = read_confined(file)
+    if not text.endswith(b"\n"):
+        raise UserError(f"{file} ends within a line: {_HINT}")
+    table = pd.read_csv(BytesIO(text), encoding="utf-8")
+    if not len(table):
+        raise UserError(f"{file} has no lines: {_HINT}")
+    for name in columns:
+        if name not in table:
+            raise UserError(f"{file} has no column {name!r}, so it is no table of these runs: {_HINT}")
+    for column in table.select_dtypes(exclude="number"):
+        values = table[column].dropna()
+        numbers = pd.to_numeric(values, errors="coerce")
+        if numbers.notna().any() and numbers.isna().any():
+            word = str(values[numbers.isna()].iloc[0])
+            raise UserError(f"{file}: the column {column!r} has {word!r} among its numbers: {_HINT}")
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRuns:
+    """The table of runs of an earlier call, and how it was made.
+
+    Attributes
+    ----------
+    table : DataFrame
+        A line a run, with its `seed` and the values of its row.
+    made : mapping
+        The content of its ``made.json``.
+    folder : Path
+        That has it.
+    """
+
+    table: "pd.DataFrame"
+    made: Mapping[str, Any]
+    folder: Path
+
+    def lines_of(self, runs: "Sequence[SweepRun]") -> dict[int, int]:
+        """Return the line of each of these runs that the table has, by the run's position.
+
+        Raises
+        ------
+        UserError
+            If the table does not distinguish its runs.
+        """
+        known = [_values_of(run) for run in runs]
+        columns = [str(name) for name in self.table if any(name in values for values in known)]
+        keys = [tuple(map(_canonical, line)) for line in self.table[columns].itertuples(index=False)]
+        lines = {key: line for line, key in enumerate(keys)}
+        wanted = [tuple(_canonical(values.get(name, float("nan"))) for name in columns) for values in known]
+        if len(lines) < len(keys) or len(set(wanted)) < len(wanted):
+            raise UserError(f"the table of runs in {self.folder} does not distinguish its runs: train them again")
+        return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
+
+    def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
+        """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
+
+        Parameters
+        ----------
+        taken : sequence of SweepRun
+            The runs that the table has.
+        now : mapping
+            Fingerprints of what the other runs are trained on, by name.
+
+        Raises
+        ------
+        UserError
+            If a set of the same name has another content.
+        """
+        before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
+        read = _data_names(taken) & {*now}
+        for name in sorted(read & {*before}):
+            if set(before[name]) != set(now[name]):
+                raise UserError(
+                    f"{name} is not what the runs in {self.folder} were trained on: use the same data, or omit "
+                    "--earlier"
+                )
+        if unknown := sorted(read - {*before}):
+            _log.warning(
+                "%s does not tell the content of what its runs were trained on: %s",
+                self.folder / MADE,
+                ", ".join(unknown),
+            )
+
+    def record(
+        self, runs: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
+    ) -> dict[str, Any]:
+        """Return the entries of ``made.json`` about the runs that were taken from the table.
+
+        Parameters
+        ----------
+        runs, trained : sequence of SweepRun
+            All runs, and those that have folders.
+        data : mapping
+            Fingerprints of what those with folders were trained on, by name.
+        """
+        if not trained and len(runs) == len(self.table):  # the same runs: so are these entries
+            return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
+        read = _data_names(runs)
+        data = {name: prints for name, prints in {**(self.made.get("data") or {}), **data}.items() if name in read}
+        folders = {run.folder for run in trained}
+        taken = [run.seed for run in runs if run.folder not in folders]
+        kept = {key: self.made[key] for key in ("command", "size", "trained_on", "earlier") if key in self.made}
+        commit = self.made["environment"].get("commit")
+        earlier = {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}
+        return {"data": data, "earlier": earlier}
+
+
+def read_earlier(folder: Path, title: str, size: "Size") -> EarlierRuns:
+    """Return the runs in the table of an earlier call of the same study, version and size.
+
+    The size may differ in what only chooses runs (:attr:`r2mae_paper.study.Size.chooses`), such as the seeds.
+
+    Raises
+    ------
+    UserError
+        If the folder has no such table, or no record of how it was made, or it was made otherwise.
+    """
+    made = _made(folder)
+    if made.get("title") != title:
+        raise UserError(f"{folder} has the tables of another study: {made.get('title')!r}, where {title!r} is wanted")
+    version = made["environment"]["versions"].get("r2mae")
+    if version != r2mae.__version__:
+        raise UserError(
+            f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
+        )
+    before, now = made["size"], jsonable(asdict(size))
+    for name in sorted({*before, *now} - {*size.chooses}):
+        if before.get(name) != now.get(name):
+            raise UserError(
+                f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
+                "take the same scale and version, or omit --earlier"
+            )
+    files = sorted(folder.glob(f"*{RUNS}.csv"))
+    if len(files) != 1:
+        raise UserError(f"{folder} must have one table of runs, NAME{RUNS}.csv; found {len(files)}")
+    (file,) = files
+    digest = made["tables"].get(file.name) if isinstance(made.get("tables"), dict) else None
+    table = read_runs(file)
+    if digest is not None and digest != digest_of(file):
+        raise UserError(f"{file} is not as it was written: take a copy of it, or omit --earlier")
+    if "probe_accuracy" in table and made.get("probe") != PROBE:
+        _log.warning(
+            "the probes in %s were trained for 15 epochs, and today's take %s: on fewer than 17,025 training images "
+            "their scores differ, so do not add seeds to this table",
+            folder,
+            PROBE,
+        )
+    return EarlierRuns(table, made, folder)
+
+
+def check_kept(out: Path, runs: "Sequence[SweepRun]", known: "Sequence[int]", finished: "Sequence[int]") -> None:
+    """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
+
+    Parameters
+    ----------
+    out : Path
+        The folder to write to.
+    runs : sequence of SweepRun
+        All runs of the new table.
+    known, finished : sequence of int
+        Positions of those that are taken from an earlier table or have finished folders; and of the latter.
+
+    Raises
+    ------
+    UserError
+        If the folder has such a table.
+    """
+    files = sorted(out.glob(f"*{RUNS}.csv"))
+    if len(files) != 1 or not (out / MADE).exists():
+        return
+    table = read_runs(files[0])
+    try:
+        kept = EarlierRuns(table, {}, out).lines_of(runs).keys() & {*known}
+    except UserError:  # its lines are not known one by one
+        return
+    folders = {file.parent for file in out.rglob("results.json")} - {runs[place].folder for place in finished}
+    if (lost := len(table) - len(kept) - len(folders)) > 0:  # these are of runs that the new table leaves out
+        raise UserError(
+            f"{files[0]} has {lost} runs without folders that the new table would not have: give --earlier {out}, and "
+            "as many seeds, to keep them, or choose another --out"
+        )
+
+
+def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
+    """Refuse an earlier table that lacks what the new one has: its lines would count as without these scores.
+
+    Raises
+    ------
+    UserError
+        If a column is missing.
+    """
+    for name, rows in tables.items():
+        if name.endswith(RUNS):
+            missing = [column for row in rows for column in row if column not in earlier.table]
+            if missing:
+                raise UserError(
+                    f"the table of runs in {earlier.folder} has no column {missing[0]!r}: omit --earlier; what "
+                    "was trained now is kept"
+                )
+
+
+def _canonical(value: object) -> str:
+    """Return a text that is the same for a value of a row and for what a table of it reads: "0.20" and 0.2."""
+    try:
+        return repr(float(str(value)))
+    except ValueError:
+        return str(value)
+
+
+def _data_names(runs: "Sequence[SweepRun]") -> set[str]:
+    """Return the names of the files, folders or sets that runs read."""
+    return {Path(run.config.data).name for run in runs}
+
+
+def _values_of(run: "SweepRun") -> dict[str, Any]:
+    return {**run.variant.values, "label": run.variant.label, "seed": run.seed}
+
+
+def _made(folder: Path) -> dict[str, Any]:
+    """Return how the tables of a folder were made."""
+    try:
+        made = read_json(folder / MADE)
+    except UserError:
+        made = {}
+    environment = made.get("environment")
+    known = isinstance(environment, dict) and isinstance(environment.get("versions"), dict)
+    if not (known and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
+        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
+    return made

@@ -1,34 +1,25 @@
 """Table 1 on Tiny-ImageNet: every scheme with ViT-MAE; and how much the loss jumps, by the way ratios are drawn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from r2mae.catalogue import data_root
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.report.comparison import BASELINE
 from r2mae.sweep.gather import metrics_of
-from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of
+from r2mae.sweep.runs import SweepRun, runs_of
 from r2mae.training.models import with_values
-from r2mae_paper.artefact import Size, Tables
 from r2mae_paper.drawing import Figures
-from r2mae_paper.scheme_table import dots, tables_of
+from r2mae_paper.rows import Tables
+from r2mae_paper.scheme_table import dots, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 from r2mae_paper.subsets import some_classes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-TITLE = "Table 1 on Tiny-ImageNet: schemes of ViT-MAE, their accuracy, and the fluctuation of their loss"
-DATA = "tiny-imagenet, 10 classes; full: ImageNet-1K"
-COST = {
-    "smoke": "half a minute",
-    "small": "42 runs, 1.7 to 2.5 h on a core",
-    "full": "42 runs, three days each on an H100 (the paper: 0.3 h an epoch)",
-}
-PAPER = "Top-1, ImageNet: 81.97 (fixed 0.75), 81.20 (0.9), 81.80 (0.5), 81.02 (MDLM), 81.97 (dynamic), 82.00 (R²MAE)."
 
 UNTRAINED = "not pretrained"
 ROWS: Mapping[str, Mapping[str, Any]] = {
@@ -95,10 +86,7 @@ class ViTSize(Size):
     }
 
 
-SIZE = ViTSize
-
-
-def cells(size: ViTSize, out: Path) -> list[SweepRun]:
+def runs(size: ViTSize, out: Path) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines."""
     data = (
         data_root() / "imagenet"
@@ -106,30 +94,31 @@ def cells(size: ViTSize, out: Path) -> list[SweepRun]:
         else some_classes(size.classes, out.absolute() / f"classes-{size.classes}.tar")
     )
     base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
-    chosen = {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS}
-    rows = [replace(row, values={"scheme": row.config.scheme}) for row in grid(base, [SweepParameter("row", chosen)])]
-    plain = with_values(next(row.config for row in rows), {"finetune_epochs": 0.0})
-    known = [Variant(name, plain, {"scheme": BASELINE}, baseline=True) for name in ("pixels", "pca")]
-    return runs_of([*rows, *known], range(size.seeds), out)
+    rows = variants_of(base, {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS})
+    plain = with_values(rows[0].config, {"finetune_epochs": 0.0})
+    return runs_of([*rows, *variants_of(plain, {}, ("pixels", "pca"))], range(size.seeds), out)
 
 
-def scores_of_run(cell: SweepRun) -> Mapping[str, float]:
+def scores_of_run(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps; nothing of runs of few steps, and of baselines."""
-    if cell.variant.baseline or cell.variant.label == UNTRAINED:
+    if run.variant.baseline or run.variant.label == UNTRAINED:
         return {}
-    steps = metrics_of(cell)
+    steps = metrics_of(run)
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
     return {"loss_sd": found.around_trend, "loss_sd_beside_ratio": found.around_trend_and_ratio}
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return means, intervals and differences of every score, and all runs."""
     return tables_of(results, "table1", list(TITLES), REFERENCE, baseline=UNTRAINED, lower=_LOWER)
 
 
-def draw(tables: Tables, size: ViTSize) -> Figures:
+def plot(tables: Tables, size: ViTSize) -> Figures:
     """Draw every score of every row; the dashed line is the network before training."""
     shown = {name: title for name, title in TITLES.items() if name != "finetune_top5"}
-    # Its error is twice that of all others, which would lie on one another.
+    # Its error is twice that of all others, which would overlap.
     rows = [row for row in tables["table1"] if (row["label"], row["score"]) != (UNTRAINED, "masked_mse")]
     return {"table1": dots(rows, shown, UNTRAINED, columns=3)}
+
+
+STUDIES = (Study(ENTRIES["table1"], ViTSize, plot, table, runs=runs, scores_of_run=scores_of_run),)

@@ -3,27 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
+import pandas as pd
+
+from r2mae.sweep.runs import SweepRun, runs_of_groups
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.sets import SET_DEFAULTS
-from r2mae_paper.artefact import Size, TableRow, Tables
 from r2mae_paper.drawing import Figures
-from r2mae_paper.scheme_table import average_ranks, dots, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-TITLE = "Table 2: schemes of RoBERTa, their masked loss, and GLUE (small: probes; full: fine-tuning)"
-DATA = "wiki and four tasks of GLUE; full: fineweb and these"
-COST = {
-    "smoke": "seconds",
-    "small": "30 runs, 2.6 h on a core",
-    "full": "30 runs, a day each on an H100 (the paper)",
-}
-PAPER = "Of five schemes R²MAE has the best mean rank with both models, 1.25; dynamic follows with 1.50 and 2.00."
+from r2mae_paper.rows import TableRow, Tables, select, unique
+from r2mae_paper.scheme_table import average_ranks, dots, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.15, 0.4)},
@@ -40,7 +32,7 @@ GLUE_ACCURACIES = {
 }
 """Titles of accuracies on the paper's tasks, fine-tuned or probed."""
 LOSS_RATIOS = (0.15, 0.4, 0.8)
-"""Shares of hidden tokens at which the masked loss is told."""
+"""Shares of hidden tokens at which the masked loss is measured."""
 TITLES = {
     **GLUE_ACCURACIES,
     "glue_probe": "probes, mean accuracy",
@@ -107,23 +99,20 @@ class TextSize(Size):
     }
 
 
-SIZE = TextSize
-
-
-def cells(size: TextSize, out: Path) -> list[SweepRun]:
+def runs(size: TextSize, out: Path) -> list[SweepRun]:
     """Return a run for each model, scheme and seed, each model in a folder of its own."""
     groups = {}
     for model in size.models:
         preset = {**SET_DEFAULTS.get(size.data, {}), **DOMAIN.presets[model], "preset": model, **size.settings}
         base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, **preset)
+        rows = variants_of(base, {label: ROWS[label] for label in size.rows or SCHEMES}, model=model)
         groups[model] = [
-            replace(row, values={"model": model, "scheme": "none" if row.label == UNTRAINED else row.config.scheme})
-            for row in grid(base, [SweepParameter("row", {label: ROWS[label] for label in size.rows or SCHEMES})])
+            replace(row, values={**row.values, "scheme": "none"}) if row.label == UNTRAINED else row for row in rows
         ]
     return runs_of_groups(groups, range(size.seeds), out)
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return for each model means, intervals and differences of every score, ranks over GLUE, and all runs."""
     tables: dict[str, list[TableRow]] = {"table2": [], "table2-runs": []}
     for model, group in results.groupby("model", sort=False):
@@ -139,11 +128,11 @@ def table(results: "pd.DataFrame") -> Tables:
     return tables
 
 
-def draw(tables: Tables, size: TextSize) -> Figures:
+def plot(tables: Tables, size: TextSize) -> Figures:
     """Draw every score of every scheme, a figure for each model; the dashed line is a model before training."""
     # A loss of the logarithm of the vocabulary would press all others together.
     rows = [row for row in tables["table2"] if row["label"] != UNTRAINED or "probe" in row["score"]]
-    return {
-        f"table2-{model}": dots([row for row in rows if row["model"] == model], TITLES, UNTRAINED)
-        for model in dict.fromkeys(row["model"] for row in rows)
-    }
+    return {f"table2-{model}": dots(select(rows, model=model), TITLES, UNTRAINED) for model in unique(rows, "model")}
+
+
+STUDIES = (Study(ENTRIES["table2"], TextSize, plot, table, runs=runs),)

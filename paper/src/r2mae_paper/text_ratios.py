@@ -1,35 +1,29 @@
-"""Our own curves beside Figs. 1F and 2C: RoBERTas of two sizes at six fixed ratios, by task."""
+"""Our own curves for Figs. 1F and 2C: RoBERTas of two sizes at six fixed ratios, by task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
+
 from r2mae.errors import unknown
-from r2mae.evaluation.statistics import mean_interval, paired_difference
+from r2mae.evaluation.statistics import paired_difference
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.error_curve import EXTRAPOLATED, SLOPED, error_curves
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae_paper import table2
-from r2mae_paper.artefact import Size, TableRow, Tables
 from r2mae_paper.by_ratio import best_ratios, by_seed, shape
-from r2mae_paper.curves import LINES, models_by_task
-from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae_paper.curves import look_of, models_by_task
+from r2mae_paper.drawing import GREY, Figures, panels, ratio_axis
+from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
-
-TITLE = "Our own curves for Figs. 1F and 2C: RoBERTas of two sizes by mask ratio and task"
-DATA = "wiki and four tasks of GLUE; full: fineweb and these"
-COST = {
-    "smoke": "seconds",
-    "small": "36 runs, 2.2 h on a core",
-    "full": "36 runs, a day each on an H100 (by those of Table 2)",
-}
-PAPER = "Error curves differ between tasks and form one family; larger RoBERTas have a higher best ratio."
 
 # Found in trials on seed 11: with the rate 0.002 the widest model learns nothing of context in 800 steps.
 SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -94,10 +88,7 @@ class TextRatiosSize(Size):
     }
 
 
-SIZE = TextRatiosSize
-
-
-def cells(size: TextRatiosSize, out: Path) -> list[SweepRun]:
+def runs(size: TextRatiosSize, out: Path) -> list[SweepRun]:
     """Return a run for each model, ratio and seed.
 
     Raises
@@ -111,7 +102,7 @@ def cells(size: TextRatiosSize, out: Path) -> list[SweepRun]:
     return runs_of(grid(base, [models, SweepParameter.over("ratio", size.ratios)]), range(size.seeds), out)
 
 
-def table(results: "pd.DataFrame") -> Tables:
+def table(results: pd.DataFrame) -> Tables:
     """Return accuracies by model, task and ratio, best ratios, curves on the scale of Fig. 1F, and all runs.
 
     The first has the columns that ``--curve`` of Fig. 2C takes. Intervals and verdicts are each by themselves.
@@ -127,15 +118,15 @@ def table(results: "pd.DataFrame") -> Tables:
             runs = results[results["model"] == model].dropna(subset=[score])
             named = {"model": model, "task": TASKS[score]}
             for ratio, own in runs.groupby("ratio"):
-                found = mean_interval(own[score])
-                ends = {"low": found.low, "high": found.high}
-                curves.append({**named, "ratio": ratio, "seeds": found.n, "accuracy": found.mean, **ends})
+                mean = mean_columns(own[score])
+                accuracy = {"seeds": mean.pop("seeds"), "accuracy": mean.pop("mean")}
+                curves.append({**named, "ratio": ratio, **accuracy, **mean})
             if runs["ratio"].nunique() > 1:
                 best.append({**named, **_best_of_seeds(runs, score), **shape(runs, score, higher=True)})
         rising = [TASKS[score] for score in tasks if _rises(results[results["model"] == model], score)]
-        scaled += _scaled(model, [row for row in curves if row["model"] == model and row["task"] in rising])
-    for column in ("layers", "hidden_size"):
-        results[column] = [sizes[model][column] for model in results["model"]]
+        scaled += _scaled(model, [row for row in select(curves, model=model) if row["task"] in rising])
+    for name in ("layers", "hidden_size"):
+        results[name] = [sizes[model][name] for model in results["model"]]
     columns = ["model", "layers", "hidden_size", "label", "ratio", "seed", "seconds", "loss", *tasks]
     return {
         "text-ratios": curves,
@@ -145,7 +136,7 @@ def table(results: "pd.DataFrame") -> Tables:
     }
 
 
-def draw(tables: Tables, size: TextRatiosSize) -> Figures:
+def plot(tables: Tables, size: TextRatiosSize) -> Figures:
     """Draw accuracies by task as in Fig. 2C, and errors of each model's tasks on one scale as in Fig. 1F."""
     figures = {"text-ratios": _by_task(tables["text-ratios"], tables["text-ratios-best"])}
     if tables["text-ratios-scaled"]:
@@ -161,7 +152,7 @@ def _model(name: str) -> Mapping[str, Any]:
     return {**DOMAIN.presets[name], "preset": name}
 
 
-def _best_of_seeds(runs: "pd.DataFrame", score: str) -> TableRow:
+def _best_of_seeds(runs: pd.DataFrame, score: str) -> TableRow:
     """Return from where to where the best ratios of single seeds reach."""
     values, ratios, _ = by_seed(runs, score)
     if not len(values):
@@ -170,7 +161,7 @@ def _best_of_seeds(runs: "pd.DataFrame", score: str) -> TableRow:
     return {"best_ratio_from": float(chosen.min()), "best_ratio_until": float(chosen.max())}
 
 
-def _rises(runs: "pd.DataFrame", score: str) -> bool:
+def _rises(runs: pd.DataFrame, score: str) -> bool:
     """Return whether the error is shown to rise between the ratios that the common scale is taken from.
 
     A rise that is chance would be stretched to the size of the others.
@@ -184,12 +175,9 @@ def _rises(runs: "pd.DataFrame", score: str) -> bool:
 
 def _scaled(model: str, curves: Sequence[TableRow]) -> list[TableRow]:
     """Return the curves of a model on one scale."""
-    import pandas as pd
-
     if not curves:
         return []
-    found = error_curves(pd.DataFrame(curves)).to_dict("records")
-    return [{"model": model, **{str(name): value for name, value in row.items()}} for row in found]
+    return [{"model": model, **row} for row in records(error_curves(pd.DataFrame(curves)))]
 
 
 def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
@@ -206,24 +194,22 @@ def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
 
 def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> "Figure":
     """Draw a panel for each model; its title names how many tasks there are, and how many have no common scale."""
-    models = list(dict.fromkeys(row["model"] for row in scaled))
-    tasks = list(dict.fromkeys(row["task"] for row in scaled))
+    models, tasks = unique(scaled, "model"), unique(scaled, "task")
     figure, axes = panels(len(models), width=3.6, height=3.8)
     handles: dict[str, Any] = {}
     for panel, model in zip(axes, models, strict=True):
         for number, task in enumerate(tasks):
-            own = [row for row in scaled if (row["model"], row["task"]) == (model, task)]
-            if own:
-                colour, style = COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
-                (handles[task],) = panel.plot(
-                    [row["ratio"] for row in own], [row["scaled"] for row in own], style, marker="o", color=colour,
-                    markersize=3.5, linewidth=1.4,
-                )  # fmt: skip
+            if own := select(scaled, model=model, task=task):
+                (colour, style), x, y = look_of(number), column(own, "ratio"), column(own, "scaled")
+                (handles[task],) = panel.plot(x, y, style, marker="o", color=colour, markersize=3.5, linewidth=1.4)
         panel.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        shown, whole = (len({row["task"] for row in table if row["model"] == model}) for table in (scaled, rows))
-        panel.set_title(f"{model}: {shown} of {whole} tasks, those whose\nerror is shown to rise from 0.4 to 0.8",
+        shown, every = (len(unique(select(table, model=model), "task")) for table in (scaled, rows))
+        panel.set_title(f"{model}: {shown} of {every} tasks, those whose\nerror is shown to rise from 0.4 to 0.8",
                         fontsize=9)  # fmt: skip
         ratio_axis(panel)
         panel.set_ylabel("scaled error rate (Fig. 1F)")
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=len(models), fontsize=8)
     return figure
+
+
+STUDIES = (Study(ENTRIES["text-ratios"], TextRatiosSize, plot, table, runs=runs),)

@@ -1,7 +1,7 @@
 """The general formula against simulation: a grid over covariance models, and its error as d grows."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -23,18 +23,15 @@ from r2mae.theory import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.simulate import simulate
-from r2mae_paper.artefact import NOISE, Part, Size, TableRow, Tables, Tally, compared
+from r2mae.theory.simulate import Simulation, simulate
 from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
+from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
 from r2mae_paper.signals import eigen_signals, random_signals
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-TITLE = "Validation: the general formula against simulation, and its error as d grows"
-DATA = "simulated"
-COST = {"small": "seconds", "full": "not measured"}
-PAPER = "Nothing: the paper gives no formula for general covariances or for ranges of ratios."
+    from matplotlib.axes import Axes
 
 Ratio = float | RatioLike
 
@@ -70,12 +67,8 @@ class ValidationSize(Size):
     signals: int = 20
 
     small: ClassVar = {
-        "d": 200,
-        "wide": 40,
-        "tall": 600,
-        "repetitions": 50,
-        "growth": (25, 50, 100),
-        "work": 20_000,
+        **{"d": 200, "wide": 40, "tall": 600, "repetitions": 50},
+        **{"growth": (25, 50, 100), "work": 20_000},
     }
 
 
@@ -107,16 +100,13 @@ GROWTH: dict[str, tuple[str, float, Ratio]] = {
 }
 
 
-SIZE = ValidationSize
-
-
 def parts(size: ValidationSize) -> list[Part]:
     """Return a part for each model of the grid, and one for each case of the study of the error."""
     shapes = ((size.wide, WIDE), (size.tall, TALL))
     cell = size.repetitions * sum(_work(n, size.d, len(ratios)) for n, ratios in shapes)
-    cells = [Part(f"grid-{number}", cell, partial(grid, size, models=[name])) for number, name in enumerate(MODELS)]
+    cells = [Part(f"grid-{number}", cell, partial(grid, size, name)) for number, name in enumerate(MODELS)]
     errors = [
-        Part(f"growth-{number}", _growth_work(size, name), partial(growth, size, cases=[name]))
+        Part(f"growth-{number}", _growth_work(size, name), partial(growth, size, name))
         for number, name in enumerate(GROWTH)
     ]
     return [*cells, *errors]
@@ -124,97 +114,62 @@ def parts(size: ValidationSize) -> list[Part]:
 
 def table(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the grid, the errors as d grows, and the slopes of their fits."""
-    cells = [row for name, rows in results.items() if name.startswith("grid") for row in rows]
-    errors = [row for name, rows in results.items() if name.startswith("growth") for row in rows]
-    slopes = [fit(name, [row for row in errors if row["case"] == name]) for name in GROWTH]
+    cells, errors = (
+        joined({name: rows for name, rows in results.items() if name.startswith(kind)}) for kind in ("grid", "growth")
+    )
+    slopes = [fit(name, select(errors, case=name)) for name in GROWTH]
     return {"validation": cells, "validation-growth": errors, "validation-slopes": slopes}
 
 
-def draw(tables: Tables, size: ValidationSize) -> Figures:
-    """Draw the cells' differences in standard errors, and the error against d."""
-    return {"validation": _draw(*(tables[f"validation{kind}"] for kind in ("", "-growth", "-slopes")))}
-
-
-def grid(size: ValidationSize, jobs: int, tally: Tally, models: Iterable[str] = MODELS) -> list[TableRow]:
-    """Compare formula and simulation in every cell."""
-    rows = []
-    for name in models:
-        cov = MODELS[name](size.d, 0)
-        signals = _signals(name, cov)
-        beta = np.stack(list(signals.values()), axis=1)
-        for n, ratios in ((size.wide, WIDE), (size.tall, TALL)):
-            values = list(ratios.values())
-            with compared():
-                formula = risk(cov, beta, n, values, NOISE).risk
-            measured = simulate(
-                cov,
-                beta,
-                n,
-                values,
-                noise=NOISE,
-                repetitions=size.repetitions,
-                design="fresh",
-                jobs=jobs,
-                progress=tally.every(_work(n, size.d, len(values))),
-            )
-            for (i, ratio), (j, signal) in product(enumerate(ratios), enumerate(signals)):
-                mean, error, expected = (float(a[i, j]) for a in (measured.risk, measured.error, formula))
-                rows.append(
-                    {
-                        "model": name,
-                        "n": n,
-                        "d": size.d,
-                        "ratio": ratio,
-                        "signal": signal,
-                        "null": float(measured.null[j]),
-                        "simulated": mean,
-                        "error": error,
-                        "formula": expected,
-                        "relative": mean / expected - 1,
-                        "standard_errors": (mean - expected) / error,
-                        "agrees": int(abs(mean - expected) <= max(3 * error, 0.01 * mean)),
-                    }
-                )
+def grid(size: ValidationSize, model: str, jobs: int, tally: Tally) -> list[TableRow]:
+    """Compare formula and simulation for a model at every ratio and signal."""
+    rows: list[TableRow] = []
+    cov = MODELS[model](size.d, 0)
+    signals = _signals(model, cov)
+    beta = np.stack(list(signals.values()), axis=1)
+    for n, ratios in ((size.wide, WIDE), (size.tall, TALL)):
+        formula, measured = _both(cov, beta, n, list(ratios.values()), size.repetitions, jobs, tally)
+        for (i, ratio), (j, signal) in product(enumerate(ratios), enumerate(signals)):
+            mean, error, expected = (float(a[i, j]) for a in (measured.risk, measured.error, formula))
+            row: TableRow = {"model": model, "n": n, "d": size.d, "ratio": ratio, "signal": signal}
+            row |= {"null": float(measured.null[j]), "simulated": mean, "error": error, "formula": expected}
+            row |= {"relative": mean / expected - 1, "standard_errors": (mean - expected) / error}
+            rows.append({**row, "agrees": int(abs(mean - expected) <= max(3 * error, 0.01 * mean))})
     return rows
 
 
-def growth(size: ValidationSize, jobs: int, tally: Tally, cases: Iterable[str] = GROWTH) -> list[TableRow]:
+def growth(size: ValidationSize, case: str, jobs: int, tally: Tally) -> list[TableRow]:
     """Measure the formula's relative error, for the mean over random signals, as d grows."""
-    rows = []
-    for name in cases:
-        model, per_feature, ratio = GROWTH[name]
-        for d in size.growth:
-            cov = MODELS[model](d, 0)
-            beta = random_signals(d, size.signals)
-            n = round(per_feature * d)
-            with compared():
-                expected = float(risk(cov, beta, n, ratio, NOISE).risk.mean())
-            measured = simulate(
-                cov,
-                beta,
-                n,
-                [ratio],
-                noise=NOISE,
-                repetitions=_repetitions(size, d),
-                design="fresh",
-                jobs=jobs,
-                progress=tally.every(_work(n, d, 1)),
-            )
-            each = measured.risks[:, 0].mean(axis=1)
-            error = float(each.std(ddof=1) / math.sqrt(len(each)))
-            rows.append(
-                {
-                    "case": name,
-                    "d": d,
-                    "n": n,
-                    "repetitions": len(each),
-                    "simulated": float(each.mean()),
-                    "formula": expected,
-                    "relative": float(each.mean()) / expected - 1,
-                    "relative_error": error / expected,
-                }
-            )
+    rows: list[TableRow] = []
+    model, per_feature, ratio = GROWTH[case]
+    for d in size.growth:
+        n, beta = round(per_feature * d), random_signals(d, size.signals)
+        formula, measured = _both(MODELS[model](d, 0), beta, n, [ratio], _repetitions(size, d), jobs, tally)
+        each = measured.risks[:, 0].mean(axis=1)
+        mean, expected = float(each.mean()), float(formula.mean())
+        row: TableRow = {"case": case, "d": d, "n": n, "repetitions": len(each), "simulated": mean}
+        row |= {"formula": expected, "relative": mean / expected - 1}
+        rows.append({**row, "relative_error": float(each.std(ddof=1) / math.sqrt(len(each))) / expected})
     return rows
+
+
+def _both(
+    cov: Covariance,
+    beta: Float[np.ndarray, "d m"],
+    n: int,
+    ratios: list[Ratio],
+    repetitions: int,
+    jobs: int,
+    tally: Tally,
+) -> tuple[Float[np.ndarray, "p m"], Simulation]:
+    """Return the risks by the formula, and those of repetitions with fresh designs."""
+    with compared():
+        formula = risk(cov, beta, n, ratios, NOISE).risk
+    measured = simulate(
+        cov, beta, n, ratios, noise=NOISE, repetitions=repetitions, design="fresh", jobs=jobs,
+        progress=tally.every(_work(n, cov.d, len(ratios))),
+    )  # fmt: skip
+    return formula, measured
 
 
 def fit(name: str, rows: list[TableRow]) -> TableRow:
@@ -222,7 +177,7 @@ def fit(name: str, rows: list[TableRow]) -> TableRow:
 
     Sizes whose error is below two standard errors are left out. If fewer than two sizes remain, no slope is returned.
     """
-    d, value, error = (np.array([row[key] for row in rows], float) for key in ("d", "relative", "relative_error"))
+    d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))
     known = np.abs(value) > 2 * error
     if known.sum() < 2:
         return {"case": name, "sizes": int(known.sum())}
@@ -263,60 +218,59 @@ def _repetitions(size: ValidationSize, d: int) -> int:
     return max(2, size.work // d)
 
 
-def _draw(cells: list[TableRow], errors: list[TableRow], slopes: list[TableRow]) -> "Figure":
+def plot(tables: Tables, size: ValidationSize) -> Figures:
+    """Draw the cells' differences in standard errors, and the error against d."""
     figure, (left, right) = panels(2, width=4.6, height=4.2)
+    _plot_grid(left, tables["validation"])
+    _plot_growth(right, tables["validation-growth"], tables["validation-slopes"])
+    return {"validation": figure}
+
+
+def _plot_grid(axes: "Axes", cells: list[TableRow]) -> None:
     names = list(MODELS)
-    for side, (marker, colour) in enumerate((("o", COLOURS[0]), ("D", COLOURS[1]))):
-        n = (cells[0]["n"], cells[-1]["n"])[side]
-        chosen = [row for row in cells if row["n"] == n]
+    for side, (n, marker) in enumerate(zip((cells[0]["n"], cells[-1]["n"]), "oD", strict=True)):
+        chosen = select(cells, n=n)
         within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
-        kept = "ñ < d" if n < chosen[0]["d"] else "ñ > d"
-        left.plot(
-            [row["standard_errors"] for row in chosen],
-            within,
-            marker,
-            color=colour,
-            markersize=3,
-            alpha=0.8,
-            label=f"n = {n} ({kept})",
+        label = f"n = {n} ({'ñ < d' if n < chosen[0]['d'] else 'ñ > d'})"
+        axes.plot(
+            column(chosen, "standard_errors"), within, marker, color=COLOURS[side], markersize=3, alpha=0.8, label=label
         )
-    left.axvline(0, color=GREY, linewidth=0.8)
+    axes.axvline(0, color=GREY, linewidth=0.8)
     for edge in (-3, 3):
-        left.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-    left.set_yticks(range(len(names)), names)
-    left.invert_yaxis()
-    left.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
+        axes.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
     share = sum(row["agrees"] for row in cells) / len(cells)
-    left.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    axes.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+
+
+def _plot_growth(axes: "Axes", errors: list[TableRow], slopes: list[TableRow]) -> None:
     for colour, slope in zip(COLOURS, slopes, strict=False):
-        rows = [row for row in errors if row["case"] == slope["case"]]
-        d, value, error = (np.array([r[k] for r in rows], float) for k in ("d", "relative", "relative_error"))
-        label = f"{slope['case']}: slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
+        rows = select(errors, case=slope["case"])
+        d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))
+        fitted = f": slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
         low = np.minimum(error, 0.9 * np.abs(value))
-        right.errorbar(
-            d,
-            np.abs(value),
-            [low, error],
-            fmt="o-",
-            color=colour,
-            markersize=4,
-            linewidth=1,
-            label=label or rows[0]["case"],
-        )
-    reach = np.array([min(r["d"] for r in errors), max(r["d"] for r in errors)], float)
-    right.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
-    plain_log(right)
-    plain_log(right, "x")
-    right.set_xticks([row["d"] for row in errors if row["case"] == errors[0]["case"]])
-    right.set_xlabel("features d")
-    right.set_ylabel("|relative error of the formula|")
-    right.set_title("Finite sizes")
-    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return figure
+        axes.errorbar(
+            d, np.abs(value), [low, error], fmt="o-", color=colour, markersize=4, linewidth=1,
+            label=f"{slope['case']}{fitted}",
+        )  # fmt: skip
+    reach = np.array([min(column(errors, "d")), max(column(errors, "d"))])
+    axes.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
+    plain_log(axes)
+    plain_log(axes, "x")
+    axes.set_xticks(unique(errors, "d"))
+    axes.set_xlabel("features d")
+    axes.set_ylabel("|relative error of the formula|")
+    axes.set_title("Finite sizes")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
     """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
-    same = [other for other in chosen if other["model"] == row["model"]]
+    same = select(chosen, model=row["model"])
     return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)
+
+
+STUDIES = (Study(ENTRIES["validation"], ValidationSize, plot, table, parts),)

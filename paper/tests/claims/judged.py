@@ -10,8 +10,9 @@ import pandas as pd
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
-from r2mae_paper import table4, table6
+from r2mae_paper.cell_tables import CONDITION
 from r2mae_paper.claims import Found, verdicts
+from r2mae_paper.study import get_study
 
 Rows = list[dict[str, Any]]
 
@@ -49,12 +50,12 @@ CELLS = {
     **{"mdlm": 0.69, "cl-k0": 0.5, "scvi": 0.68, "expression": 0.65},
 }
 OF_A_SET = ("best", "schemes", "scvi", "expression", "dynamic", "curriculum", "range", "lowest")
-TYPES = {"table4": ("sea-ad", table4), "table6": ("hlca", table6)}
+TYPES = {"table4": ("sea-ad", get_study("table4")), "table6": ("hlca", get_study("table6"))}
 
 
 def cells(ours: float, names: Sequence[str], condition: bool) -> pd.DataFrame:
     """Runs on some sets, with the scores that the domain measures on each."""
-    settings = table4.CONDITION if condition and "sea-ad" not in names else {}
+    settings = CONDITION if condition and "sea-ad" not in names else {}
     rows: Rows = []
     for name in names:
         config = CellsConfig.make(**{"data": name, **SET_DEFAULTS[name], **settings})

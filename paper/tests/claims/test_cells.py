@@ -16,9 +16,9 @@ from r2mae_paper.claims.runs import TABLES
 
 @pytest.mark.parametrize("target", TYPES)
 def test_cells_of_other_sets(judge: Callable[..., dict[str, Found]], target: str) -> None:
-    name, module = TYPES[target]
+    name, study = TYPES[target]
     sets = ("csle", "pig-airway") if target == "table4" else ("onek1k", "combat")
-    found = judge(target, module.table(cells(0.73, sets, target == "table4")), "small")
+    found = judge(target, study.tables_of(cells(0.73, sets, target == "table4")), "small")
     assert words(found, *(f"{name}-{short}" for short in OF_A_SET)) == ["direction only"] * len(OF_A_SET)
     assert words(found, "degenerates", "hampers", "resolved") == ["direction only"] * 3
     assert found[f"{name}-types"].verdict == "not reproduced", "an advantage of two points"
@@ -52,8 +52,8 @@ def test_rivals_without_runs_are_named_and_not_passed_over(judge: Callable[..., 
 
 
 def test_named_sets_are_those_of_the_targets() -> None:
-    for target, (own, module) in TYPES.items():
-        assert {name for name, table in TABLES.items() if table == target} == {own, *module.SIZE.small["sets"]}
+    for target, (own, study) in TYPES.items():
+        assert {name for name, table in TABLES.items() if table == target} == {own, *study.size.small["sets"]}
 
 
 def comparison(folder: Path, rows: pd.DataFrame, config: Mapping[str, Any] | None = None) -> None:

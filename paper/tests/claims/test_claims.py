@@ -13,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae_paper.claims import CLAIMS, MEANING, Results, judge, read, verdicts
 from r2mae_paper.claims.page import COLUMNS, TABLES, claims_table, counts_of, row_of, seeds_table, write_into
 from r2mae_paper.published import published
-from r2mae_paper.targets import ARTEFACTS, target_of
+from r2mae_paper.studies import ENTRIES, entry_of
 
 ROOT = Path(__file__).parents[3]
 TEXT = files("r2mae_paper.published").joinpath("claims.csv").read_text("utf-8")
@@ -26,7 +26,7 @@ BEFORE = dict(line.split(",") for line in (Path(__file__).parent / "before.csv")
 def test_every_claim_is_complete() -> None:
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     for claim, case in CASES:
-        assert set(case.study.split()) <= {*ARTEFACTS}, claim.name
+        assert set(case.study.split()) <= {*ENTRIES}, claim.name
         assert claim.place, claim.name
         assert claim.number, claim.name
         assert claim.sentence.endswith("."), claim.name
@@ -76,7 +76,7 @@ SMALL_SEEDS = {"table1": 3, "table2": 5, "table4": 5, "table6": 5, "fig2a": 5, "
 
 @pytest.mark.parametrize("study", SMALL_SEEDS)
 def test_affordable_seeds_are_those_of_48_hours_of_a_core(study: str) -> None:
-    hours = float(re.findall(r"([\d.]+) h", target_of(study).cost["small"])[-1])
+    hours = float(re.findall(r"([\d.]+) h", entry_of(study).cost["small"])[-1])
     stated = {case.affordable for _, case in CASES if case.study == study and case.rule != "level"}
     assert stated - {5} == {int(48 * SMALL_SEEDS[study] / hours)}, "a claim about all domains has the five of Table 3"
 

@@ -13,7 +13,7 @@ from r2mae.errors import UserError
 from r2mae.files import confined_file, read_confined
 from r2mae.training.records import read_json
 from r2mae_paper.state import PLAN, state_of, version_of
-from r2mae_paper.targets import ARTEFACTS, folder_of
+from r2mae_paper.studies import ENTRIES, folder_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own n
 _WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal", "side")
 _LEFT_OUT = ("runs", "figures", "examples")
 
-_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ARTEFACTS, "rules"))}
+_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ENTRIES, "rules"))}
 
 
 class UnavailableError(Exception):
@@ -94,7 +94,7 @@ class Results:
                     self._add(path)
 
     def _add(self, folder: Path) -> None:
-        for target in dict.fromkeys(map(folder_of, ARTEFACTS)):
+        for target in dict.fromkeys(map(folder_of, ENTRIES)):
             if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
                 if target not in self.targets:
                     self.targets[target] = folder

@@ -21,6 +21,11 @@ class Printed:
     middle: float
     r2mae: float
 
+    @property
+    def gain(self) -> float:
+        """The risk of R²MAE minus that at the middle of its range; negative: R²MAE is better."""
+        return round(self.r2mae - self.middle, 3)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -29,7 +34,7 @@ class Table:
     Attributes
     ----------
     name : str
-        Name of the artefact.
+        Name of the table.
     low, high : float
         R²MAE's range.
     quantile : float
@@ -51,8 +56,8 @@ class Table:
 
 
 @cache
-def published(name: Literal["table5", "table9"]) -> Table:
-    """Return a table of the paper."""
+def published(name: str) -> Table:
+    """Return a table of the paper: "table5" or "table9"."""
     (setting,) = (row for row in _rows("tables") if row["table"] == name)
     entries: dict[Model, dict[int, Printed]] = {}
     for row in _rows(name):

@@ -1,4 +1,4 @@
-"""The protocol of a reproduced figure or table, and helpers that the modules share; they are listed in targets.py."""
+"""A study: what is computed or trained for a figure or table, its tables and figures; helpers that studies share."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,14 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError
 from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
-from r2mae_paper.targets import ARTEFACTS, Scale, folder_of
+from r2mae_paper.rows import Tables, joined
+from r2mae_paper.studies import Entry, Scale, entry_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
     from r2mae_paper.drawing import Figures
 
 Progress: TypeAlias = Callable[[int, int], None]
-TableRow: TypeAlias = dict[str, Any]
-Tables: TypeAlias = Mapping[str, Any]
-"""Tables by file name without suffix. A list of rows is written as CSV, a mapping as JSON."""
 
 NOISE = 0.04  # variance σ² in all of the paper's simulations
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much an artefact computes. Each artefact has its own fields; their defaults are the paper's sizes.
+    """How much a study computes. Each study has its own fields; their defaults are the paper's sizes.
 
     Attributes
     ----------
@@ -42,7 +40,7 @@ class Size:
     digits : int
         Number of digits of the numbers in the tables.
     drawn : tuple of str
-        Fields that nothing is computed from: what is drawn beside the results.
+        Fields that nothing is computed from: what is drawn in addition to the results.
     chooses : tuple of str
         Fields that say which runs there are, and nothing of how each is trained and measured: earlier runs
         (``--earlier``) may have been made with others.
@@ -55,7 +53,7 @@ class Size:
     chooses: ClassVar[tuple[str, ...]] = ("seeds",)
 
     @classmethod
-    def of(cls, scale: Scale) -> "Size":
+    def of(cls, scale: Scale) -> "Self":
         """Return the size of this name.
 
         Raises
@@ -64,7 +62,7 @@ class Size:
             If there is no smoke size.
         """
         if scale == "smoke" and not cls.smoke:
-            raise UserError("--scale smoke is for targets of training runs: here the small scale takes seconds")
+            raise UserError("--scale smoke is for studies of training runs: here the small scale takes seconds")
         return cls(**{"smoke": cls.smoke, "small": cls.small, "full": {}}[scale])
 
     @property
@@ -88,107 +86,6 @@ class Size:
             raise UserError(f"--seeds must be 1 {most}, not {seeds}")
         given: dict[str, Any] = {"seeds": seeds if isinstance(now, int) else tuple(range(seeds))}
         return replace(self, **given)
-
-
-@runtime_checkable
-class Artefact(Protocol):
-    """A module that reproduces one figure or table. :mod:`r2mae_paper.runner` writes its files.
-
-    It is also one of :class:`Computed`, :class:`OfRuns` and :class:`OfTables`. For the list of all
-    (:mod:`r2mae_paper.targets`) a module says `DATA`, which data it reads, and `COST`, how long it takes by scale,
-    as literals.
-
-    Attributes
-    ----------
-    TITLE : str
-        Description of one line.
-    PAPER : str
-        What the paper shows.
-    SIZE : type
-        The subclass of :class:`Size` for this artefact.
-    """
-
-    TITLE: str
-    PAPER: str
-    SIZE: type[Size]
-
-    def table(self, results: Any) -> Tables:
-        """Return all numbers that are drawn, as tables by file name without suffix.
-
-        Parameters
-        ----------
-        results : mapping or DataFrame
-            The result of each part by its name; for runs, a table with a row per run
-            (:func:`r2mae.sweep.gather.table_of`); or what :meth:`OfTables.gather` returns.
-        """
-
-    def draw(self, tables: Tables, size: Any) -> "Figures":
-        """Return the figures by file name without suffix; the runner has set the style before."""
-
-
-@runtime_checkable
-class Computed(Artefact, Protocol):
-    """An artefact that is computed in parts."""
-
-    def parts(self, size: Any) -> "list[Part]":
-        """Return the parts of the computation."""
-
-
-@runtime_checkable
-class OfRuns(Artefact, Protocol):
-    """An artefact made of pretraining runs."""
-
-    def cells(self, size: Any, out: Path) -> "list[SweepRun]":
-        """Return the runs, all of one domain, with folders below `out`; of sets that have the same first metric."""
-
-
-@runtime_checkable
-class OfTables(Artefact, Protocol):
-    """An artefact made of the tables of others."""
-
-    def gather(self, beside: Path, scale: Scale) -> Any:
-        """Return what :meth:`table` gets, of the others' folders in the folder `beside`; they must be of this scale."""
-
-
-@runtime_checkable
-class TakesCurves(Artefact, Protocol):
-    """An artefact that draws published curves of the user's, beside its own or alone."""
-
-    def with_curves(self, size: Any, files: Sequence[Path]) -> Any:
-        """Return the size with the rows of these tables.
-
-        Raises
-        ------
-        UserError
-            If a table does not fit, or there is none where one is needed.
-        """
-
-
-@runtime_checkable
-class MeasuresRuns(OfRuns, Protocol):
-    """An artefact of runs with numbers that are read from a run's folder, beside its scores."""
-
-    def scores_of_run(self, cell: "SweepRun") -> Mapping[str, float]:
-        """Return these numbers of a finished run by name: columns of the table that :meth:`table` gets."""
-
-
-@runtime_checkable
-class DrawnFromRuns(OfRuns, Protocol):
-    """An artefact of runs with figures that are drawn from the trained models, and not from tables."""
-
-    def draw_runs(self, cells: "list[SweepRun]", size: Any) -> "Figures":
-        """Return these figures by file name without suffix; all runs are finished."""
-
-
-def get_artefact(name: str) -> Artefact:
-    """Import an artefact's module.
-
-    Raises
-    ------
-    UserError
-        If there is no such artefact, or nothing makes this figure or table of the paper.
-    """
-    return cast(Artefact, import_module(ARTEFACTS[folder_of(name)]))
 
 
 class Tally:
@@ -223,7 +120,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an artefact's computation. Its result is saved, and not computed again.
+    """A part of a computation. Its result is saved, and not computed again.
 
     Parameters
     ----------
@@ -241,9 +138,70 @@ class Part:
     compute: Callable[[int, Tally], Any]
 
 
-def joined(results: Mapping[str, list[TableRow]]) -> list[TableRow]:
-    """Return the rows of all parts, in their order."""
-    return [row for rows in results.values() for row in rows]
+@dataclass(frozen=True)
+class Study:
+    """A figure, a table, or a study of our own; :mod:`r2mae_paper.runner` makes it and writes its files.
+
+    Its numbers have one source: `parts` that are computed, pretraining `runs`, or the tables of other studies, which
+    `gather` reads.
+
+    Attributes
+    ----------
+    entry : Entry
+        Its line of the list.
+    size : type
+        The subclass of :class:`Size` of this study.
+    plot : callable
+        Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
+        there are none.
+    table : callable, optional
+        Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
+        table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default one table
+        of the study's name, with the rows of all parts.
+    parts : callable, optional
+        Takes the size; returns the parts of the computation.
+    runs : callable, optional
+        Takes the size and the folder; returns the runs, all of one domain, with folders below it, on data with the same
+        first metric.
+    scores_of_run : callable, optional
+        Takes a finished run; returns numbers that are read from its folder, which become columns of the table of runs.
+    plot_runs : callable, optional
+        Takes the runs, all finished, and the size; returns the figures that are drawn from the models, not from tables.
+    gather : callable, optional
+        Takes the folder that has the folders of the other studies, and the scale, which must be theirs.
+    curves : callable, optional
+        For studies that draw published curves of the user's. Takes the size and the user's files; returns the size with
+        their rows. Raises a UserError if a file is not as needed, or there is none where one is needed.
+    """
+
+    entry: Entry
+    size: type[Size]
+    plot: "Callable[[Tables, Any], Figures]" = lambda tables, size: {}
+    table: Callable[[Any], Tables] | None = None
+    parts: Callable[[Any], list[Part]] | None = None
+    runs: "Callable[[Any, Path], list[SweepRun]] | None" = None
+    scores_of_run: "Callable[[SweepRun], Mapping[str, float]] | None" = None
+    plot_runs: "Callable[[list[SweepRun], Any], Figures] | None" = None
+    gather: Callable[[Path, Scale], Any] | None = None
+    curves: Callable[[Any, Sequence[Path]], Any] | None = None
+
+    def tables_of(self, results: Any) -> Tables:
+        """Return all numbers that are drawn; see `table`."""
+        return {self.entry.name: joined(results)} if self.table is None else self.table(results)
+
+
+def get_study(name: str) -> Study:
+    """Import the module of a study.
+
+    Raises
+    ------
+    UserError
+        If there is no such study, or nothing makes this figure or table of the paper.
+    """
+    entry = entry_of(name)
+    studies: Sequence[Study] = import_module(f"r2mae_paper.{entry.module}").STUDIES
+    (study,) = (study for study in studies if study.entry == entry)
+    return study
 
 
 @contextmanager

@@ -1,20 +1,23 @@
-"""What Figs. 8 and 9 have in common: one model at several fixed ratios, and what each makes of the same images."""
+"""Figs. 8 and 9: what models trained at several mask ratios make of the same masked images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pandas as pd
+
+from r2mae.catalogue import data_root
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae_paper.artefact import Size, TableRow
 from r2mae_paper.drawing import Figures
-
-if TYPE_CHECKING:
-    import pandas as pd
+from r2mae_paper.rows import Tables
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Size, Study
 
 _SCORES = ("masked_mse", "clean_mse")
 
@@ -26,7 +29,7 @@ class PicturesSize(Size):
     Attributes
     ----------
     data : str
-        The images.
+        The images; without a name the folder `celeba-aligned` of the data folder, which must hold all of CelebA.
     preset : str
         Of the model and its recipe.
     side : int, optional
@@ -49,33 +52,59 @@ class PicturesSize(Size):
     digits: ClassVar[int] = 4
 
 
-def cells_at_ratios(size: PicturesSize, data: str, out: Path) -> list[SweepRun]:
+@dataclass(frozen=True)
+class DigitsSize(PicturesSize):
+    """How much is trained. The paper's model has two hidden layers of 512 and 256, and sees MNIST for 15 epochs."""
+
+    data: str = "mnist"
+    preset: str = "mlp-512-256"
+
+    small: ClassVar = {"ratios": (0.1, 0.3, 0.5, 0.7, 0.9), "steps": 469}
+    smoke: ClassVar = {"data": "digits", "ratios": (0.3, 0.7), "steps": 2}
+
+
+@dataclass(frozen=True)
+class FacePicturesSize(PicturesSize):
+    """How much is trained; see :class:`PicturesSize`."""
+
+    preset: str = "unet-16"
+    side: int | None = 128
+
+    small: ClassVar = {"data": "celeba", "side": 64, "preset": "unet-4", "ratios": (0.1, 0.3, 0.5, 0.7, 0.9)}
+    smoke: ClassVar = {**small, "side": 32, "ratios": (0.3, 0.7), "steps": 2}
+
+
+def runs(size: PicturesSize, out: Path) -> list[SweepRun]:
     """Return a run for each ratio, all with seed 0."""
     reading: dict[str, Any] = {} if size.side is None else {"resize": size.side, "resize_mode": "crop"}
+    data = size.data or str(data_root() / "celeba-aligned")
     base = ImagesConfig.make(data=data, scheme="fixed", steps=size.steps, **reading)
     model = SweepParameter("preset", {size.preset: {**DOMAIN.presets[size.preset], "preset": size.preset}})
     return runs_of(grid(base, [model, SweepParameter.over("ratio", size.ratios)]), [0], out)
 
 
-def rows_by_ratio(results: "pd.DataFrame") -> list[TableRow]:
+def table(results: pd.DataFrame, *, name: str) -> Tables:
     """Return the errors of each model: of hidden pixels, at each ratio that was measured, and of whole images."""
-    shown = [str(name) for name in results if str(name).startswith(_SCORES)]
-    return [
-        {"training_ratio": float(row["ratio"]), **{name: float(row[name]) for name in shown}}
-        for _, row in results.iterrows()
-    ]
+    shown = [str(score) for score in results if str(score).startswith(_SCORES)]
+    errors = results[["ratio", *shown]].astype(float).rename(columns={"ratio": "training_ratio"})
+    return {name: errors.to_dict("records")}
 
 
-def draw_cells(cells: Sequence[SweepRun], size: PicturesSize, name: str) -> Figures:
+def plot_runs(runs: Sequence[SweepRun], size: PicturesSize, *, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
     from r2mae.report.pictures import draw_pictures, to_reconstructions
     from r2mae.sweep.examples import examples_of
 
     named = [
-        replace(cell, variant=replace(cell.variant, label=f"trained at {cell.variant.values['ratio']}"))
-        for cell in cells
+        replace(run, variant=replace(run.variant, label=f"trained at {run.variant.values['ratio']}")) for run in runs
     ]
     examples = examples_of(named, get_domain(ImagesConfig.domain), ratio=size.hidden)
     if examples is None:
         raise UserError(f"{size.preset} makes no pictures: take a preset of mlp or unet")
     return {name: draw_pictures(to_reconstructions(examples), along="columns")}
+
+
+STUDIES = tuple(
+    Study(ENTRIES[name], size, table=partial(table, name=name), runs=runs, plot_runs=partial(plot_runs, name=name))
+    for name, size in (("fig8", DigitsSize), ("fig9", FacePicturesSize))
+)

@@ -1,0 +1,427 @@
+"""Does the formula hold on real data? Masked ridgeless regression fitted on samples of MNIST, digits and single cells.
+
+All rows of a set are the population, with their plain covariance as Σ. Samples of n rows are drawn, masked and fitted
+without a ridge; the risk is computed exactly from Σ. Each sample is compared with one of Gaussian rows with the same
+Σ. This separates two errors: that of finite sizes (formula against Gaussian), and that of Gaussian equivalence, from
+the shape of the data's distribution (Gaussian against real).
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Float32, Int
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import threadpool_limits
+
+from r2mae.catalogue import data_root
+from r2mae.cli.theory_data import load_matrix
+from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
+from r2mae.theory import Dense, direction_risk, feature_risk, from_data
+from r2mae_paper.drawing import Figures, panels
+from r2mae_paper.rows import TableRow, Tables
+from r2mae_paper.studies import ENTRIES
+from r2mae_paper.study import Part, Size, Study, Tally
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RATIOS = np.arange(1, 10) / 10
+PLACES = (0, 1, 4, 9, 49)
+FEATURES = 20
+NEAR = 0.25  # relative distance of n·p from d that counts as near the peak
+_JITTER = 1e-10  # ridge relative to the mean eigenvalue, used instead of a pseudo-inverse for singular designs
+_COLOURS = (VERMILION, ORANGE, GREEN, BLUE, PURPLE)
+_FEATURE, _TEXT = "#9a9a9a", "#333333"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set, scaling and sample size.
+
+    Attributes
+    ----------
+    data : str
+        Named set, or file below the data folder.
+    short : str
+        Its name in tables and figures.
+    standardised : bool
+        Whether features are divided by their standard deviation.
+    wide : bool
+        n = d/5 (at least 10) if true, else n = 3d.
+    max_features : int
+        At most this many features are kept, the most variable ones.
+    """
+
+    data: str
+    short: str
+    standardised: bool
+    wide: bool
+    max_features: int
+
+    def rows(self, d: int) -> int:
+        """Return n."""
+        return max(10, round(d / 5)) if self.wide else 3 * d
+
+
+@dataclass(frozen=True)
+class RealSize(Size):
+    """How much is measured.
+
+    Attributes
+    ----------
+    sets : tuple of (str, str, int, int)
+        Named set, or file below the data folder; its name in tables; most features with n = d/5, and with n = 3d. MNIST
+        and digits are also studied with their most variable pixels only, without those that are empty in nearly all
+        images. With n = 3d the sample must be a small part of the population, so fewer genes are used there.
+    repetitions, of_digits : int
+        Number of samples of the data, and of samples of Gaussian rows; of digits another number.
+    """
+
+    sets: tuple[tuple[str, str, int, int], ...] = (
+        ("digits", "digits, all pixels", 64, 64),
+        ("digits", "digits, 40 pixels", 40, 40),
+        ("mnist", "MNIST, all pixels", 784, 784),
+        ("mnist", "MNIST, 300 pixels", 300, 300),
+        ("cells/perez_tcells_7donors.h5ad", "T cells (perez)", 1000, 500),
+        ("cells/covid_tcell_15donors.h5ad", "T cells (covid)", 500, 180),
+    )
+    repetitions: int = 60
+    of_digits: int = 400
+
+    small: ClassVar = {"sets": sets[:2], "of_digits": 30}
+
+    def cases(self) -> list[Case]:
+        """Return the cases: each set, wide and tall, standardised and raw."""
+        return [
+            Case(data, short, standardised, wide, most if wide else fewer)
+            for data, short, most, fewer in self.sets
+            for wide in (True, False)
+            for standardised in (True, False)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Normalised risks of a case: P ratios, m targets (directions, then features).
+
+    Attributes
+    ----------
+    data, scaling : str
+        Name of the set; "standardised" or "raw".
+    n, d : int
+        Rows and features.
+    targets : sequence of (kind, name)
+    predicted : array (P, m)
+        Risks by the formula.
+    real, real_se, gaussian, gaussian_se : array (P, m)
+        Measured on the data, and on Gaussian rows of the same Σ: means over repetitions and their standard errors.
+    top_share : float
+        Fraction of the variance in the first direction.
+    norm_spread : float
+        Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
+    kurtosis : array (m,)
+        Of each target; 3 for a Gaussian.
+    """
+
+    data: str
+    scaling: str
+    n: int
+    d: int
+    targets: Sequence[Sequence[str]]
+    predicted: Float[np.ndarray, "P m"]
+    real: Float[np.ndarray, "P m"]
+    real_se: Float[np.ndarray, "P m"]
+    gaussian: Float[np.ndarray, "P m"]
+    gaussian_se: Float[np.ndarray, "P m"]
+    top_share: float
+    norm_spread: float
+    kurtosis: Float[np.ndarray, " m"]
+
+    @property
+    def near(self) -> np.ndarray:
+        """At which ratios n·p is close to d."""
+        return np.asarray(np.abs(self.n * RATIOS / self.d - 1) < NEAR)
+
+
+def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Outcome:
+    """Measure and predict one case.
+
+    Parameters
+    ----------
+    case : Case
+    repetitions : int
+        Number of samples of the data, and of samples of Gaussian rows.
+    jobs : int
+        Threads, each for some of the repetitions; results do not depend on their number.
+    seed : int
+
+    Raises
+    ------
+    UserError
+        If the data are not there.
+    """
+    path = data_root() / case.data
+    matrix = load_matrix(path if "/" in case.data else case.data, max_features=case.max_features)
+    x = matrix.values
+    with threadpool_limits(1):
+        cov = from_data(x, "plain", scale=case.standardised)
+        x = x - x.mean(axis=0)
+        if case.standardised:
+            x /= x.std(axis=0)
+        n, d = case.rows(cov.d), cov.d
+        ranks = np.array([rank for rank in PLACES if rank < d])
+        chosen = np.linspace(0, d - 1, FEATURES).astype(int)
+        targets = np.hstack([cov.eigenvectors(ranks), np.eye(d)[:, chosen]])
+        predicted = np.hstack(
+            [
+                direction_risk(cov, n, RATIOS, which=ranks).normalised,
+                feature_risk(cov, n, RATIOS).normalised[:, chosen],
+            ]
+        )
+
+        def once(repetition: int) -> tuple[np.ndarray, np.ndarray]:
+            rng = np.random.default_rng([seed, repetition])
+            rows = x[rng.choice(len(x), n, replace=False)]
+            keep, entries = rng.random(n), rng.random((n, d), dtype=np.float32)
+            normal = cov.sample(n, rng)
+            real, gaussian = (fit_risks(cov, sample, keep, entries, targets, chosen) for sample in (rows, normal))
+            return real, gaussian
+
+        with ThreadPoolExecutor(jobs) as pool:
+            measured = np.array(list(pool.map(once, range(repetitions))))
+        projected, norms = x @ targets, (x * x).sum(axis=1)
+    gaussian_spread = 2 * (cov.eigenvalues**2).sum() / cov.eigenvalues.sum() ** 2
+    names = [("direction", str(rank + 1)) for rank in ranks] + [("feature", matrix.features[j]) for j in chosen]
+    mean, error = measured.mean(axis=0), measured.std(axis=0, ddof=1) / np.sqrt(len(measured))
+    return Outcome(
+        case.short, "standardised" if case.standardised else "raw", n, d, names, predicted,
+        real=mean[0], real_se=error[0], gaussian=mean[1], gaussian_se=error[1],
+        top_share=float(cov.eigenvalues[0] / cov.eigenvalues.sum()),
+        norm_spread=float(norms.var() / norms.mean() ** 2 / gaussian_spread),
+        kurtosis=np.asarray((projected**4).mean(axis=0) / (projected**2).mean(axis=0) ** 2),
+    )  # fmt: skip
+
+
+def fit_risks(
+    cov: Dense,
+    x: Float[np.ndarray, "n d"],
+    keep: Float[np.ndarray, " n"],
+    entries: Float32[np.ndarray, "n d"],
+    targets: Float[np.ndarray, "d m"],
+    excluded: Int[np.ndarray, " f"],
+) -> Float[np.ndarray, "P m"]:
+    """Fit one sample at every ratio of ``RATIOS`` and return exact normalised risks.
+
+    Parameters
+    ----------
+    cov : Dense
+        Σ.
+    x : array (n, d)
+        Centred rows.
+    keep, entries : array (n,) and (n, d)
+        Uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and an entry is hidden if
+        its number is.
+    targets : array (d, m)
+        y = xβ for each column; the last f are unit vectors of features.
+    excluded : array (f,)
+        Those features: each is left out of its own inputs.
+    """
+    null, y = cov.quadratic(targets), x @ targets
+    risks = np.empty((len(RATIOS), targets.shape[1]))
+    for index, p in enumerate(RATIOS):
+        kept = np.flatnonzero(keep < p)
+        b = leave_out_fit(x[kept] * (entries[kept] >= p), y[kept], excluded)
+        risks[index] = cov.quadratic(b - targets) / null
+    return risks
+
+
+def leave_out_fit(
+    x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept m"], excluded: Int[np.ndarray, " f"]
+) -> Float[np.ndarray, "d m"]:
+    """Fit minimum-norm least squares; each of the last f targets leaves one feature out, by a rank-one downdate.
+
+    All fits use one factorisation of the smaller Gram matrix. Without feature j, X̃X̃ᵀ loses u_j u_jᵀ (Sherman and
+    Morrison), and X̃ᵀX̃ a row and a column.
+    """
+    kept, d = x.shape
+    f = len(excluded)
+    own = np.arange(y.shape[1] - f, y.shape[1])
+    if kept == 0:
+        return np.zeros((d, y.shape[1]))
+    gram = x @ x.T if kept <= d else x.T @ x
+    gram.flat[:: len(gram) + 1] += _JITTER * max(float(np.trace(gram)) / len(gram), 1e-300)
+    factor = cho_factor(gram, lower=True, check_finite=False)
+    if kept <= d:
+        out = x[:, excluded]
+        solved = cho_solve(factor, np.hstack([y, out]), check_finite=False)
+        alpha, beta = solved[:, : y.shape[1]], solved[:, y.shape[1] :]
+        alpha[:, own] += beta * ((out * alpha[:, own]).sum(axis=0) / (1 - (out * beta).sum(axis=0)))
+        b = x.T @ alpha
+    else:
+        right = x.T @ y
+        right[excluded, own] = 0.0
+        columns = np.zeros((d, f))
+        columns[excluded, np.arange(f)] = 1.0
+        solved = cho_solve(factor, np.hstack([right, columns]), check_finite=False)
+        b, inverse = solved[:, : y.shape[1]], solved[:, y.shape[1] :]
+        b[:, own] -= inverse * (b[excluded, own] / inverse[excluded, np.arange(f)])
+    b[excluded, own] = 0.0
+    return np.asarray(b)
+
+
+def parts(size: RealSize) -> list[Part]:
+    """Return a part for each case."""
+
+    def compute(case: Case, jobs: int, tally: Tally) -> dict[str, Any]:
+        repetitions = size.of_digits if case.data == "digits" else size.repetitions
+        return asdict(measure(case, repetitions=repetitions, jobs=jobs))
+
+    return [Part(f"case-{number}", 1, partial(compute, case)) for number, case in enumerate(size.cases())]
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> Tables:
+    """Return every measured and predicted risk; medians of their errors by kind, by direction and by ratio."""
+    outcomes = [_outcome(found) for found in results.values()]
+    return {
+        "results": [row for outcome in outcomes for row in _details(outcome)],
+        "summary": [row for outcome in outcomes for row in summarise(outcome)],
+        "by-direction": [_by_direction(outcome) for outcome in outcomes],
+        "by-ratio": [_by_ratio(outcome) for outcome in outcomes],
+    }
+
+
+def _outcome(found: Mapping[str, Any]) -> Outcome:
+    """Return an outcome from its saved part, whose arrays are lists."""
+    arrays: dict[str, Any] = {key: np.array(value) for key, value in found.items() if isinstance(value, list)}
+    return Outcome(**{**found, **arrays, "targets": found["targets"]})
+
+
+def _case(outcome: Outcome) -> TableRow:
+    return {"data": outcome.data, "scaling": outcome.scaling, "n": outcome.n, "d": outcome.d}
+
+
+def _details(outcome: Outcome) -> list[TableRow]:
+    risks = ("predicted", "real", "real_se", "gaussian", "gaussian_se")
+    return [
+        {
+            **_case(outcome),
+            **{"kind": kind, "target": name, "kurtosis": f"{outcome.kurtosis[m]:.4g}", "ratio": f"{ratio:g}"},
+            "near_peak": int(outcome.near[index]),
+            **{key: f"{getattr(outcome, key)[index, m]:.5g}" for key in risks},
+        }
+        for m, (kind, name) in enumerate(outcome.targets)
+        for index, ratio in enumerate(RATIOS)
+    ]
+
+
+def summarise(outcome: Outcome) -> list[TableRow]:
+    """Return a case's median relative errors away from the peak, and how good the advised ratios are, by kind.
+
+    `best_ratio_agrees` is the share of targets whose lowest measured risk is within 0.1 of the ratio that the formula
+    advises; `regret` the measured normalised risk there minus the lowest measured one, mean over targets.
+    """
+    kinds = np.array([kind for kind, _ in outcome.targets])
+    real, gaussian, near, predicted = outcome.real, outcome.gaussian, outcome.near, outcome.predicted
+    rows = []
+    for kind in ("direction", "feature"):
+        which, close = np.ix_(~near, kinds == kind), np.ix_(near, kinds == kind)
+        error = np.abs(real / predicted - 1)
+        advised, truly = predicted[which].argmin(axis=0), real[which].argmin(axis=0)
+        regret = np.take_along_axis(real[which], advised[None], axis=0)[0] - real[which].min(axis=0)
+        medians = {
+            "formula_vs_real": error,
+            "formula_vs_gaussian": np.abs(gaussian / predicted - 1),
+            "gaussian_vs_real": np.abs(real / gaussian - 1),
+            "real_over_formula": real / predicted,
+        }
+        rows.append(
+            {
+                **_case(outcome),
+                "top_share": f"{outcome.top_share:.3f}",
+                "norm_spread": f"{outcome.norm_spread:.3g}",
+                "kind": kind,
+                **{name: f"{np.median(values[which]):.3g}" for name, values in medians.items()},
+                "within_10_percent": f"{(error[which] < 0.1).mean():.2f}",
+                "near_peak_formula_vs_real": f"{np.median(error[close]):.3g}" if near.any() else "",
+                "best_ratio_agrees": f"{(np.abs(advised - truly) <= 1).mean():.2f}",
+                "regret": f"{regret.mean():.3g}",
+            }
+        )
+    return rows
+
+
+def _by_direction(outcome: Outcome) -> TableRow:
+    """Return measured over predicted risk, less one, of each direction: the median over ratios away from the peak."""
+    error = (outcome.real / outcome.predicted - 1)[~outcome.near]
+    names = [f"direction {name}" for kind, name in outcome.targets if kind == "direction"]
+    medians = np.median(error, axis=0)[: len(names)]
+    return {**_case(outcome), **{name: f"{value:.3g}" for name, value in zip(names, medians, strict=True)}}
+
+
+def _by_ratio(outcome: Outcome) -> TableRow:
+    """Return the same at each ratio, with the neighbourhood of the peak: the median over directions and features."""
+    medians = np.median(outcome.real / outcome.predicted - 1, axis=1)
+    return {**_case(outcome), **{f"{ratio:g}": f"{value:.3g}" for ratio, value in zip(RATIOS, medians, strict=True)}}
+
+
+def plot(tables: Tables, size: RealSize) -> Figures:
+    """Draw measured against predicted normalised risk, one panel per data set and sample size."""
+    numbers = ("ratio", "predicted", "real", "real_se")
+    rows = pd.DataFrame(tables["results"]).astype(dict.fromkeys(numbers, float))
+    groups = list(rows.groupby(["data", "n", "d"], sort=False))
+    lines = -(-len(groups) // 4)
+    figure, grid = panels(4, lines, width=2.6, height=2.7 + 0.8 / lines)
+    for axes, ((data, n, d), group) in zip(grid, groups, strict=False):
+        for (scaling, kind, target), own in group.groupby(["scaling", "kind", "target"], sort=False):
+            _scatter(axes, own, str(kind), str(target), "none" if scaling == "raw" else None)
+        axes.plot([0.005, 20], [0.005, 20], color=_TEXT, lw=0.8, zorder=0)
+        axes.set(xscale="log", yscale="log", xlim=(0.012, 8), ylim=(0.012, 8))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0,)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_locator(NullLocator())
+        axes.grid()
+        axes.set_title(f"{data}\nn = {n}, d = {d}", fontsize=10)
+    for axes in grid[len(groups) :]:
+        axes.set_visible(False)
+    for axes in grid[-4:]:
+        axes.set_xlabel("risk by the formula", fontsize=9)
+    for axes in grid[::4]:
+        axes.set_ylabel("measured on real rows", fontsize=9)
+    ranks = [rank + 1 for rank in PLACES if f"{rank + 1}" in set(rows.loc[rows["kind"] == "direction", "target"])]
+    directions = zip(ranks, _COLOURS, strict=False)
+    marks: dict[str, dict[str, Any]] = {f"direction {rank}": {"color": colour} for rank, colour in directions}
+    marks |= {"feature": {"color": _FEATURE}, "standardised": {}, "raw": {"mfc": "none"}}
+    marks |= {"n·p within 25 % of d": {"marker": "x"}, "beyond the panel": {"marker": "^"}}
+    handles = [
+        Line2D([], [], **{"ls": "", "marker": "o", "ms": 5, "color": _TEXT, **look}, label=label)
+        for label, look in marks.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+    return {"measured_vs_predicted": figure}
+
+
+def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str | None) -> None:
+    """Draw the risks of one target: near the peak as crosses, those far above the null risk as arrows at the top."""
+    direction = kind == "direction"
+    colour = _COLOURS[PLACES.index(int(target) - 1) % len(_COLOURS)] if direction else _FEATURE
+    look: dict[str, Any] = {"color": colour, "mfc": face or colour, "ms": 4.0 if direction else 2.5}
+    look["rasterized"] = not direction
+    style = {**look, "mew": 0.7, "elinewidth": 0.6, "zorder": 3 if direction else 2}
+    inside, near = rows["real"] < 8, rows["near_peak"] == 1
+    for which, marker in ((inside & ~near, "o"), (inside & near, "x")):
+        if which.any():
+            own = rows[which]
+            axes.errorbar(own["predicted"], own["real"], own["real_se"], fmt=marker, **style)
+    beyond = rows.loc[~inside, "predicted"]
+    axes.plot(beyond, np.full(len(beyond), 6.8), "^", **look)
+
+
+STUDIES = (Study(ENTRIES["realdata"], RealSize, plot, table, parts),)

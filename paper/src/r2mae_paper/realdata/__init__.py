@@ -1,1 +1,0 @@
-"""Does the formula hold on real data? A study: ``python -m r2mae_paper.realdata --out DIR``."""
