@@ -1,6 +1,6 @@
 """How the processes of a sweep are started: forked from a server that has loaded the libraries, where that is safe.
 
-A process that is spawned loads torch and Lightning for itself, which takes seconds of a processor each time. The server
+A process that is spawned loads torch for itself, which takes seconds of a processor each time. The server
 (``multiprocessing``'s forkserver) loads them once, does nothing else and has one thread. Imports touch no accelerator;
 where there is one, processes are spawned nevertheless, since its driver cannot be forked.
 """
