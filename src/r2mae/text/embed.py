@@ -53,12 +53,12 @@ def embed_documents(
             beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
-    parts, counts, unknown = [], [], 0
+    parts, counts, unknown, device = [], [], 0, next(model.parameters()).device
     with evaluating(model), torch.no_grad():
         for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64), cores()):
             unknown += int((tokens == tokenizer.unk_id).sum())
-            for batch in _batches(tokens, lengths, tokenizer, config.sequence_length, rows):
-                parts.append(task.embed(model, batch.to(next(model.parameters()).device)).float().cpu().numpy())
+            batches = _batches(tokens, lengths, tokenizer, config.sequence_length, rows)
+            parts += [task.embed(model, batch.to(device)).float().cpu().numpy() for batch in batches]
             counts.append(lengths)
     total = int(np.concatenate(counts).sum())
     if note := unknown_note(
@@ -66,7 +66,7 @@ def embed_documents(
     ):
         warn_once(note)
     embedding: Float32[np.ndarray, "documents width"] = np.concatenate(parts)
-    return {"embedding": embedding, "documents": np.array(beginnings), "tokens": np.concatenate(counts)}
+    return {"embedding": embedding, "documents": np.array(beginnings), "tokens": lengths}
 
 
 def _batches(
