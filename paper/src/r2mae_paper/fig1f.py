@@ -43,8 +43,8 @@ def with_curves(size: AccuraciesSize, files: Sequence[Path]) -> AccuraciesSize:
     size : AccuraciesSize
         It has nothing else.
     files : sequence of path
-        CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
-        are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
+        CSV files with the columns task, ratio and accuracy, see :func:`r2mae_paper.error_curve.error_curves`; their
+        rows are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _scaled(size: AccuraciesSize) -> list[TableRow]:
     """Bring all tasks to a common scale."""
     import pandas as pd
 
-    from r2mae.text.error_curve import error_curves
+    from r2mae_paper.error_curve import error_curves
 
     curves = error_curves(pd.DataFrame(size.rows, columns=list(_COLUMNS), dtype=object))
     return [{str(name): value for name, value in row.items()} for row in curves.to_dict("records")]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int64
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from r2mae.errors import UserError
@@ -48,6 +49,10 @@ class TokenBatches:
         self._shift: Int64[np.ndarray, " segments"] = starts - (self._ends - sizes)  # from stream to file
         self.documents = len(chosen)
         self.tokens = int(sizes.sum())
+        self._windows: np.ndarray | None = None  # at every token of the file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_windows": None}
 
     def __repr__(self) -> str:
         return f"TokenBatches({len(self):,} sequences of {self.length} tokens)"
@@ -66,14 +71,16 @@ class TokenBatches:
         rows = np.asarray(indices, dtype=np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
-        starts, steps = rows * self.length, np.arange(self.length)
+        starts = rows * self.length
         segments = np.searchsorted(self._ends, starts, side="right")
-        places = (starts + self._shift[segments])[:, None] + steps
-        divided = starts + self.length > self._ends[segments]  # rows that continue in other segments
-        if divided.any():
-            inside = starts[divided, None] + steps
-            places[divided] = inside + self._shift[np.searchsorted(self._ends, inside, side="right")]
-        return torch.from_numpy(self.store.tokens[places].astype(np.int64))
+        if self._windows is None:
+            self._windows = sliding_window_view(self.store.tokens, self.length)
+        # The last rows of segments continue in others, and may begin too late for a window.
+        found = self._windows[np.minimum(starts + self._shift[segments], len(self._windows) - 1)].astype(np.int64)
+        for row in np.flatnonzero(starts + self.length > self._ends[segments]):
+            inside = starts[row] + np.arange(self.length)
+            found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
+        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, repr=False)

@@ -235,7 +235,7 @@ def _from_object(source: Any, column: str) -> Rows:
         raise UserError(f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}")
     if iter(source) is source:
         raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return Rows(type(source).__name__, column, lambda: source)  # type: ignore[no-any-return]
+    return Rows(type(source).__name__, column, lambda: source)
 
 
 def _from_hub(name: str, column: str, split: str) -> Rows:

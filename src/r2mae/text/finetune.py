@@ -160,7 +160,8 @@ def _run(
     key, steps = Key.root(seed).fold("glue", task.name), recipe.steps(len(train.ids))
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(key.fold("torch").seed())
-        model = build_classifier(given.model, len(task.classes) or 1).to(device).train()
+        classifier: nn.Module = build_classifier(given.model, len(task.classes) or 1)
+        model = classifier.to(device).train()
         optimizer = _optimizer(model, recipe)
         order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
         total = torch.zeros((), device=device)
@@ -239,9 +240,9 @@ class _Cache:
         digest = hashlib.blake2b(values.encode(), digest_size=16)
         for name, tensor in sorted(encoder.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()))
+            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
         for part in parts:
-            digest.update(part.labels.numpy())
+            digest.update(part.labels.numpy().data)
             for ids in part.ids:
                 digest.update(np.int64(len(ids)).tobytes() + ids.tobytes())
         self.file, self.name = file, digest.hexdigest()

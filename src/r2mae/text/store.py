@@ -292,8 +292,8 @@ def _tokenise(
     digest, position, unknown = hashlib.blake2b(digest_size=16), Position(), 0
     with (folder / TOKENS).open("wb") as file:
         for tokens, counts in encoded(_documents(corpus, position), tokenizer, dtype, threads):
-            digest.update(tokens)
-            file.write(tokens)
+            digest.update(tokens.data)
+            file.write(tokens.data)
             lengths.append(counts)
             unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
             if progress is not None:

@@ -133,10 +133,10 @@ class MaskedLanguageModel(TokenModel):
         states = self.encode(input_ids, columns=columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
-        rows = len(states) if torch.is_grad_enabled() else max(1, _LOGITS // self.config.vocab_size)
+        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.vocab_size)
         losses = [
             cross_entropy(self.head(part).float(), part_targets, reduction="none")
-            for part, part_targets in zip(states.split(max(1, rows)), targets.split(max(1, rows)), strict=True)
+            for part, part_targets in zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
         ]
         return torch.cat(losses), states
 
@@ -168,8 +168,10 @@ class MaskedLanguageModel(TokenModel):
 
     def _layer(self, layer: nn.Module, states: Tensor, mask: Tensor | None, columns: Tensor | None) -> Tensor:
         """Apply one layer; with `columns` only at these tokens, which attend to all tokens."""
-        attention, inner, outer = layer.attention, layer.intermediate, layer.output  # type: ignore[union-attr]
-        own: Any = attention.self
+        attention: Any = layer.attention
+        inner: Any = layer.intermediate
+        outer: Any = layer.output
+        own = attention.self
         key, value = self._split(own.key(states)), self._split(own.value(states))
         if columns is not None:
             states = states.gather(1, columns[..., None].expand(-1, -1, states.shape[-1]))
@@ -178,11 +180,12 @@ class MaskedLanguageModel(TokenModel):
         context = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
         context = attention.output.dense(context.transpose(1, 2).flatten(2))
         states = attention.output.LayerNorm(states + self._drop(context))
-        return outer.LayerNorm(states + self._drop(outer.dense(gelu(inner.dense(states)))))
+        found: Tensor = outer.LayerNorm(states + self._drop(outer.dense(gelu(inner.dense(states)))))
+        return found
 
     def _split(self, joint: Tensor) -> Tensor:
         """Divide the width among heads."""
-        return joint.unflatten(2, (self.config.num_attention_heads, -1)).transpose(1, 2)
+        return joint.view(*joint.shape[:2], self.config.num_attention_heads, -1).transpose(1, 2)
 
     def _drop(self, states: Tensor) -> Tensor:
         return dropout(states, self.config.hidden_dropout_prob, self.training)
