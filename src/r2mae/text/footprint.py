@@ -25,7 +25,7 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) ->
     """
     width, heads = config.hidden_size, config.heads
     tokens = config.batch_size // config.accumulate * config.sequence_length
-    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and the attention
+    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The logits are there as such and as their softmax.
     layer = 15 * width + 2 * config.intermediate_size + 4 * heads * config.sequence_length
     return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
