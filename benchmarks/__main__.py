@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 NAMES = (
-    *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "tricks", "unet"),
+    *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "unet"),
     *("genome_step", "onednn", "stacked", "sweep", "variants", "backed", "genome"),
 )
 LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named

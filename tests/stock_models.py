@@ -3,10 +3,7 @@
 from typing import Any
 
 import torch
-import torch.nn.utils.prune
 import transformers
-
-from r2mae.text.fast import fast_masked_lm
 
 SIZES = {
     "vocab_size": 61,
@@ -30,9 +27,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "Esm": {"pad_token_id": 1, "mask_token_id": 4},
     "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
 }
-
-
-FIVE = ("Roberta", "XLMRoberta", "Camembert", "Bert", "Electra")
 
 
 def stock(kind: str = "Roberta", attention: str = "eager", **options: Any) -> Any:
@@ -59,21 +53,3 @@ def batch(rows: int = 4, length: int = 12) -> dict[str, torch.Tensor]:
 
 def gradients(model: Any) -> dict[str, torch.Tensor]:
     return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
-
-
-def same_as_stock(model: Any, inputs: dict[str, Any]) -> Any:
-    """Compare loss and gradients of a model with those it has when fast; return the fast output."""
-    torch.manual_seed(0)
-    expected = model(**inputs)
-    expected.loss.backward()
-    before = gradients(model)
-    model.zero_grad()
-    torch.manual_seed(0)
-    found = fast_masked_lm(model)(**inputs)
-    found.loss.backward()
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=1e-6)
-    after = gradients(model)
-    assert after.keys() == before.keys()
-    for name, grad in before.items():
-        torch.testing.assert_close(after[name], grad, rtol=1e-4, atol=1e-7)
-    return found

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForMaske
 from r2mae.masking import Uniform
 from r2mae.text.callback import MaskCallback
 from r2mae.text.collator import MaskCollator
-from r2mae.text.fast import fast_masked_lm
+from r2mae.text.hidden import hidden_logits
 from r2mae.text.tokenizer import train_bpe
 
 pytestmark = pytest.mark.slow
@@ -52,8 +52,20 @@ def model(tokenizer: PreTrainedTokenizerFast) -> RobertaForMaskedLM:
     )
 
 
-class Recording(Trainer):
-    """The stock Trainer; what its model sees is written down."""
+class Hidden(Trainer):
+    """A Trainer that computes logits at labels alone, as in the documentation."""
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        logits, labels = hidden_logits(model, inputs)
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / num_items_in_batch
+
+
+class Recording(Hidden):
+    """The same; what its model sees is written down."""
 
     def training_step(self, model: Any, inputs: Any, *others: Any) -> Any:
         self.seen = [*getattr(self, "seen", []), {name: value.clone() for name, value in inputs.items()}]
@@ -84,7 +96,7 @@ def run(
 ) -> Recording:
     collator = MaskCollator(tokenizer, Uniform(0.15, 0.4))
     trainer = Recording(
-        fast_masked_lm(model(tokenizer)),
+        model(tokenizer),
         arguments(folder, **options),
         train_dataset=data,
         data_collator=collator,
@@ -165,15 +177,15 @@ def test_accumulation_equals_a_large_batch_where_stock_does_not(
                 for name, pad in pads.items()
             }
 
-    def trained(kind: Any, name: str, size: int, parts: int) -> Any:
+    def trained(kind: type[Trainer], name: str, size: int, parts: int) -> Any:
         fresh = model(tokenizer)
         for module in fresh.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         collator = Fixed(tokenizer, Uniform(0.1, 0.6))
         collator.set_epoch(0)  # some rows come twice, and each is masked by itself
-        trainer = Trainer(
-            kind(fresh),
+        trainer = kind(
+            fresh,
             arguments(
                 tmp_path / name,
                 per_device_train_batch_size=size,
@@ -191,10 +203,10 @@ def test_accumulation_equals_a_large_batch_where_stock_does_not(
         trainer.train()
         return trainer.model.lm_head.dense.weight.detach() - model(tokenizer).lm_head.dense.weight.detach()
 
-    large = trained(fast_masked_lm, "large", 12, 1)
-    torch.testing.assert_close(trained(fast_masked_lm, "parts", 3, 4), large, rtol=1e-3, atol=1e-6)
-    torch.testing.assert_close(trained(lambda stock: stock, "stock", 12, 1), large, rtol=1e-3, atol=1e-6)
-    too_large = trained(lambda stock: stock, "stock parts", 3, 4)
+    large = trained(Hidden, "large", 12, 1)
+    torch.testing.assert_close(trained(Hidden, "parts", 3, 4), large, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(trained(Trainer, "stock", 12, 1), large, rtol=1e-3, atol=1e-6)
+    too_large = trained(Trainer, "stock parts", 3, 4)
     assert too_large.norm() > 3 * large.norm()
 
 
@@ -222,7 +234,7 @@ def test_each_pass_over_a_stream_has_masks_of_its_own(
 def test_frozen_masks_are_those_of_every_evaluation(
     tokenizer: PreTrainedTokenizerFast, data: datasets.Dataset, tmp_path: Path
 ) -> None:
-    class Evaluating(Trainer):
+    class Evaluating(Hidden):
         def get_eval_dataloader(self, *given: Any) -> Any:
             training, self.data_collator = self.data_collator, frozen
             try:
@@ -234,7 +246,7 @@ def test_frozen_masks_are_those_of_every_evaluation(
     frozen = collator.frozen(0.15)
     args = arguments(tmp_path, eval_strategy="epoch", learning_rate=0.0, per_device_eval_batch_size=4)
     trainer = Evaluating(
-        fast_masked_lm(model(tokenizer)),
+        model(tokenizer),
         args,
         train_dataset=data,
         eval_dataset=data.select(range(8)),

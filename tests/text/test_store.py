@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from r2mae.cache import cache_folder
 from r2mae.errors import UserError
 from r2mae.text import encoding
-from r2mae.text.encoding import Tokenised, encoded
+from r2mae.text.encoding import encoded, unknown_note
 from r2mae.text.store import (
     META,
     OFFSETS,
@@ -100,22 +100,52 @@ def test_large_vocabularies_take_four_bytes(corpus: Path) -> None:
     assert (store.tokens == 70_000).sum() == len(TEXTS)
 
 
+def words_alone(*words: str) -> TextTokenizer:
+    """A tokenizer that knows these words alone."""
+    numbers = {word: number for number, word in enumerate(("<s>", "<pad>", "</s>", "<unk>", "<mask>", *words))}
+    backend = Tokenizer(models.WordLevel(numbers, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return TextTokenizer.of(backend, {}, "test")
+
+
+@pytest.mark.parametrize(("text", "share"), [("cat " * 99, 0.0), ("cat " * 96 + "x " * 4, 0.04), ("cat x " * 9, 0.5)])
+def test_unknown_tokens_are_counted_and_told_from_5_per_cent_on(tmp_path: Path, text: str, share: float) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    meta = open_store(tmp_path / "a.txt", words_alone("cat")).meta
+    assert meta.unknown == pytest.approx(share * (meta.tokens - 2))
+    note = unknown_note("a.txt", meta.unknown, meta.tokens, meta.documents)
+    assert note == (
+        f"a.txt: {share:.0%} of the tokens are unknown to the tokenizer, which hardly fits this text"
+        if share > 0.05
+        else None
+    )
+
+
+def test_a_corpus_of_unknown_tokens_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x y z")
+    meta = open_store(tmp_path / "a.txt", words_alone("cat")).meta
+    with pytest.raises(UserError, match=r"a.txt: every token is unknown .* give another --tokenizer"):
+        unknown_note("a.txt", meta.unknown, meta.tokens, meta.documents)
+
+
 def test_a_corpus_is_tokenised_once(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
-    stages: list[Tokenised] = []
-    first = open_store(corpus, tokenizer, progress=stages.append)
-    assert (stages[-1].documents, stages[-1].tokens) == (first.meta.documents, first.meta.tokens)
-    assert stages[-1].fraction == pytest.approx(1)
-    assert stages[-1].seconds_left == pytest.approx(0)
+    stages: list[tuple[int, int | None]] = []
+
+    def told(done: int, total: int | None) -> None:
+        stages.append((done, total))
+
+    first = open_store(corpus, tokenizer, progress=told)
+    assert stages[-1] == (corpus.stat().st_size,) * 2
     stages.clear()
     moved = tmp_path / "moved.txt"
     corpus.rename(moved)
-    assert open_store(moved, tokenizer, progress=stages.append).folder == first.folder
+    assert open_store(moved, tokenizer, progress=told).folder == first.folder
     assert not stages
     assert open_store(first.folder, tokenizer).folder == first.folder  # a store by its own path
     assert source_fingerprint(first.folder) == first.meta.content
-    assert source_fingerprint(moved) == first.meta.fingerprint
+    assert source_fingerprint(moved) != first.meta.content
     moved.write_text("other text")
-    assert open_store(moved, tokenizer, progress=stages.append).folder != first.folder
+    assert open_store(moved, tokenizer, progress=told).folder != first.folder
     assert stages
 
 
@@ -204,7 +234,7 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     with_file(TOKENS, whole[TOKENS][:-2])
     refused(folder, "is damaged", TOKENS, "delete the folder")
     with_file(TOKENS, None)
-    refused(folder, "is damaged", TOKENS)
+    refused(folder, "no token store", TOKENS)
     with_file(TOKENS, bytes([whole[TOKENS][0] ^ 4]) + whole[TOKENS][1:])
     refused(folder, "has changed")
     with_file(OFFSETS, whole[OFFSETS][:-4])
@@ -213,12 +243,12 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     refused(folder, "does not fit")
     with_file(META, None)
     refused(folder, "no token store")
-    for values in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), json.dumps(meta | {"tokens": "many"})):
-        with_file(META, values.encode())
-        refused(folder, "is damaged", META)
-    for values in (meta | {"dtype": "O"}, meta | {"documents": -1}, meta | {"more": 1}):
-        with_file(META, json.dumps(values).encode())
-        refused(folder, META, "wrong entries")
+    for text in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), "[" * 100_000):
+        with_file(META, text.encode())
+        refused(folder, "is damaged")
+    for change in ({"tokens": "many"}, {"dtype": "O"}, {"documents": -1}, {"more": 1}, {"tokens": 10**19}):
+        with_file(META, json.dumps(meta | change).encode())
+        refused(folder, "is damaged")
     with_file(META, whole[META])
     TokenStore(folder).verify()
 
@@ -241,7 +271,7 @@ def test_a_place_that_cannot_be_written(corpus: Path, tokenizer: TextTokenizer, 
 
 
 def test_an_error_of_the_disk_is_told(corpus: Path, tokenizer: TextTokenizer, own_cache: Path) -> None:
-    def full(stage: Tokenised) -> None:
+    def full(done: int, total: int | None) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(UserError, match=r"cannot be written \(No space left on device\)"):
@@ -256,7 +286,7 @@ SLOW = """
     from r2mae.text.tokenizer import load_tokenizer
     encoding._BLOCK = 200
     blocks = 0
-    def slow(stage):
+    def slow(done, total):
         global blocks
         blocks += 1
         print("block", flush=True)

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from scipy.stats import pearsonr, spearmanr
 
 from r2mae.errors import UserError
-from r2mae.text.error_curve import error_curves
 from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae_paper.error_curve import error_curves
 from r2mae_paper.rows import TableRow, Tables, column, joined, records, select, unique
 from r2mae_paper.studies import ENTRIES
 from r2mae_paper.study import Part, Size, Study
@@ -240,8 +240,8 @@ def curves_of_fig1f(size: CurvesSize, files: Sequence[Path]) -> CurvesSize:
     size : CurvesSize
         It has nothing else.
     files : sequence of path
-        CSV files with the columns task, ratio and accuracy, see :func:`r2mae.text.error_curve.error_curves`; their rows
-        are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
+        CSV files with the columns task, ratio and accuracy, see :func:`r2mae_paper.error_curve.error_curves`; their
+        rows are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
 
     Raises
     ------

@@ -12,12 +12,12 @@ from r2mae.evaluation.statistics import paired_difference
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.text.error_curve import EXTRAPOLATED, SLOPED, error_curves
 from r2mae.text.sets import SET_DEFAULTS
 from r2mae_paper import table2
 from r2mae_paper.by_ratio import best_ratios, by_seed, shape
 from r2mae_paper.curves import look_of, models_by_task
 from r2mae_paper.drawing import GREY, Figures, panels, ratio_axis
+from r2mae_paper.error_curve import EXTRAPOLATED, SLOPED, error_curves
 from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES
 from r2mae_paper.study import Size, Study
@@ -50,7 +50,7 @@ class TextRatiosSize(Size):
     models : tuple of str
         Presets, or names of :data:`SIZES`.
     ratios : tuple of float
-        Fixed ratios. :func:`r2mae.text.error_curve.error_curves` needs 0.15, 0.3, 0.4 and 0.8.
+        Fixed ratios. :func:`r2mae_paper.error_curve.error_curves` needs 0.15, 0.3, 0.4 and 0.8.
     glue : tuple of str
         Tasks that models are fine-tuned on.
     probes : tuple of str

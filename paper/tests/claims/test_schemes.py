@@ -9,7 +9,6 @@ from paper.tests.claims.judged import as_written, cells, runs, words
 
 from r2mae_paper import table1, table2
 from r2mae_paper.claims import Found
-from r2mae_paper.study import get_study
 
 OTHERS = {"fixed 0.75": 0.8197, "fixed 0.50": 0.8180, "fixed 0.90": 0.8120, "dynamic": 0.8197, "mdlm": 0.8102}
 VITS = ("vit-default", "vit-dynamic", "vit-high", "vit-low", "vit-mdlm")

@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
     from r2mae.text.export import save_pretrained
-    from r2mae.text.fast import FastMaskedLM, fast_masked_lm
+    from r2mae.text.hidden import hidden_logits
     from r2mae.text.store import TokenStore, open_store
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 __all__ = [
-    "FastMaskedLM",
     "MaskCallback",
     "MaskCollator",
     "TextConfig",
@@ -24,7 +23,7 @@ __all__ = [
     "TextTokenizer",
     "TokenBatches",
     "TokenStore",
-    "fast_masked_lm",
+    "hidden_logits",
     "load_data",
     "load_tokenizer",
     "open_store",
@@ -42,7 +41,7 @@ __getattr__, __dir__ = lazy_exports(
         "config": ("TextConfig",),
         "documents": ("read_documents",),
         "export": ("save_pretrained",),
-        "fast": ("FastMaskedLM", "fast_masked_lm"),
+        "hidden": ("hidden_logits",),
         "store": ("TokenStore", "open_store"),
         "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
     },

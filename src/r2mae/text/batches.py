@@ -14,11 +14,11 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.config import ROBERTA, TextConfig
-from r2mae.text.encoding import Progress
+from r2mae.text.encoding import Progress, unknown_note
 from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
-from r2mae.text.tokenizer.progress_bar import tokenising_bar
 from r2mae.text.tokenizer.vocabulary import vocabulary_note
+from r2mae.training.progress import counting_bar
 
 
 class TokenBatches:
@@ -49,6 +49,10 @@ class TokenBatches:
         self._shift: Int64[np.ndarray, " segments"] = starts - (self._ends - sizes)  # from stream to file
         self.documents = len(chosen)
         self.tokens = int(sizes.sum())
+        self._windows: np.ndarray | None = None  # at every token of the file
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_windows": None}
 
     def __repr__(self) -> str:
         return f"TokenBatches({len(self):,} sequences of {self.length} tokens)"
@@ -69,26 +73,14 @@ class TokenBatches:
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
         starts = rows * self.length
         segments = np.searchsorted(self._ends, starts, side="right")
-        whole = starts + self.length <= self._ends[segments]
-        out = np.empty((len(rows), self.length), np.int64)
-        places = starts + self._shift[segments]
-        if whole.all():
-            out[:] = sliding_window_view(self.store.tokens, self.length)[places]
-        else:
-            if whole.any():
-                out[whole] = sliding_window_view(self.store.tokens, self.length)[places[whole]]
-            for row in np.flatnonzero(~whole):
-                self._join(out[row], int(starts[row]), int(segments[row]))
-        return torch.from_numpy(out)
-
-    def _join(self, row: np.ndarray, start: int, segment: int) -> None:
-        """Fill a row from several segments."""
-        done = 0
-        while done < self.length:
-            count = min(self.length - done, int(self._ends[segment]) - start)
-            place = start + int(self._shift[segment])
-            row[done : done + count] = self.store.tokens[place : place + count]
-            done, start, segment = done + count, start + count, segment + 1
+        if self._windows is None:
+            self._windows = sliding_window_view(self.store.tokens, self.length)
+        # The last rows of segments continue in others, and may begin too late for a window.
+        found = self._windows[np.minimum(starts + self._shift[segments], len(self._windows) - 1)].astype(np.int64)
+        for row in np.flatnonzero(starts + self.length > self._ends[segments]):
+            inside = starts[row] + np.arange(self.length)
+            found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
+        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,25 +121,34 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     cache : path, optional
         Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Receives the progress of tokenising; by default a bar on a terminal, or lines in a file or pipe.
+        Called with the progress of tokenising; by default a bar on a terminal, or lines in a file or pipe.
 
     Raises
     ------
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
-    data, column = config.data, config.text_column
     if config.tokenizer is None:
-        with tokenising_bar(f"{data}: tokenizer") as shown:
-            tokenizer = corpus_tokenizer(
-                data, config.vocab_size, column=column, cache=cache, progress=progress or shown
-            )
+        options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
+        tokenizer = corpus_tokenizer(config.data, config.vocab_size, **options)
     else:
         tokenizer = load_tokenizer(config.tokenizer)
         _check_store(config, tokenizer)
-    with tokenising_bar(f"{data}: tokens") as shown:
-        store = open_store(data, tokenizer, column=column, cache=cache, progress=progress or shown)
-    return split_data(store, tokenizer, config)
+    return split_data(_tokenised(config, tokenizer, cache, progress), tokenizer, config)
+
+
+def _tokenised(
+    config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None, progress: Progress | None = None
+) -> TokenStore:
+    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
+        return open_store(
+            config.data,
+            tokenizer,
+            column=config.text_column,
+            split=config.split,
+            cache=cache,
+            progress=progress or bar,
+        )
 
 
 def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
@@ -170,9 +171,7 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
     UserError
         As :func:`load_data`.
     """
-    with tokenising_bar(f"{config.data}: tokens") as shown:
-        store = open_store(config.data, tokenizer, column=config.text_column, cache=cache, progress=shown)
-    data = split_data(store, tokenizer, config, hold_out=False)
+    data = split_data(_tokenised(config, tokenizer, cache), tokenizer, config, hold_out=False)
     return replace(data, validation=data.train, notes=())
 
 
@@ -198,7 +197,12 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
     built = architecture(config, tokenizer)
-    notes = (vocabulary_note(config, built, store=is_store(config.data)), *_notes(store, train, validation, config))
+    meta = store.meta
+    notes = (
+        vocabulary_note(config, built, store=is_store(config.data)),
+        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
+        *_notes(store, train, validation, config),
+    )
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
 
 

@@ -1,18 +1,17 @@
 """A classifier from a pretrained encoder, of a run or of transformers, and a new classification head."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.text.models.roberta import MaskedLanguageModel
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, RobertaConfig
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from r2mae.text.tokenizer import TextTokenizer
 
@@ -21,17 +20,17 @@ LENGTH = 128  # tokens of an example, the paper's sequence length
 
 @dataclass(frozen=True, eq=False)
 class Pretrained:
-    """An encoder (ours, or one of transformers without its head), its tokenizer, and its longest example.
+    """An encoder of transformers without its head, its tokenizer, and its longest example.
 
     Parameters
     ----------
-    model : MaskedLanguageModel or PreTrainedModel
+    model : PreTrainedModel
     tokenizer : TextTokenizer or a tokenizer of transformers
     length : int
         Tokens: 128, or fewer if the sequences of pretraining were shorter or the model has fewer positions.
     """
 
-    model: "MaskedLanguageModel | PreTrainedModel"
+    model: "PreTrainedModel"
     tokenizer: "TextTokenizer | PreTrainedTokenizerBase"
     length: int
 
@@ -73,36 +72,33 @@ def load_pretrained(
         tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise UserError("fine-tuning a model in memory needs its tokenizer: give the one that it was pretrained with")
-    if isinstance(model, PreTrainedModel):
-        model = cast("PreTrainedModel", model.base_model)
-    elif not isinstance(model, MaskedLanguageModel):
+    if isinstance(model, MaskedLanguageModel):
+        model = model.stock()
+    if not isinstance(model, PreTrainedModel):
         raise UserError(f"fine-tuning needs a run of text or a model of transformers, not a {type(model).__name__}")
-    found = Pretrained(model, tokenizer, longest)
-    return Pretrained(model, tokenizer, min(longest, found.positions))
+    found = Pretrained(cast("PreTrainedModel", model.base_model), tokenizer, longest)
+    return replace(found, length=min(longest, found.positions))
 
 
-def build_classifier(encoder: "MaskedLanguageModel | PreTrainedModel", outputs: int) -> nn.Module:
+def build_classifier(encoder: "PreTrainedModel", outputs: int) -> "PreTrainedModel":
     """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
     Parameters
     ----------
-    encoder : MaskedLanguageModel or PreTrainedModel
+    encoder : PreTrainedModel
         Is not changed.
     outputs : int
         Number of classes, or 1 for regression.
 
     Returns
     -------
-    nn.Module
-        Takes ``input_ids`` and, if anything is padded, ``attention_mask``; returns logits of shape (batch, outputs), or
-        transformers' output that contains them.
+    PreTrainedModel
+        The model of ``AutoModelForSequenceClassification``.
     """
-    config = copy.deepcopy(encoder.config)
-    config.num_labels, config.problem_type = outputs, None
-    if isinstance(encoder, MaskedLanguageModel):
-        return FirstTokenClassifier(encoder, cast("RobertaConfig", config))
     from transformers import AutoModelForSequenceClassification
 
+    config = copy.deepcopy(encoder.config)
+    config.num_labels, config.problem_type = outputs, None
     try:
         made = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
     except ValueError:
@@ -113,39 +109,6 @@ def build_classifier(encoder: "MaskedLanguageModel | PreTrainedModel", outputs: 
     if any("pooler" not in name for name in missing):
         raise UserError(f"the encoder lacks weights ({', '.join(missing[:3])}): it is of another configuration")
     return model
-
-
-class FirstTokenClassifier(nn.Module):
-    """``RobertaForSequenceClassification``, with the last layer computed only at <s>, the head's only input.
-
-    Parameters
-    ----------
-    encoder : MaskedLanguageModel
-        Is copied.
-    config : RobertaConfig
-        With ``num_labels``.
-    """
-
-    def __init__(self, encoder: MaskedLanguageModel, config: "RobertaConfig") -> None:
-        from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
-
-        super().__init__()
-        # The head over the vocabulary is not used, and the tokenizer need not be copied.
-        kept = {id(encoder.lm_head): nn.Identity(), id(encoder.tokenizer): encoder.tokenizer}
-        self.encoder = copy.deepcopy(encoder, kept)
-        self.classifier = RobertaClassificationHead(config)  # type: ignore[no-untyped-call]
-        for layer in (self.classifier.dense, self.classifier.out_proj):
-            nn.init.normal_(layer.weight, std=encoder.config.initializer_range)
-            nn.init.zeros_(layer.bias)
-
-    def forward(
-        self, input_ids: Int[Tensor, "batch length"], attention_mask: Int[Tensor, "batch length"] | None = None
-    ) -> Float[Tensor, "batch outputs"]:
-        """Return logits."""
-        first = input_ids.new_zeros(len(input_ids), 1)
-        mask = None if attention_mask is None else attention_mask.bool()
-        logits: Tensor = self.classifier(self.encoder.encode(input_ids, columns=first, attention_mask=mask))
-        return logits
 
 
 def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:

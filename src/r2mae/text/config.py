@@ -13,6 +13,8 @@ from r2mae.training.models import ModelConfig
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, with its vocabulary."""
 PAPER_VOCABULARY = 50_265
+Split = Literal["train", "validation", "test", "all"]
+"""Parts of a corpus."""
 MOST_SEQUENCES = 2000
 """Default of the most held-out sequences that a model is measured on."""
 ROBERTA = "roberta-50265"
@@ -43,6 +45,9 @@ class TextConfig(RobertaSettings, ModelConfig):
         the ratio as its probability (false).
     text_column : str
         Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
+    split : {"train", "validation", "test", "all"}
+        Part of a corpus whose files, folders or data set are divided into parts by name. With train (the default)
+        files named after validation or test are not read.
     glue : list of str
         Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli. Epochs, learning
         rate, batch and seeds are the paper's; warm-up (6 %) and weight decay (0.01) are ours.
@@ -73,6 +78,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
     exact: bool = True
     text_column: str = "text"
+    split: Split = "train"
     glue: tuple[str, ...] = ()
     glue_probes: tuple[str, ...] = ()
     glue_limit: int | None = None

@@ -1,14 +1,18 @@
 """Documents of a corpus, one at a time and in order: files, folders, named sets, Hugging Face data sets."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from r2mae.catalogue import locate
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError, unknown, warn_once
+from r2mae.files import walk_real_folders
 from r2mae.text.formats import (
     KINDS,
     Position,
@@ -26,36 +30,26 @@ from r2mae.training.fingerprint import fingerprint
 Source = str | Path | Sequence[str | Path] | Iterable[Mapping[str, Any]]
 """What :func:`read_documents` reads."""
 
-
-@runtime_checkable
-class Corpus(Protocol):
-    """A source of documents that can be read again."""
-
-    @property
-    def name(self) -> str:
-        """How messages call it."""
-
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield every document that is not empty, and keep `position` up to date."""
-
-    def fingerprint(self) -> str:
-        """Return a hash of the content, by which tokenised copies are found again."""
+_PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_PART = re.compile(rf"(?<![a-z])({'|'.join(_PARTS)})(set|data)?(?![a-z])")
 
 
-def read_documents(source: Source, *, column: str = "text") -> Iterator[str]:
+def read_documents(source: Source, *, column: str = "text", split: str = "train") -> Iterator[str]:
     """Read the documents of a corpus one after another, in bounded memory.
 
     Parameters
     ----------
-    source : str, Path, list of them, or data set
-        As :func:`corpus_of`.
-    column : str
-        Which column of JSON lines, Parquet and data sets holds the text.
+    source, column, split
+        See :func:`corpus_of`.
 
     Yields
     ------
     str
-        A document, without line feeds at its ends; empty ones are left out, and one of more than
+        A document, without line feeds at its ends. Empty documents are omitted, and one of more than
         :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
 
     Raises
@@ -63,58 +57,52 @@ def read_documents(source: Source, *, column: str = "text") -> Iterator[str]:
     UserError
         A source that does not exist or holds no text; a file that is damaged or not UTF-8; a missing column.
     """
-    yield from corpus_of(source, column=column).documents()
+    yield from corpus_of(source, column=column, split=split).documents()
 
 
-def corpus_of(source: Source, *, column: str = "text") -> Corpus:
-    """Find out what a source is.
+def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> "Files | Rows":
+    """Return the corpus that a source means.
 
     Parameters
     ----------
     source : str, Path, list of them, or data set
-        A named set; a file (.txt with blank lines between documents, .jsonl, both also .gz or .xz; .parquet); a
+        A named set; a file (.txt with blank lines between documents, .jsonl, both also .gz, .xz or .bz2; .parquet); a
         folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a list of files; a
         folder that ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or
         ``"hf:NAME:CONFIG:SPLIT"``, streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version; or
         a ``datasets.Dataset`` or ``IterableDataset``.
     column : str
-        Of JSON lines, Parquet and data sets.
+        The column of JSON lines, Parquet and data sets that holds the text.
+    split : {"train", "validation", "test", "all"}
+        The part to read, where files or folders are named after parts. The training part is all that is not named
+        validation (valid, val, dev) or test (eval). A line is logged on what is omitted.
 
     Raises
     ------
     UserError
-        If there is no such thing.
+        If there is no such source or part.
     """
     if not isinstance(source, str | Path):
         if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
             return Files.of([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-        return _rows(source, column)
-    name = str(source)
-    if name in HUB:
-        return HubRows.of(HUB[name], column)
+        return _from_object(source, column)
+    name = HUB.get(str(source), str(source))
     if name.startswith("hf:"):
-        named = HubRows.of(name, column)
-        _check_hub(named)
-        return named
+        return _from_hub(name, column, split)
     if name in SETS:
         return Files.of(list(locate(SETS[name]).values()), name, column, HEADINGS.get(name))
-    path = Path(source).expanduser()
-    return _from_folder(path, column) if path.is_dir() else Files.of(_matching(path), name, column)
+    return _from_place(Path(source).expanduser(), name, column, split)
 
 
-def _from_folder(path: Path, column: str) -> Corpus:
-    """A folder of files, or one of ``save_to_disk``."""
-    if (path / "dataset_info.json").is_file() and (path / "state.json").is_file():
-        return _saved(path, column)
-    if (path / "dataset_dict.json").is_file():
-        splits = [str(entry) for entry in sorted(path.iterdir()) if (entry / "state.json").is_file()]
-        if not splits:
-            raise UserError(f"{path} is a data set without its splits: save it again")
-        raise UserError(f"{path} holds the splits of a data set: give one of them: {', '.join(splits)}")
-    found = [entry for entry in sorted(path.rglob("*")) if entry.is_file() and kind_of(entry)]
-    if not found:
-        raise UserError(f"{path}: holds no text: expected files named {KINDS}")
-    return Files.of(found, str(path), column)
+def _from_place(path: Path, name: str, column: str, split: str) -> "Files | Rows":
+    """A folder, a file, or the files of a pattern."""
+    if path.is_dir():
+        return _from_folder(path, column, split)
+    if path.exists() or not any(sign in name for sign in "*?["):
+        return Files.of([path], name, column)
+    matching = [Path(place) for place in sorted(glob(str(path), recursive=True))]  # noqa: PTH207 - a Path globs below a folder
+    files = [place for place in matching if place.is_file()]
+    return Files.of(_of_split(files, split, name), name, column)
 
 
 @dataclass(frozen=True)
@@ -124,13 +112,13 @@ class Files:
     Parameters
     ----------
     name : str
-        For messages.
+        The name in messages.
     paths : tuple of Path
-        Never empty.
+        The files, at least one.
     column : str
-        Of JSON lines and Parquet.
+        The column of JSON lines and Parquet.
     heading : str, optional
-        Pattern of the line that begins a document; by default documents are set apart by blank lines.
+        Pattern of the line that begins a document; by default documents are separated by blank lines.
     """
 
     name: str
@@ -140,7 +128,7 @@ class Files:
 
     @classmethod
     def of(cls, paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> "Files":
-        """Check that the files are there and of a known kind."""
+        """Check that the files exist and are of a known kind."""
         if not paths:
             raise UserError(f"{name}: no file is named so: name files ({KINDS}), a folder, or a set")
         for path in paths:
@@ -152,58 +140,54 @@ class Files:
                 raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
         return cls(name, tuple(paths), column, heading)
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether any file has columns."""
+        return any(kind_of(path) != "text" for path in self.paths)
+
     def fingerprint(self) -> str:
         """Return a hash of the files' content and kind, whatever their names (beyond 1 GiB: of size and time)."""
         parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in self.paths]
-        uses = self.column if any(kind_of(path) != "text" for path in self.paths) else ""
-        return _hash("files", uses, self.heading or "", *parts)
+        return _hash("files", self.column if self.has_columns else "", self.heading or "", *parts)
 
     def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents of all files."""
-        position = position or Position()
-        total, before, empty = sum(path.stat().st_size for path in self.paths), 0, True
+        """Yield the documents of all files, and keep `position` up to date."""
+        position, empty = position or Position(), True
+        position.total = sum(path.stat().st_size for path in self.paths)
         for path in self.paths:
-            size = path.stat().st_size
-            span = (before / max(total, 1), size / max(total, 1))
-            for document in cut(self._read(path, position, span)):
+            for document in cut(self._read(path, position)):
                 empty = False
                 yield document
-            before += size
         if empty:
-            raise UserError(f"{self.name}: {self._no_text(total)}")
+            column = f", or {self.column!r} is not its column of text: --text-column NAME" if self.has_columns else ""
+            raise UserError(f"{self.name}: holds no text: give files with text{column}")
 
-    def _no_text(self, size: int) -> str:
-        if size == 0:
-            return "holds no text, it is empty: write or fetch it again"
-        if all(kind_of(path) == "text" for path in self.paths):
-            return "holds no text, nothing but blank lines: give files with text"
-        return f"holds no text, the column {self.column!r} is empty in every row: name another, --text-column NAME"
-
-    def _read(self, path: Path, position: Position, span: tuple[float, float]) -> Iterator[str]:
+    def _read(self, path: Path, position: Position) -> Iterator[str]:
         kind = kind_of(path)
         if kind == "parquet":
-            return read_parquet(path, self.column, position, span)
+            return read_parquet(path, self.column, position)
         if kind == "json":
-            return read_json_lines(path, self.column, position, span)
-        return read_plain(path, self.heading, position, span)
+            return read_json_lines(path, self.column, position)
+        return read_plain(path, self.heading, position)
 
 
-@dataclass(frozen=True, eq=False)
-class DataSetRows:
+@dataclass(frozen=True)
+class Rows:
     """Rows of a data set that can be read again.
 
     Parameters
     ----------
     name, column : str
-        For messages; and where the text is.
-    rows : iterable of mappings
+        The name in messages; the column with the text.
+    read : callable
+        Returns the rows, an iterable of mappings.
     identity : str, optional
-        What tells the data set from others; by default a hash of all documents, for which they are read once more.
+        Identifies the data set; by default a hash of all documents, for which they are read once more.
     """
 
     name: str
     column: str
-    rows: Iterable[Mapping[str, Any]]
+    read: Callable[[], Iterable[Mapping[str, Any]]]
     identity: str | None = None
 
     def fingerprint(self) -> str:
@@ -217,10 +201,9 @@ class DataSetRows:
         return digest.hexdigest()
 
     def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents of all rows."""
-        position, empty = position or Position(), True
-        total = len(self.rows) if isinstance(self.rows, Sized) else None
-        for document in cut(self._texts(position, total)):
+        """Yield the documents of all rows, and keep `position` up to date."""
+        empty = True
+        for document in cut(self._texts(position or Position())):
             empty = False
             yield document
         if empty:
@@ -229,123 +212,134 @@ class DataSetRows:
                 "--text-column NAME, or give another split"
             )
 
-    def _texts(self, position: Position, total: int | None) -> Iterator[str]:
-        number = 0
+    def _texts(self, position: Position) -> Iterator[str]:
         try:
-            for number, row in enumerate(self.rows, 1):
-                yield text_of(row, self.column, f"{self.name}, row {number}")
-                position.fraction = number / total if total else None
+            rows = self.read()
+            position.total = len(rows) if isinstance(rows, Sized) else None
+            for row in rows:
+                position.done += 1
+                yield text_of(row, self.column, f"{self.name}, row {position.done}")
         except UserError:
             raise
-        except Exception as error:  # whatever the network, the Hub and its readers raise
-            raise UserError(f"{self.name}: cannot be read beyond row {number} ({reason(error)}): try again") from error
+        except ImportError:
+            raise UserError("data sets of Hugging Face need the library datasets: pip install 'r2mae[text]'") from None
+        except Exception as error:  # of many kinds: the network's, the Hub's, those of the library and its readers
+            raise UserError(
+                f"{self.name}: cannot be read beyond row {position.done} ({reason(error)}): check the name, try again"
+            ) from error
 
 
-@dataclass(frozen=True)
-class HubRows:
-    """A data set of the Hugging Face Hub, streamed.
-
-    Parameters
-    ----------
-    name : str
-        As the user wrote it; it is also what the fingerprint is made of, as the content is known only once it has
-        come over the network.
-    path : str
-        Name on the Hub, or a local folder.
-    revision, config : str, optional
-    split, column : str
-    """
-
-    name: str
-    path: str
-    revision: str | None
-    config: str | None
-    split: str
-    column: str
-
-    @classmethod
-    def of(cls, name: str, column: str) -> "HubRows":
-        """Take ``hf:NAME[@REVISION][:CONFIG[:SPLIT]]`` apart."""
-        words = name.removeprefix("hf:").split(":")
-        path, _, revision = words[0].partition("@")
-        if not path or len(words) > 3:
-            raise UserError(f"{name}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
-        if path.startswith("~/"):
-            path = str(Path(path).expanduser())
-        config, split = (*words[1:], "", "")[:2]
-        return cls(name, path, revision or None, config or None, split or "train", column)
-
-    def fingerprint(self) -> str:
-        """Return a hash of the name; a data set that changes on the Hub under the same name is not noticed."""
-        path = fingerprint(self.path) if Path(self.path).is_dir() else self.path
-        return _hash("hub", path, self.revision or "", self.config or "", self.split, self.column)
-
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Stream the documents."""
-        datasets = _library()
-        try:
-            rows = datasets.load_dataset(
-                self.path, self.config, split=self.split, revision=self.revision, streaming=True
-            )
-        except Exception as error:  # of many kinds, from four libraries
-            raise UserError(f"{self.name}: Hugging Face datasets cannot open it ({reason(error)})") from error
-        yield from DataSetRows(self.name, self.column, rows).documents(position)
-
-
-def _check_hub(named: HubRows) -> None:
-    """Refuse what means a place on this machine and is no data set there, before the Hub is asked for it."""
-    name, path = named.path, Path(named.path)
-    if path.is_file() or any((path / file).is_file() for file in ("state.json", "dataset_dict.json")):
-        raise UserError(f"{named.name}: {name} is read without hf: give {name}")
-    if path.exists() or named.revision is not None:
-        return
-    if name[0] in "./~\\" or name.count("/") > 1 or kind_of(path) is not None:
-        raise UserError(
-            f"{named.name}: there is no {name} on this machine: check the path, or name a data set of the Hub, "
-            "hf:OWNER/NAME"
-        )
-    if Path(path.parts[0]).is_dir():
-        raise UserError(
-            f"{named.name}: the folder {path.parts[0]} holds no {path.name}: check the path, or give "
-            f"hf:{name}@main for the data set of the Hub"
-        )
-
-
-def _library() -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise UserError("data sets of Hugging Face need the library datasets: pip install 'r2mae[text]'") from None
-    return datasets
-
-
-def _rows(source: Any, column: str) -> DataSetRows:
+def _from_object(source: Any, column: str) -> Rows:
     """A data set object of the Python API."""
     if isinstance(source, Mapping):
         raise UserError(f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}")
     if iter(source) is source:
         raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return DataSetRows(type(source).__name__, column, source)
+    return Rows(type(source).__name__, column, lambda: source)
 
 
-def _saved(folder: Path, column: str) -> DataSetRows:
-    """A folder of ``save_to_disk``; its state names the content."""
-    try:
-        rows = _library().load_from_disk(str(folder))
-        identity = fingerprint(folder / "state.json")
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{folder} is no readable data set ({reason(error)}): save it again") from error
-    return DataSetRows(str(folder), column, rows, identity)
+def _from_hub(name: str, column: str, split: str) -> Rows:
+    """A data set of the Hub, ``hf:NAME[@REVISION][:CONFIG[:SPLIT]]``; its content is known only by name and version."""
+    words = name.removeprefix("hf:").split(":")
+    path, _, revision = words[0].partition("@")
+    if not path or len(words) > 3:
+        raise UserError(f"{name}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT")
+    path = str(Path(path).expanduser()) if path.startswith("~/") else path
+    config, part = (*words[1:], "", "")[:2]
+
+    def read() -> Iterable[Mapping[str, Any]]:
+        import datasets
+
+        found: Iterable[Mapping[str, Any]] = datasets.load_dataset(
+            path, config or None, split=part or split, revision=revision or None, streaming=True
+        )
+        return found
+
+    content = fingerprint(path) if Path(path).is_dir() else path
+    return Rows(name, column, read, "\0".join(("hub", content, revision, config, part or split)))
 
 
-def _matching(path: Path) -> list[Path]:
-    """The files of a pattern; a path that is none stands for itself."""
-    if path.exists() or not any(sign in str(path) for sign in "*?["):
-        return [path]
-    found = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - a Path globs below a folder it is given
-    return [Path(place) for place in found if Path(place).is_file()]
+def _from_folder(path: Path, column: str, split: str) -> "Files | Rows":
+    """A folder of files, or one of ``save_to_disk``."""
+    if (path / "dataset_dict.json").is_file():
+        splits = sorted(entry.parent.name for entry in path.glob("*/state.json"))
+        if split not in splits:
+            raise UserError(f"{path}: has no split {split!r}: give another, --split {' or '.join(splits) or 'NAME'}")
+        if len(splits) > 1:
+            warn_once(f"{path}: the split {split} of {', '.join(splits)} is read (--split)")
+        path = path / split
+    if (path / "state.json").is_file():
+
+        def read() -> Iterable[Mapping[str, Any]]:
+            import datasets
+
+            found: Iterable[Mapping[str, Any]] = datasets.load_from_disk(str(path))
+            return found
+
+        return Rows(str(path), column, read, fingerprint(path / "state.json"))  # the state names the content
+    found, others = [], Counter[str]()
+    for place, folders, names in walk_real_folders(path):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for file in (Path(place, name) for name in sorted(names) if not name.startswith(".")):
+            if kind_of(file) and file.is_file():
+                found.append(file)
+            else:
+                others[file.suffix.lower() or "without an ending"] += 1
+    if not found:
+        raise UserError(f"{path}: holds no text: expected files named {KINDS}")
+    if others:
+        counts = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(5))
+        warn_once(f"{path}: files that are not read as text: {counts}{', …' * (len(others) > 5)}")
+    return Files.of(_of_split(sorted(found), split, str(path)), str(path), column)
+
+
+def _of_split(files: Sequence[Path], split: str, name: str) -> list[Path]:
+    """Return the files of a part, and log how many are omitted."""
+    held_out = _held_out(files)
+    if split == "all":
+        return list(files)
+    if split == "train":
+        kept = [file for file in files if file not in held_out]
+        if held_out:
+            counts = ", ".join(f"{count:,} of {part}" for part, count in Counter(held_out.values()).most_common())
+            warn_once(f"{name}: {len(kept):,} files are read, without {counts} (--split all: with these)")
+        return kept
+    kept = [file for file, part in held_out.items() if part == split]
+    if not kept:
+        raise UserError(f"{name}: no file is named after the part {split}: give the files themselves as the corpus")
+    return kept
+
+
+def _held_out(files: Sequence[Path]) -> dict[Path, str]:
+    """Return the validation and test files, by their names or those of their folders; none if all would be.
+
+    A name counts if it is nothing but the word (test.txt, dev2/), or the same with another word is a training part
+    (wiki.train.txt and wiki.test.txt, train-00000-of-00002 and test-00000-of-00001).
+    """
+    levels: dict[Path, list[tuple[Path, str, str]]] = {}
+    root = os.path.commonpath([file.parent for file in files]) if files else ""
+    for file in files:
+        bare = file.with_suffix("")
+        bare = bare.with_suffix("") if kind_of(bare) else bare
+        places = [bare, *(folder for folder in file.parents if folder.is_relative_to(root) and folder != Path(root))]
+        levels[file] = [(place.parent, *_part_of(place.name)) for place in places]
+    training = {(parent, rest) for places in levels.values() for parent, part, rest in places if part == "train"}
+    found = {
+        file: part
+        for file, places in levels.items()
+        for parent, part, rest in places
+        if part in ("validation", "test") and (not rest or (parent, rest) in training)
+    }
+    return found if len(found) < len(files) else {}
+
+
+def _part_of(name: str) -> tuple[str, str]:
+    """Return the part that a name has a word for, or "", and the letters beside the word."""
+    spelled = re.sub(r"\d+-of-\d+", "", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    found = _PART.search(spelled)
+    if found is None:
+        return "", ""
+    return _PARTS[found[1]], re.sub("[^a-z]", "", spelled[: found.start()] + spelled[found.end() :])
 
 
 def _hash(*parts: str) -> str:

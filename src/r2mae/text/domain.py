@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from r2mae.domains.base import BaseDomain
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
 from r2mae.evaluation.metrics import Metric
-from r2mae.text.config import ROBERTA, TextConfig
+from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
@@ -33,6 +33,11 @@ _READING_OPTIONS = (
     Option(
         "text_column",
         "the column with the text, in JSON lines, Parquet or data sets; by default as in the run.",
+    ),
+    Option(
+        "split",
+        "the part of a corpus whose files are named after parts; by default as in the run.",
+        choices=get_args(Split),
     ),
 )
 _GLUE_OPTIONS = (
@@ -141,7 +146,7 @@ class TextDomain(BaseDomain):
         from r2mae.training.fingerprint import fingerprint
 
         own = config.data in SETS and config.data not in HUB
-        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column)
+        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column, split=config.split)
         return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
@@ -150,7 +155,7 @@ class TextDomain(BaseDomain):
         from r2mae.text.store import is_store
 
         if config.data not in HUB and not is_store(config.data):
-            corpus_of(config.data, column=config.text_column)
+            corpus_of(config.data, column=config.text_column, split=config.split)
 
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
@@ -207,16 +212,22 @@ class TextDomain(BaseDomain):
         return ("loss", "accuracy")
 
     def load_other_data(
-        self, config: TextConfig, source: str, architecture: Mapping[str, Any], *, text_column: str | None = None
+        self,
+        config: TextConfig,
+        source: str,
+        architecture: Mapping[str, Any],
+        *,
+        text_column: str | None = None,
+        split: Split | None = None,
     ) -> "tuple[TextConfig, TextData]":
         """Read another corpus with the run's tokenizer for :meth:`evaluate`, with all of it as validation data.
 
-        `text_column` is the column of this corpus with the text, by default that of the run.
+        `text_column` and `split` are those of this corpus, by default as in the run.
         """
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _with_text_column(replace(config, data=source, glue=(), glue_probes=()), source, text_column)
+        config = _of_corpus(replace(config, data=source, glue=(), glue_probes=()), source, text_column, split)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
@@ -231,21 +242,22 @@ class TextDomain(BaseDomain):
         source: str,
         *,
         text_column: str | None = None,
+        split: Split | None = None,
     ) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus; `text_column` is as in :meth:`load_other_data`."""
+        """Embed the documents of a corpus; `text_column` and `split` are as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
-        return embed_documents(_with_text_column(config, source, text_column), task, model, source)
+        return embed_documents(_of_corpus(config, source, text_column, split), task, model, source)
 
 
-def _with_text_column(config: TextConfig, source: str, column: str | None) -> TextConfig:
-    """Return the configuration with another corpus's text column, if `column` names one."""
-    if column is None:
-        return config
-    from r2mae.text.store import check_column
+def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
+    """Return the configuration with another corpus's text column and part, where they are given."""
+    if column is not None:
+        from r2mae.text.store import check_column
 
-    check_column(source, column)
-    return replace(config, text_column=column)
+        check_column(source, column)
+        config = replace(config, text_column=column)
+    return config if split is None else replace(config, split=split)
 
 
 DOMAIN = TextDomain()

@@ -1,54 +1,25 @@
-"""Tokenise a corpus in parallel threads."""
+"""Tokenise documents in parallel threads."""
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
+from r2mae.errors import UserError
 from r2mae.text.tokenizer import TextTokenizer
 
 _BLOCK = 1 << 18  # characters that one thread tokenises at a time
+_MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
 
-
-@dataclass(frozen=True)
-class Tokenised:
-    """The progress of tokenising, or of training a tokenizer.
-
-    Parameters
-    ----------
-    documents, tokens : int
-        Numbers of documents and tokens done.
-    fraction : float, optional
-        Fraction done of the corpus or of the merges; None if the size is unknown.
-    seconds, seconds_left : float
-        Seconds passed, and seconds left (None if unknown).
-    stage : {"", "reading", "merging"}
-        Stage of the training of a tokenizer; seconds are those of the stage.
-    """
-
-    documents: int
-    tokens: int
-    fraction: float | None
-    seconds: float
-    seconds_left: float | None
-    stage: str = ""
-
-    @classmethod
-    def after(cls, start: float, documents: int, tokens: int, fraction: float | None, stage: str = "") -> "Tokenised":
-        """Return the progress with the time since `start`, a value of ``time.monotonic``."""
-        seconds = time.monotonic() - start
-        return cls(documents, tokens, fraction, seconds, seconds * (1 / fraction - 1) if fraction else None, stage)
-
-
-Progress = Callable[[Tokenised], None]
+Progress = Callable[[int, int | None], None]
+"""Called with the amount done and the total, or None if that is unknown."""
+_Block = tuple[np.ndarray, Int64[np.ndarray, " n"]]
 
 
 def encoded(
@@ -59,11 +30,13 @@ def encoded(
     Parameters
     ----------
     documents : iterator of str
+        The documents.
     tokenizer : TextTokenizer
         Text that looks like a special token is encoded as text.
     dtype : numpy dtype
-        Wide enough for the vocabulary.
+        A type that is wide enough for the vocabulary.
     threads : int
+        Number of threads.
 
     Yields
     ------
@@ -72,29 +45,48 @@ def encoded(
     lengths : int64 ndarray
         Tokens of each document, including <s> and </s>.
     """
-    from tokenizers import Tokenizer
+    backend = tokenizer.literal()
 
-    backend = Tokenizer.from_str(tokenizer.to_json())
-    backend.encode_special_tokens = True
-
-    def encode(block: list[str]) -> tuple[np.ndarray, Int64[np.ndarray, " n"]]:
+    def encode(block: list[str]) -> _Block:
         found = [entry.ids for entry in backend.encode_batch_fast(block, add_special_tokens=False)]
         lengths = np.array([len(ids) + 2 for ids in found], np.int64)
         framed = chain.from_iterable(((tokenizer.bos_id,), ids, (tokenizer.eos_id,)) for ids in found)
         return np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
 
-    waiting: deque[Future[tuple[np.ndarray, Int64[np.ndarray, " n"]]]] = deque()
+    waiting: deque[Future[_Block]] = deque()
     with _own_threads(), ThreadPoolExecutor(threads, "tokenise") as pool:
-        try:
-            for block in _blocks(documents):
-                waiting.append(pool.submit(encode, block))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
+        for block in _blocks(documents):
+            waiting.append(pool.submit(encode, block))
+            if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
+    """Return a line on the share of a corpus's tokens that are unknown to the tokenizer, from 5 % on.
+
+    Parameters
+    ----------
+    name : object
+        The name of the corpus.
+    unknown, tokens, documents : int
+        Numbers of unknown tokens, of all tokens including <s> and </s> of each document, and of documents.
+
+    Raises
+    ------
+    UserError
+        If all are unknown, so that no token can be hidden.
+    """
+    words = tokens - 2 * documents
+    if 0 < words == unknown:
+        raise UserError(
+            f"{name}: every token is unknown to the tokenizer, and none can be hidden: give another --tokenizer, or "
+            "omit it to have one trained"
+        )
+    if unknown < _MANY_UNKNOWN * words:
+        return None
+    return f"{name}: {unknown / words:.0%} of the tokens are unknown to the tokenizer, which hardly fits this text"
 
 
 def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
@@ -112,7 +104,7 @@ def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def _own_threads() -> Iterator[None]:
-    """Turn off the own threads of `tokenizers`, which would cause a warning in every forked process."""
+    """Turn off the threads of `tokenizers`, which would cause a warning in every process that is forked later."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

@@ -18,9 +18,9 @@ from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
-from r2mae.text.finetune import GlueScores, Progress, finetune
-from r2mae.text.glue import glue_task
-from r2mae.text.probe import GlueProbe, probe_glue
+from r2mae.text.finetune import Progress, finetune
+from r2mae.text.glue import GlueScores, glue_task
+from r2mae.text.probe import probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
@@ -80,8 +80,8 @@ def evaluate(
     -------
     dict
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
-        and so on. For each probe the scores of :meth:`r2mae.text.probe.GlueProbe.scores_by_name`, and for each task
-        those of :meth:`r2mae.text.finetune.GlueScores.scores_by_name`. With two or more probes or tasks also
+        and so on. For each probe the scores of and for each task those of
+        :meth:`r2mae.text.glue.GlueScores.scores_by_name`. With two or more probes or tasks also
         ``glue_probe`` or ``glue``, the mean of their main scores.
 
     Raises
@@ -101,36 +101,22 @@ def evaluate(
         for title, values in (("loss", losses), ("accuracy", accuracies)):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
-    frozen: list[GlueProbe] = []
+    frozen, tuned = [], []
+    limits: dict[str, Any] = {"limit": limit, "length": length, "threads": threads}
     for place, name in enumerate(probed):
-        shifted = _shared_progress(progress, place, len(probed))
-        options: dict[str, Any] = {"limit": limit, "length": length, "threads": threads, "progress": shifted}
-        frozen.append(probe_glue(task, model, name, folder, **options))
+        shared = _shared_progress(progress, place, len(probed))
+        frozen.append(probe_glue(task, model, name, folder, progress=shared, **limits))
         _log_score(frozen[-1])
-    found: list[GlueScores] = []
+    recipe: dict[str, Any] = {"seeds": seeds, "epochs": epochs, "lr": lr, "kept": kept, **limits}
+    tokenizer, device = None if data is None else data.tokenizer, str(next(model.parameters()).device)
     for place, name in enumerate(names):
-        found.append(
-            finetune(
-                model,
-                None if data is None else data.tokenizer,
-                name,
-                folder,
-                seeds=seeds,
-                epochs=epochs,
-                lr=lr,
-                limit=limit,
-                length=length,
-                device=str(next(model.parameters()).device),
-                threads=threads,
-                kept=kept,
-                progress=_shared_progress(progress, place, len(names)),
-            )
-        )
-        _log_score(found[-1])
-    return scores | _named_scores("glue_probe", frozen) | _named_scores("glue", found)
+        shared = _shared_progress(progress, place, len(names))
+        tuned.append(finetune(model, tokenizer, name, folder, device=device, progress=shared, **recipe))
+        _log_score(tuned[-1])
+    return scores | _named_scores("glue_probe", frozen) | _named_scores("glue", tuned)
 
 
-def _named_scores(mean: str, found: "Sequence[GlueProbe] | Sequence[GlueScores]") -> dict[str, float]:
+def _named_scores(mean: str, found: Sequence[GlueScores]) -> dict[str, float]:
     """Return the scores of tasks, and with two or more tasks the mean of their main scores under the name `mean`."""
     scores = {name: value for one in found for name, value in one.scores_by_name().items()}
     return scores | ({mean: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
@@ -246,7 +232,7 @@ def _shared_progress(progress: Progress | None, place: int, tasks: int) -> Progr
     return lambda done, total: progress(place * total + done, tasks * total)
 
 
-def _log_score(found: "GlueProbe | GlueScores") -> None:
+def _log_score(found: GlueScores) -> None:
     """Log a score of GLUE with its basis on the logger ``r2mae``; worker processes of a comparison log nothing."""
     if multiprocessing.parent_process() is None:
         logging.getLogger("r2mae").warning("%s", found)

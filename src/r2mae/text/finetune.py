@@ -7,11 +7,12 @@ measured: choosing among epochs by the held-out examples would favour models tha
 
 The loop is separate from that of pretraining: it has labels and no masks, splits a batch by the lengths of its
 examples, and may start from a model in memory, without a run folder. The two loops share the order of the data and the
-schedule. Finished runs are not repeated: see :mod:`r2mae.text.finetune_cache`.
+schedule.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from r2mae.errors import UserError
+from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
-from r2mae.text.finetune_cache import FinetuneCache
-from r2mae.text.glue import GlueTask, commonest_share, glue_task, read_limited, score
+from r2mae.text.glue import GlueScores, GlueTask, Score, glue_task, read_limited, score
 from r2mae.text.sentences import Encoded, encode
 from r2mae.training.devices import cpu_threads, torch_device
 from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from r2mae.text.tokenizer import TextTokenizer
 
@@ -42,6 +43,7 @@ WARMUP = 0.06  # fraction of the steps
 WEIGHT_DECAY = 0.01  # as in pretraining; not on biases and layer norms
 CLIP = 1.0  # largest gradient norm
 _TEST_BATCH = 128
+_FORM = 2  # version of the recipe's code, increased by changes that alter scores
 _PARTS = 2  # parts of a batch on a CPU, each padded separately
 Progress = Callable[[int, int], None]
 
@@ -59,64 +61,6 @@ class _Recipe:
 
     def steps(self, examples: int) -> int:
         return max(1, round(self.epochs * examples / self.batch_size))
-
-
-@dataclass(frozen=True)
-class GlueScores:
-    """The scores of fine-tuning on a task.
-
-    Attributes
-    ----------
-    task : str
-        Short name of the task.
-    seeds : tuple of int
-        Seeds of the runs: they determine the head's initial weights, the order of the examples and dropout.
-    scores : mapping of str to tuple of float
-        One number for each seed, the task's main score first; all from 0 (or −1) to 1.
-    train, test : int
-        Numbers of training and test examples.
-    files : (str, str)
-        Names of the files of both: subsets are not comparable with published figures.
-    broken : int
-        Rows of the files that were omitted, see :class:`r2mae.text.glue.GlueTask`.
-    seconds : float
-        Duration of all runs together.
-    commonest : float, optional
-        Share of the commonest class among the held-out examples.
-    """
-
-    task: str
-    seeds: tuple[int, ...]
-    scores: Mapping[str, tuple[float, ...]]
-    train: int
-    test: int
-    files: tuple[str, str]
-    broken: int
-    seconds: float
-    commonest: float | None = None
-
-    def __str__(self) -> str:
-        """Return a sentence on the training and test examples."""
-        seeds = f"{len(self.seeds)} seed" + "s" * (len(self.seeds) > 1)
-        made = f"{self.task}: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}, {seeds}"
-        return made if self.commonest is None else f"{made}; the commonest label is right in {self.commonest:.3f}"
-
-    @property
-    def mean(self) -> dict[str, float]:
-        """Each score's mean over the seeds."""
-        return {name: float(np.mean(values)) for name, values in self.scores.items()}
-
-    @property
-    def score(self) -> float:
-        """The task's main score, mean over the seeds."""
-        return next(iter(self.mean.values()))
-
-    def scores_by_name(self) -> dict[str, float]:
-        """Return ``<task>_<score>``, the mean over the seeds, and with two or more ``<task>_<score>_sd``."""
-        named = {f"{self.task}_{name}": value for name, value in self.mean.items()}
-        if len(self.seeds) > 1:
-            named |= {f"{self.task}_{name}_sd": float(np.std(values, ddof=1)) for name, values in self.scores.items()}
-        return named
 
 
 def finetune(
@@ -183,28 +127,23 @@ def finetune(
     where, given = torch_device(device), load_pretrained(encoder, tokenizer)
     length = _checked_length(given, length)
     with cpu_threads(threads):
-        began = time.perf_counter()
         parts = [encode(given.tokenizer, part, length) for part in (train, test)]
         steps = recipe.steps(len(train))
-        by_seed: list[dict[str, float]] = []
-        cache = FinetuneCache(kept, given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
+        by_seed: list[dict[Score, float]] = []
+        cache = _Cache(Path(kept), given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
         for run, seed in enumerate(map(int, seeds)):
             done = run * steps
             report = (lambda step, done=done: progress(done + step, steps * len(seeds))) if progress else None
             known = cache.scores(seed) if cache else None
             if known is None:
                 predicted = _run(given, glue, parts[0], parts[1], recipe, seed, where, report)
-                known = {str(name): value for name, value in score(glue, test.labels, predicted).items()}
+                known = score(glue, test.labels, predicted)
                 if cache:
                     cache.keep(seed, glue.name, known)
             elif report:
                 report(steps)
             by_seed.append(known)
-        seconds = time.perf_counter() - began
-    by_name = {str(name): tuple(one[name] for one in by_seed) for name in glue.scores}
-    files, broken = (train.file.name, test.file.name), train.broken + test.broken
-    share = commonest_share(glue, test)
-    return GlueScores(glue.name, tuple(map(int, seeds)), by_name, len(train), len(test), files, broken, seconds, share)
+    return GlueScores.of(glue, train, test, by_seed, tuple(map(int, seeds)))
 
 
 def _run(
@@ -221,7 +160,8 @@ def _run(
     key, steps = Key.root(seed).fold("glue", task.name), recipe.steps(len(train.ids))
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(key.fold("torch").seed())
-        model = build_classifier(given.model, len(task.classes) or 1).to(device).train()
+        classifier: nn.Module = build_classifier(given.model, len(task.classes) or 1)
+        model = classifier.to(device).train()
         optimizer = _optimizer(model, recipe)
         order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
         total = torch.zeros((), device=device)
@@ -256,7 +196,7 @@ def _outputs(
 ) -> Float[Tensor, "m outputs"]:
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         made = model(**examples.batch(rows, device))
-    logits: Tensor = made if isinstance(made, Tensor) else made.logits
+    logits: Tensor = made.logits
     return logits.float()
 
 
@@ -286,3 +226,41 @@ def _checked_length(given: Pretrained, length: int | None) -> int:
     if not 8 <= length <= (places := given.positions):
         raise UserError(f"fine-tuning: length {length} is outside 8 to {places}, the positions of the encoder")
     return length
+
+
+class _Cache:
+    """Scores of finished runs by seed, in a JSON file, so that an interrupted evaluation can be resumed.
+
+    Two runs are the same if the encoder's weights and configuration, the examples, and the values of `recipe` are
+    equal. A file that cannot be read counts as empty.
+    """
+
+    def __init__(self, file: Path, encoder: "PreTrainedModel", parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
+        values = json.dumps([_FORM, *recipe, encoder.config.to_dict()], sort_keys=True, default=str)
+        digest = hashlib.blake2b(values.encode(), digest_size=16)
+        for name, tensor in sorted(encoder.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}".encode())
+            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
+        for part in parts:
+            digest.update(part.labels.numpy().data)
+            for ids in part.ids:
+                digest.update(np.int64(len(ids)).tobytes() + ids.tobytes())
+        self.file, self.name = file, digest.hexdigest()
+
+    def scores(self, seed: int) -> dict[Score, float] | None:
+        """Return the scores of a finished run, or None."""
+        try:
+            return {name: float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):  # not there, or damaged
+            return None
+
+    def keep(self, seed: int, task: str, scores: dict[Score, float]) -> None:
+        """Save the scores of a run."""
+        write_json(self.file, {**self._read(), f"{self.name}-{seed}": {"task": task, "seed": seed, "scores": scores}})
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            runs = json.loads(read_confined(self.file))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return runs if isinstance(runs, dict) else {}

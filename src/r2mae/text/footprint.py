@@ -7,7 +7,7 @@ from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
 from r2mae.training.memory import available_memory
 
-_MARGIN = 0.85  # for steps of five shapes, the estimate was 0 to 25 % above the memory used
+_MARGIN = 0.95  # for steps of five shapes, the estimate was 0.95 to 1.1 of the memory used
 _UNREAD_VOCABULARY = 50_265  # assumed vocabulary of a tokenizer that is not loaded yet
 _MEASURED = 0.4  # ratio at which the estimate was compared with steps; lower ratios are estimated as this one
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
@@ -25,10 +25,10 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) ->
     """
     width, heads = config.hidden_size, config.heads
     tokens = config.batch_size // config.accumulate * config.sequence_length
-    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout factors; the inner layer twice; and the
-    # attention probabilities before, in and after dropout.
-    layer = 15 * width + 2 * config.intermediate_size + 3 * heads * config.sequence_length
-    return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + ratio * vocab_size))
+    # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
+    # scores, their softmax, and both before and after dropout. The logits are there as such and as their softmax.
+    layer = 15 * width + 2 * config.intermediate_size + 4 * heads * config.sequence_length
+    return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
 
 
 def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:

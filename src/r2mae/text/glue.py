@@ -2,16 +2,17 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64, Num
 
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
+from r2mae.text.formats import reason
 
 Score = Literal["accuracy", "f1", "matthews", "spearman"]
 
@@ -183,6 +184,80 @@ class GlueExamples:
         return GlueExamples(self.file, texts, self.labels[rows], self.broken)
 
 
+@dataclass(frozen=True)
+class GlueScores:
+    """The scores of fine-tuning on a task, or of a linear probe.
+
+    Attributes
+    ----------
+    task : str
+        Short name of the task.
+    scores : mapping of str to tuple of float
+        One number for each run, the task's main score first; all from 0 (or −1) to 1.
+    train, test : int
+        Numbers of training and test examples.
+    files : (str, str)
+        Names of the files of both: subsets are not comparable with published figures.
+    broken : int
+        Rows of the files that were omitted, see :class:`GlueTask`.
+    commonest : float, optional
+        Share of the commonest class among the held-out examples.
+    seeds : tuple of int
+        Seeds of fine-tuning: they determine the head's initial weights, the order of the examples and dropout. Empty
+        for a probe, which draws nothing.
+    """
+
+    task: str
+    scores: Mapping[str, tuple[float, ...]]
+    train: int
+    test: int
+    files: tuple[str, str]
+    broken: int = 0
+    commonest: float | None = None
+    seeds: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        task: GlueTask,
+        train: GlueExamples,
+        test: GlueExamples,
+        scores: Sequence[Mapping[Score, float]],
+        seeds: tuple[int, ...] = (),
+    ) -> "GlueScores":
+        """Gather the scores of runs on the same examples."""
+        by_name = {str(name): tuple(float(one[name]) for one in scores) for name in task.scores}
+        files, broken = (train.file.name, test.file.name), train.broken + test.broken
+        share = float(np.bincount(test.labels).max() / len(test)) if task.classes else None
+        return cls(task.name, by_name, len(train), len(test), files, broken, share, seeds)
+
+    def __str__(self) -> str:
+        """Return a sentence on the training and test examples."""
+        made = f"{self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}"
+        made = (
+            f"{self.task}: {made}, {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+            if self.seeds
+            else (f"{self.task}, linear probe: {made}")
+        )
+        return made if self.commonest is None else f"{made}; the commonest label is right in {self.commonest:.3f}"
+
+    @property
+    def score(self) -> float:
+        """The task's main score, mean over the seeds."""
+        return float(np.mean(next(iter(self.scores.values()))))
+
+    def scores_by_name(self) -> dict[str, float]:
+        """Return ``<task>_<score>``, the mean over the seeds, with two or more also ``<task>_<score>_sd``.
+
+        Those of a probe are called ``<task>_probe_<score>``.
+        """
+        title = self.task if self.seeds else f"{self.task}_probe"
+        named = {f"{title}_{name}": float(np.mean(values)) for name, values in self.scores.items()}
+        if len(self.seeds) > 1:
+            named |= {f"{title}_{name}_sd": float(np.std(values, ddof=1)) for name, values in self.scores.items()}
+        return named
+
+
 def glue_task(name: str) -> GlueTask:
     """Return a task by name, however it is spelt: ``sst2``, ``SST-2``, ``sst_2``.
 
@@ -272,44 +347,30 @@ def read_examples(path: str | Path, task: str | GlueTask) -> GlueExamples:
     """
     path, task = Path(path), glue_task(task) if isinstance(task, str) else task
     rows = _rows(path)
-    first = next(rows, None)
-    if first is None:
+    if not rows:
         raise UserError(f"{path} is empty: expected the columns {', '.join(task.columns)} of {task.title}")
-    header, content = _header(path, task, first[1])
-    places = [header.index(column) for column in task.sentences]
-    answer = header.index(task.label)
-    texts: list[list[str]] = [[] for _ in places]
-    labels: list[float] = []
-    torn: list[tuple[int, int]] = []
-    for line, fields in _chained(first if content else None, rows):
-        if len(fields) != len(header):
-            torn.append((line, len(fields)))
-            if not task.broken:
-                break
-            continue
-        labels.append(_label(path, line, task, fields[answer]))
-        for column, place in zip(texts, places, strict=True):
-            column.append(fields[place])
-    if len(torn) > task.broken * (len(labels) + len(torn)):
-        line, found = torn[0]
+    header, has_header = _header(path, task, rows[0][1])
+    rows = rows[1:] if has_header else rows
+    intact = [(line, fields) for line, fields in rows if len(fields) == len(header)]
+    if len(rows) - len(intact) > task.broken * len(rows):
+        line, fields = next(row for row in rows if len(row[1]) != len(header))
         raise UserError(
-            f"{path}, line {line}: {found} fields instead of {len(header)}: fields are separated by single tabs, "
+            f"{path}, line {line}: {len(fields)} fields instead of {len(header)}: fields are separated by single tabs, "
             "without quoting"
         )
-    if not labels:
+    if not intact:
         raise UserError(f"{path} holds no examples, only a header: take the official file of {task.title}")
+    answer = header.index(task.label)
+    labels = [_label(path, line, task, fields[answer]) for line, fields in intact]
+    places = [header.index(column) for column in task.sentences]
+    texts = tuple(tuple(fields[place] for _, fields in intact) for place in places)
     kind = np.int64 if task.classes else np.float64
-    return GlueExamples(path, tuple(map(tuple, texts)), np.array(labels).astype(kind), len(torn))
+    return GlueExamples(path, texts, np.array(labels).astype(kind), len(rows) - len(intact))
 
 
 def rarest_class(examples: GlueExamples) -> int:
     """Return how many examples the rarest class has, of those that occur."""
     return int(np.unique(examples.labels, return_counts=True)[1].min())
-
-
-def commonest_share(task: GlueTask, examples: GlueExamples) -> float | None:
-    """Return the share of the commonest class; None for similarities."""
-    return float(np.bincount(examples.labels).max() / len(examples)) if task.classes else None
 
 
 def score(
@@ -353,12 +414,12 @@ def _find(task: GlueTask, folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _header(path: Path, task: GlueTask, fields: list[str]) -> tuple[tuple[str, ...], bool]:
-    """Return the columns, and whether the first line is content already."""
+    """Return the columns, and whether the first line names them."""
     if set(task.columns) <= set(fields):
-        return tuple(fields), False
+        return tuple(fields), True
     for layout in task.layouts:
         if len(layout) == len(fields) and task.number(fields[layout.index(task.label)]) is not None:
-            return layout, True
+            return layout, False
     missing = next(column for column in task.columns if column not in fields)
     names = len(fields) <= 30 and all(field.isprintable() and len(field) < 40 for field in fields)
     found = f"it names {', '.join(fields)}" if names else "it names no columns"
@@ -377,30 +438,23 @@ def _label(path: Path, line: int, task: GlueTask, text: str) -> float:
     raise UserError(f"{path}, line {line}: the field {task.label!r} {what}, expected {expected}")
 
 
-def _chained(
-    first: tuple[int, list[str]] | None, rows: Iterator[tuple[int, list[str]]]
-) -> Iterator[tuple[int, list[str]]]:
-    if first is not None:
-        yield first
-    yield from rows
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields; empty lines are passed over."""
-    # Bytes, since text mode would also end lines at the carriage returns that some sentences hold.
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return line numbers and fields, without empty lines; pandas would fill torn rows, and cut fields at NUL."""
     try:
-        with cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as opened:
-            for line, raw in enumerate(opened, 1):
-                try:
-                    text = raw.decode("utf-8-sig" if line == 1 else "utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise UserError(
-                        f"{path}, line {line}: byte {error.start + 1} is not UTF-8: convert the file to UTF-8"
-                    ) from None
-                if text:
-                    yield line, text.split("\t")
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged ({reason}): take another copy of the file") from None
+        raise UserError(f"{path} is damaged ({reason(error)}): take another copy of the file") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}): check the path") from None
+    rows = []
+    # Line feeds alone end lines: some sentences hold other line ends.
+    for line, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        try:
+            text = raw.decode().rstrip("\r")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}, line {line}: byte {error.start + 1} is not UTF-8: convert the file to UTF-8"
+            ) from None
+        if text:
+            rows.append((line, text.split("\t")))
+    return rows

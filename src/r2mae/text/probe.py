@@ -4,8 +4,8 @@ Fine-tuning small models of short pretraining may end near the commonest label, 
 does not change the model: it fits logistic regression (ridge regression for similarities) to its embeddings.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from jaxtyping import Float, Float32, Int64
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.text.classifier import LENGTH
-from r2mae.text.glue import GlueExamples, GlueTask, commonest_share, glue_task, rarest_class, read_limited, score
+from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, glue_task, rarest_class, read_limited, score
 from r2mae.text.sentences import encode
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import TextTokenizer
@@ -34,48 +34,6 @@ _FOLDS = 5
 _BYTES = 24  # bytes per entry of the features: as float32, in the folds as float64, and temporarily
 
 
-@dataclass(frozen=True)
-class GlueProbe:
-    """The scores of a linear probe of a task.
-
-    Attributes
-    ----------
-    task : str
-        Short name of the task.
-    scores : mapping of str to float
-        The task's main score first; all from 0 (or −1) to 1.
-    train, test : int
-        Numbers of examples that the probe was fitted to, and measured on.
-    files : (str, str)
-        Names of the files of both: subsets are not comparable with published figures.
-    commonest : float, optional
-        Share of the commonest class among the held-out examples.
-    """
-
-    task: str
-    scores: Mapping[str, float]
-    train: int
-    test: int
-    files: tuple[str, str]
-    commonest: float | None = None
-
-    def __str__(self) -> str:
-        """Return a sentence on the training and test examples."""
-        made = (
-            f"{self.task}, linear probe: {self.train:,} examples of {self.files[0]}, {self.test:,} of {self.files[1]}"
-        )
-        return made if self.commonest is None else f"{made}; the commonest label is right in {self.commonest:.3f}"
-
-    @property
-    def score(self) -> float:
-        """The task's main score."""
-        return next(iter(self.scores.values()))
-
-    def scores_by_name(self) -> dict[str, float]:
-        """Return ``<task>_probe_<score>``."""
-        return {f"{self.task}_probe_{name}": value for name, value in self.scores.items()}
-
-
 def probe_glue(
     task: TokenTask,
     model: TokenModel,
@@ -86,7 +44,7 @@ def probe_glue(
     length: int = LENGTH,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> GlueProbe:
+) -> GlueScores:
     """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out examples.
 
     The embedding of a sentence is the mean of the last hidden states over its ordinary tokens, cut as in fine-tuning.
@@ -112,7 +70,7 @@ def probe_glue(
 
     Returns
     -------
-    GlueProbe
+    GlueScores
 
     Raises
     ------
@@ -127,9 +85,7 @@ def probe_glue(
         count = _Counter(progress, len(glue.sentences) * (len(train) + len(test)))
         features = [_features(task, model, part, length, count) for part in (train, test)]
         predicted = _fit_and_predict(glue, features[0], train, features[1])
-    scores = {str(one): value for one, value in score(glue, test.labels, predicted).items()}
-    files = (train.file.name, test.file.name)
-    return GlueProbe(glue.name, scores, len(train), len(test), files, commonest_share(glue, test))
+    return GlueScores.of(glue, train, test, [score(glue, test.labels, predicted)])
 
 
 def _check_memory(glue: GlueTask, examples: int, width: int) -> None:

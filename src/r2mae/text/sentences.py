@@ -13,7 +13,6 @@ from r2mae.text.glue import GlueExamples
 from r2mae.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -67,42 +66,24 @@ def encode(tokenizer: "TextTokenizer | PreTrainedTokenizerBase", examples: GlueE
     length : int
         Most tokens; the longer sentence is cut first ("longest_first" in transformers).
     """
+    from tokenizers.processors import TemplateProcessing
+
     labels = torch.from_numpy(examples.labels)
     labels = labels.float() if labels.is_floating_point() else labels
     if not isinstance(tokenizer, TextTokenizer):
         made = tokenizer(*(list(column) for column in examples.texts), truncation=True, max_length=length)
         types = made.get("token_type_ids")
         return Encoded(_arrays(made["input_ids"]), types and _arrays(types), labels, int(tokenizer.pad_token_id))
-    backend = _literal(tokenizer)
-    columns = [[backend.encode(text, add_special_tokens=False).ids for text in column] for column in examples.texts]
-    bos, eos = tokenizer.bos_id, tokenizer.eos_id
-    special = 2 if len(columns) == 1 else 4
-    ids = []
-    for row in zip(*columns, strict=True):
-        parts = _cut(row, length - special)
-        ids.append([bos, *parts[0], eos] if len(parts) == 1 else [bos, *parts[0], eos, eos, *parts[1], eos])
+    backend = tokenizer.literal()
+    names = {"open": (tokenizer.roles["bos"], tokenizer.bos_id), "close": (tokenizer.roles["eos"], tokenizer.eos_id)}
+    backend.post_processor = TemplateProcessing(
+        single="open $A close",
+        pair="open $A close close $B close",
+        special_tokens=[{"id": role, "ids": [number], "tokens": [name]} for role, (name, number) in names.items()],
+    )
+    backend.enable_truncation(length)
+    ids = [backend.encode(*row).ids for row in zip(*examples.texts, strict=True)]
     return Encoded(_arrays(ids), None, labels, tokenizer.pad_id)
-
-
-def _literal(tokenizer: TextTokenizer) -> "Tokenizer":
-    """Return a copy that encodes text that looks like a special token as text, as in pretraining."""
-    from tokenizers import Tokenizer
-
-    backend = Tokenizer.from_str(tokenizer.to_json())
-    backend.encode_special_tokens = True
-    return backend
-
-
-def _cut(parts: Sequence[list[int]], room: int) -> list[list[int]]:
-    """Cut the longer of two parts until both fit, then both equally: "longest_first" of the tokenizers library."""
-    if len(parts) == 1:
-        return [parts[0][:room]]
-    shorter = int(len(parts[1]) < len(parts[0]))  # its index; 0 if they are equally long
-    size = min(len(parts[shorter]), room // 2)
-    cut = [parts[0], parts[1]]
-    if len(cut[0]) + len(cut[1]) > room:
-        cut[shorter], cut[1 - shorter] = cut[shorter][:size], cut[1 - shorter][: room - size]
-    return cut
 
 
 def _padded(rows: list[np.ndarray], real: np.ndarray, pad: int) -> Int64[np.ndarray, "m longest"]:

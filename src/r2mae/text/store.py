@@ -1,10 +1,9 @@
-"""The token store: a corpus, tokenised once, as memory-mapped numbers."""
+"""The token store: a corpus, tokenised once, as a memory-mapped array."""
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,73 +14,94 @@ from r2mae.cache import cache_folder, create_once
 from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.text.documents import Corpus, Files, Source, corpus_of
-from r2mae.text.encoding import Progress, Tokenised, encoded
-from r2mae.text.formats import Position, kind_of
+from r2mae.text.documents import Files, Rows, Source, corpus_of
+from r2mae.text.encoding import Progress, encoded
+from r2mae.text.formats import Position, reason
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
-FORMAT = 1
+FORMAT = 2
+_MAX_READ = 1 << 30  # bytes; larger files of tokens are not compared with their hash when they are opened
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What a store says of itself, in meta.json.
+    """The description of a store, in meta.json.
 
     Parameters
     ----------
     format : int
-    source, column : str
-        As the user named them.
-    fingerprint : str
-        Hash of the corpus.
+        Number of the format.
+    source : str
+        The corpus, as the user named it.
     tokenizer : str
         Fingerprint of the tokenizer.
     dtype : {"uint16", "uint32"}
-    documents, tokens : int
+        Type of the tokens, little-endian.
+    documents, tokens, unknown : int
+        Numbers of documents, of tokens, and of tokens that the tokenizer does not know.
     content : str
-        blake2b of the tokens, little-endian.
+        blake2b of the tokens.
     """
 
     format: int
     source: str
-    column: str
-    fingerprint: str
     tokenizer: str
     dtype: str
     documents: int
     tokens: int
+    unknown: int
     content: str
 
 
 class TokenStore:
     """A tokenised corpus on disk; every document is <s> tokens </s>.
 
-    It can be pickled, as a path: a process that loads data maps the files again.
+    It is pickled as a path: a process that loads data maps the files again.
 
     Parameters
     ----------
     folder : path
-        With tokens.bin, documents.npy, meta.json and the tokenizer's files.
+        Folder with tokens.bin, documents.npy, meta.json and the tokenizer's files.
     tokenizer : TextTokenizer, optional
-        Which has to be the one that made it.
+        The tokenizer that made it.
 
     Raises
     ------
     UserError
-        No store, a damaged one, or one of another tokenizer.
+        No store, a damaged one (tokens of up to 1 GiB are compared with their hash), or one of another tokenizer.
     """
 
     def __init__(self, folder: str | Path, tokenizer: TextTokenizer | None = None) -> None:
         self.folder = Path(folder)
-        self.meta = _read_meta(self.folder)
+        self._tokens: np.ndarray | None = None
+        try:
+            self.meta = Meta(**json.loads((self.folder / META).read_text("utf-8")))
+            self._check()
+        except FileNotFoundError as error:
+            raise UserError(f"{self.folder} is no token store: {Path(error.filename).name} is missing") from None
+        except (OSError, ValueError, TypeError, EOFError, RecursionError) as error:
+            raise self._damaged(reason(error)) from None
         if tokenizer is not None and tokenizer.fingerprint != self.meta.tokenizer:
             raise UserError(
                 f"{self.folder}: was made with another tokenizer: omit the tokenizer to use its own, or name the "
                 f"corpus ({self.meta.source}) to tokenise it again"
             )
-        self._tokens: np.ndarray | None = None
-        self._check()
+
+    def _check(self) -> None:
+        meta, offsets = self.meta, self.offsets()
+        if meta.format != FORMAT or meta.dtype not in ("uint16", "uint32"):
+            raise ValueError(f"{META} is not of format {FORMAT}")
+        if (self.folder / TOKENS).stat().st_size != meta.tokens * np.dtype(meta.dtype).itemsize:
+            raise ValueError(f"{TOKENS} has another size than its {meta.tokens:,} tokens")
+        right = offsets.dtype == np.int64 and offsets.shape == (meta.documents + 1,) and meta.documents > 0
+        if not right or offsets[0] != 0 or offsets[-1] != meta.tokens or (np.diff(offsets) < 2).any():
+            raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
+        if (self.folder / TOKENS).stat().st_size <= _MAX_READ:
+            self.verify()
+
+    def _damaged(self, why: str) -> UserError:
+        return UserError(f"the token store {self.folder} is damaged ({why}): delete the folder, and it is made again")
 
     def __len__(self) -> int:
         """Return the number of documents."""
@@ -97,10 +117,9 @@ class TokenStore:
     def tokens(self) -> UInt16[np.ndarray, " tokens"] | UInt32[np.ndarray, " tokens"]:
         """Return all tokens, mapped from the file, document after document."""
         if self._tokens is None:
+            dtype = np.dtype(self.meta.dtype).newbyteorder("<")
             # A plain array over the map: indexing a memmap costs more than it reads.
-            self._tokens = np.asarray(
-                np.memmap(self.folder / TOKENS, dtype=np.dtype(self.meta.dtype).newbyteorder("<"), mode="r")
-            )
+            self._tokens = np.asarray(np.memmap(self.folder / TOKENS, dtype, mode="r"))
         return self._tokens
 
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
@@ -123,22 +142,7 @@ class TokenStore:
         with (self.folder / TOKENS).open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         if digest != self.meta.content:
-            raise _damaged(self.folder, f"{TOKENS} has changed")
-
-    def _check(self) -> None:
-        """Sizes and offsets must agree; the tokens themselves are not read (:meth:`verify`)."""
-        try:
-            size = (self.folder / TOKENS).stat().st_size
-            offsets = np.load(self.folder / OFFSETS, allow_pickle=False)
-        except OSError as error:
-            raise _damaged(self.folder, f"{Path(error.filename or '').name}: {error.strerror}") from None
-        except (ValueError, EOFError):
-            raise _damaged(self.folder, f"{OFFSETS} cannot be read") from None
-        if size != self.meta.tokens * np.dtype(self.meta.dtype).itemsize:
-            raise _damaged(self.folder, f"{TOKENS} has {size:,} bytes for {self.meta.tokens:,} tokens")
-        right = offsets.dtype == np.int64 and offsets.shape == (self.meta.documents + 1,)
-        if not right or offsets[0] != 0 or offsets[-1] != self.meta.tokens or (np.diff(offsets) < 2).any():
-            raise _damaged(self.folder, f"{OFFSETS} does not fit {TOKENS}")
+            raise self._damaged(f"{TOKENS} has changed")
 
 
 def is_store(source: Any) -> bool:
@@ -149,9 +153,9 @@ def is_store(source: Any) -> bool:
 
 
 def check_column(source: Source, column: str) -> None:
-    """Refuse to name a column where there is none: of plain text, or of a store, whose text was read before.
+    """Refuse to name a column of plain text, or of a store, whose text was read before.
 
-    Whatever else is wrong with a source is told when it is read.
+    Other mistakes in a source are found when it is read.
     """
     what = "a token store"
     if not is_store(source):
@@ -159,14 +163,14 @@ def check_column(source: Source, column: str) -> None:
             corpus = corpus_of(source, column=column)
         except UserError:
             return
-        if not isinstance(corpus, Files) or any(kind_of(path) != "text" for path in corpus.paths):
+        if isinstance(corpus, Rows) or corpus.has_columns:
             return
         what = "plain text"
     raise UserError(f"{source} is {what}, which has no columns: omit --text-column {column}")
 
 
-def source_fingerprint(source: Source, *, column: str = "text") -> str:
-    """Return the hash by which a run tells its corpus from others: of files, data set or store.
+def source_fingerprint(source: Source, *, column: str = "text", split: str = "train") -> str:
+    """Return the hash by which a run identifies its corpus: of files, data set or store.
 
     Raises
     ------
@@ -175,7 +179,7 @@ def source_fingerprint(source: Source, *, column: str = "text") -> str:
     """
     if is_store(source) and isinstance(source, str | Path):
         return TokenStore(Path(source).expanduser()).meta.content
-    return corpus_of(source, column=column).fingerprint()
+    return corpus_of(source, column=column, split=split).fingerprint()
 
 
 def open_store(
@@ -183,27 +187,28 @@ def open_store(
     tokenizer: TextTokenizer,
     *,
     column: str = "text",
+    split: str = "train",
     cache: str | Path | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> TokenStore:
-    """Open the tokenised copy of a corpus; it is made if this is the first time.
+    """Open the tokenised copy of a corpus; the first call makes it.
 
-    The copy is found again by the content of corpus and tokenizer, wherever their files lie. It takes its name only
-    once it is whole; where two processes want the same one, the second waits for the first.
+    The copy is found by the content of corpus and tokenizer, wherever their files are. It gets its name when it is
+    complete. If two processes need the same copy, the second waits for the first.
 
     Parameters
     ----------
     source : str, Path, list of them, or data set
         As :func:`r2mae.text.documents.corpus_of`; or the folder of a store.
     tokenizer : TextTokenizer
-        Text that looks like a special token, such as "<mask>", is encoded as the text it is.
-    column : str
-        Of JSON lines, Parquet and data sets.
+        Text that looks like a special token, such as "<mask>", is encoded as text.
+    column, split : str
+        As :func:`r2mae.text.documents.corpus_of`.
     cache : path, optional
-        By default :func:`cache_folder`.
+        By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Hears of every block of documents.
+        Called with the amount done and the total after every block of documents.
     threads : int, optional
         By default one for each core.
 
@@ -214,14 +219,12 @@ def open_store(
     """
     if is_store(source) and isinstance(source, str | Path):
         return TokenStore(Path(source).expanduser(), tokenizer)
-    corpus = corpus_of(source, column=column)
+    corpus = corpus_of(source, column=column, split=split)
     found = corpus.fingerprint()
-    name = hashlib.blake2b(f"{FORMAT}\0{found}\0{tokenizer.fingerprint}".encode(), digest_size=16).hexdigest()
-    root = Path(cache).expanduser() if cache is not None else cache_folder()
-    folder = root / "tokens" / name
+    folder = _cached(cache, "tokens", found, tokenizer.fingerprint)
     with create_once(folder) as unfinished:
         if unfinished is not None:
-            _tokenise(corpus, found, column, tokenizer, unfinished, progress, threads or cores())
+            _tokenise(corpus, tokenizer, unfinished, progress, threads or cores())
             if corpus.fingerprint() != found:
                 raise UserError(f"{corpus.name} changed while it was read: run the same command again")
     return TokenStore(folder, tokenizer)
@@ -232,16 +235,16 @@ def corpus_tokenizer(
     vocab_size: int,
     *,
     column: str = "text",
+    split: str = "train",
     cache: str | Path | None = None,
-    progress: Progress | None = None,
     limit: int = 1 << 30,
 ) -> TextTokenizer:
-    """Load the byte-level BPE of a corpus; it is trained if this is the first time.
+    """Load the byte-level BPE of a corpus; the first call trains it.
 
     Parameters
     ----------
-    source, column, cache, progress
-        As :func:`open_store`; a store's own tokenizer is taken as it is.
+    source, column, split, cache
+        As :func:`open_store`; a store's own tokenizer is returned unchanged.
     vocab_size : int
         As :func:`r2mae.text.tokenizer.train_bpe`.
     limit : int
@@ -249,106 +252,63 @@ def corpus_tokenizer(
     """
     if is_store(source) and isinstance(source, str | Path):
         return TokenStore(Path(source).expanduser()).tokenizer()
-    corpus = corpus_of(source, column=column)
-    parts = f"{FORMAT}\0{corpus.fingerprint()}\0{vocab_size}\0{limit}"
-    root = Path(cache).expanduser() if cache is not None else cache_folder()
-    folder = root / "tokenizers" / hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+    corpus = corpus_of(source, column=column, split=split)
+    folder = _cached(cache, "tokenizers", corpus.fingerprint(), str(vocab_size), str(limit))
     with create_once(folder) as unfinished:
         if unfinished is not None:
-            merging = None if progress is None else _merging(progress)
-            train_bpe(_beginning(corpus, limit, progress), vocab_size, merging=merging).save(unfinished)
+            train_bpe(_beginning(corpus, limit), vocab_size).save(unfinished)
     return load_tokenizer(folder)
 
 
-def _beginning(corpus: Corpus, limit: int, progress: Progress | None) -> Iterator[str]:
-    position, read, start = Position(), 0, time.monotonic()
-    for number, document in enumerate(_documents(corpus, position), 1):
+def _cached(cache: str | Path | None, kind: str, *parts: str) -> Path:
+    root = cache_folder() if cache is None else Path(cache).expanduser()
+    return root / kind / hashlib.blake2b("\0".join((str(FORMAT), *parts)).encode(), digest_size=16).hexdigest()
+
+
+def _beginning(corpus: Files | Rows, limit: int) -> Iterator[str]:
+    read = 0
+    for document in _documents(corpus, Position()):
         yield document
         read += len(document)
-        if progress is not None and number % 256 == 0:
-            fraction = max(position.fraction or 0, read / limit)
-            progress(Tokenised.after(start, number, 0, fraction, "reading"))
         if read >= limit:
             return
 
 
-def _merging(progress: Progress) -> Callable[[int, int], None]:
-    """Tell of merges, counting time from the first that is heard of."""
-    start: float | None = None
-
-    def told(done: int, total: int) -> None:
-        nonlocal start
-        start = start or time.monotonic()
-        progress(Tokenised.after(start, 0, 0, done / total, "merging"))
-
-    return told
-
-
-def _documents(corpus: Corpus, position: Position) -> Iterator[str]:
-    """Read a corpus; that its files fail is not the cache's fault."""
+def _documents(corpus: Files | Rows, position: Position) -> Iterator[str]:
+    """Read a corpus; an error of its files is no error of the cache, to which `create_once` would put it down."""
     try:
         yield from corpus.documents(position)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{error.filename or corpus.name} cannot be read ({reason}): is it still there?") from error
+        why = error.strerror or str(error)
+        raise UserError(f"{error.filename or corpus.name} cannot be read ({why}): is it still there?") from error
 
 
 def _tokenise(
-    corpus: Corpus,
-    fingerprint: str,
-    column: str,
-    tokenizer: TextTokenizer,
-    folder: Path,
-    progress: Progress | None,
-    threads: int,
+    corpus: Files | Rows, tokenizer: TextTokenizer, folder: Path, progress: Progress | None, threads: int
 ) -> None:
     """Write a store."""
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")
     lengths: list[Int64[np.ndarray, " n"]] = []
-    documents = total = 0
-    digest, position, start = hashlib.blake2b(digest_size=16), Position(), time.monotonic()
+    digest, position, unknown = hashlib.blake2b(digest_size=16), Position(), 0
     with (folder / TOKENS).open("wb") as file:
         for tokens, counts in encoded(_documents(corpus, position), tokenizer, dtype, threads):
-            data = tokens.astype(dtype.newbyteorder("<"), copy=False).tobytes()
-            digest.update(data)
-            file.write(data)
+            digest.update(tokens.data)
+            file.write(tokens.data)
             lengths.append(counts)
-            documents, total = documents + len(counts), total + len(tokens)
+            unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
             if progress is not None:
-                progress(Tokenised.after(start, documents, total, position.fraction))
-    offsets = np.zeros(documents + 1, np.int64)
-    np.cumsum(np.concatenate(lengths), out=offsets[1:])
+                progress(position.done, position.total)
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
     tokenizer.save(folder)
     meta = Meta(
         format=FORMAT,
         source=corpus.name,
-        column=column,
-        fingerprint=fingerprint,
         tokenizer=tokenizer.fingerprint,
-        dtype=dtype.name,
-        documents=documents,
-        tokens=total,
+        dtype=np.dtype(dtype).name,
+        documents=len(offsets) - 1,
+        tokens=int(offsets[-1]),
+        unknown=unknown,
         content=digest.hexdigest(),
     )
     write_json(folder / META, asdict(meta))
-
-
-def _read_meta(folder: Path) -> Meta:
-    try:
-        values = json.loads((folder / META).read_text("utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{folder} is no token store: {META} is missing") from None
-    except (OSError, ValueError, RecursionError):
-        raise _damaged(folder, f"{META} cannot be read") from None
-    kinds = {field.name: field.type for field in fields(Meta)}
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise _damaged(folder, f"{META} is not of format {FORMAT}")
-    right = values.keys() == kinds.keys() and all(isinstance(values[name], kinds[name]) for name in kinds)  # type: ignore[arg-type]
-    if not right or values["dtype"] not in ("uint16", "uint32") or min(values["documents"], values["tokens"]) < 1:
-        raise _damaged(folder, f"{META} has wrong entries")
-    return Meta(**values)
-
-
-def _damaged(folder: Path, reason: str) -> UserError:
-    return UserError(f"the token store {folder} is damaged ({reason}): delete the folder, and it is made again")

@@ -127,7 +127,9 @@ class LineTimer:
 
 
 @contextmanager
-def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -> Iterator[Callable[[int, int], None]]:
+def counting_bar(
+    label: str, *, counted: bool = True, transient: bool = False
+) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar with the time left; in a file or pipe, print a line every ten seconds.
 
     Parameters
@@ -142,23 +144,20 @@ def counting_bar(label: str, *, counted: bool = True, transient: bool = False) -
     Yields
     ------
     callable
-        Updates the bar, given the amount done and the total.
+        Updates the bar, given the amount done and the total, which is None if it is unknown.
     """
     console, lines = Terminal(stderr=True), LineTimer()
     columns = time_columns(counted=counted)
     bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
     task = bar.add_task(label, total=None)
 
-    def update(done: int, total: int) -> None:
+    def update(done: int, total: int | None) -> None:
         if not bar.live.is_started:  # not earlier: previous work may show another bar
             bar.start()
         bar.update(task, completed=done, total=total)
         if bar.disable and lines.due():
-            console.print(
-                f"{label}: {done}/{total}" if counted else f"{label}: {done / total:.0%}",
-                soft_wrap=True,
-                highlight=False,
-            )
+            amount = f"{done:,}" if total is None else f"{done}/{total}" if counted else f"{done / total:.0%}"
+            console.print(f"{label}: {amount}", soft_wrap=True, highlight=False)
 
     try:
         yield update

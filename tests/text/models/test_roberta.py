@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.text.models import roberta
 from r2mae.text.models.roberta import MaskedLanguageModel
-from r2mae.training import dropout
 from r2mae.training.saving import load_weights, save_weights
 
 WORDS, LENGTH = 83, 16
@@ -110,7 +110,7 @@ def test_training_differs_by_dropout_alone() -> None:
 
 
 def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.text.kernels._BLOCK", 3 * WORDS)
+    monkeypatch.setattr("r2mae.text.models.roberta._LOGITS", 3 * WORDS)
     model = small().eval()
     _, columns, targets, units = hidden_tokens()
     with torch.no_grad():
@@ -120,22 +120,28 @@ def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_dropout_is_in_embeddings_attention_and_both_ends_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    genuine = dropout.keep_factors
+    genuine, attend = roberta.dropout, roberta.scaled_dot_product_attention
 
-    def counted(shape: torch.Size, rate: float) -> torch.Tensor:
-        assert rate == 0.1
-        seen.append(tuple(shape))
-        return genuine(shape, rate)
+    def counted(states: torch.Tensor, rate: float, training: bool) -> torch.Tensor:
+        assert (rate, training) == (0.1, True)
+        seen.append(tuple(states.shape))
+        return genuine(states, rate, training)
 
-    monkeypatch.setattr(dropout, "keep_factors", counted)
+    def attended(query: torch.Tensor, *given: torch.Tensor, dropout_p: float, **others: Any) -> torch.Tensor:
+        assert dropout_p == 0.1
+        seen.append(tuple(query.shape))
+        return attend(query, *given, dropout_p=dropout_p, **others)
+
+    monkeypatch.setattr(roberta, "dropout", counted)
+    monkeypatch.setattr(roberta, "scaled_dot_product_attention", attended)
     model = small(dropout=0.1).train()
     _, columns, targets, units = hidden_tokens()
     model(tokens(), columns, targets, units)
     rows, most, heads = len(columns), columns.shape[1], model.config.num_attention_heads
     whole, few = (rows, LENGTH, 32), (rows, most, 32)
     layers = model.config.num_hidden_layers
-    one = [(rows * heads, LENGTH, LENGTH), whole, whole]
-    assert seen == [whole, *one * (layers - 1), (rows * heads, most, LENGTH), few, few]
+    one = [(rows, heads, LENGTH, 32 // heads), whole, whole]
+    assert seen == [whole, *one * (layers - 1), (rows, heads, most, 32 // heads), few, few]
 
 
 def test_saved_weights_have_stock_names_and_none_twice(tmp_path: Path) -> None:

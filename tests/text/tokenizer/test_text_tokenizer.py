@@ -208,7 +208,7 @@ def test_damaged_files(shared_data: Path, tmp_path: Path) -> None:
     refused(tmp_path, "tokenizer.json", "cannot be read")
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "encoder.json").write_text('{"a": 0, "b": 1, "ab": 2}')
-    refused(tmp_path / "encoder.json", "vocab.bpe is missing beside it")
+    refused(tmp_path / "encoder.json", "vocab.bpe is missing in its folder")
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\na b\na b c\n")
     refused(tmp_path, "vocab.bpe", "two tokens a line", "'a b c'")
     (tmp_path / "vocab.bpe").write_text("#version: 0.2\na c\n")

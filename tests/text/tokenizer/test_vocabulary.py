@@ -130,9 +130,9 @@ def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: P
     assert "with --layers 2 not the paper's model" in note_of(thin)
     store = {**medium, "data": str(open_store(corpus, train_bpe(TEXTS, 300)).folder)}
     assert "the token store's own tokenizer" in note_of(TextConfig.make(**store))
-    with pytest.raises(UserError, match="which roberta-medium brings: give --vocab-size 293 to use its own"):
+    with pytest.raises(UserError, match="which roberta-medium uses: give --vocab-size 293 to use its own"):
         load_data(TextConfig.make(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
-    assert "learn from" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
+    assert "to train on" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
 
 
 def test_a_tokenizer_of_the_same_size_is_another_vocabulary() -> None:

@@ -1,8 +1,8 @@
 """RoBERTa as a masked language model that computes only what the loss needs.
 
-The parameters and their names are those of transformers' ``RobertaForMaskedLM``. The forward pass is our own, since the
-stock one spends half its time on unused results: logits and the last layer at tokens that are not hidden, a padding
-mask without padding, and a slow dropout. Losses and gradients equal the stock ones.
+The parameters and their names are those of transformers' ``RobertaForMaskedLM``. The forward pass computes the last
+layer and the logits at hidden tokens alone, where the stock one computes them at all tokens and a padding mask without
+padding. Losses and gradients equal the stock ones.
 """
 
 import copy
@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu
+from torch.nn.functional import cross_entropy, dropout, gelu, scaled_dot_product_attention
 
-from r2mae.text.kernels import vocabulary_losses
-from r2mae.text.layers import attend_at
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
-from r2mae.training.dropout import add_dropped, drop
 from r2mae.training.models import saved_layers
 from r2mae.training.units import within
 
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 
+_LOGITS = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 _POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
 # The second name of each tied tensor in `RobertaForMaskedLM`, and its first name.
 _TIED = {
@@ -132,13 +130,15 @@ class MaskedLanguageModel(TokenModel):
         units: Int[Tensor, " units"] | None = None,
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
         """Return cross entropies of hidden tokens, and the last hidden states there; see :class:`TokenModel`."""
-        module = self.roberta.embeddings
-        table = module.word_embeddings.weight
-        words = embedding(input_ids, table, padding_idx=module.padding_idx)
-        states = self._layers(self._embed(words), None, columns).flatten(0, 1)
+        states = self.encode(input_ids, columns=columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
-        return vocabulary_losses(self.transform(states), table, self.lm_head.decoder.bias, targets), states
+        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.vocab_size)
+        losses = [
+            cross_entropy(self.head(part).float(), part_targets, reduction="none")
+            for part, part_targets in zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
+        ]
+        return torch.cat(losses), states
 
     def encode(
         self,
@@ -148,50 +148,47 @@ class MaskedLanguageModel(TokenModel):
         attention_mask: Bool[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states; see :class:`TokenModel`. The last layer is computed only at `columns`."""
-        module = self.roberta.embeddings
-        words = embedding(input_ids, module.word_embeddings.weight, padding_idx=module.padding_idx)
-        return self._layers(self._embed(words), attention_mask, columns)
-
-    def _layers(self, states: Tensor, attention_mask: Tensor | None, columns: Tensor | None) -> Tensor:
+        module, length = self.roberta.embeddings, input_ids.shape[1]
+        first, positions = module.padding_idx + 1, module.position_embeddings.weight
+        if length > len(positions) - first:
+            raise ValueError(f"sequences have {length} tokens, and the model has {len(positions) - first} positions")
+        places = positions[first : first + length] + module.token_type_embeddings.weight[0]
+        states = self._drop(module.LayerNorm(module.word_embeddings(input_ids) + places))
         mask = None if attention_mask is None else attention_mask[:, None, None, :]
-        last = len(self.roberta.encoder.layer) - 1
-        for number, layer in enumerate(self.roberta.encoder.layer):
-            states = within(layer, self._layer, layer, states, mask, columns if number == last else None)
+        last = self.roberta.encoder.layer[-1]
+        for layer in self.roberta.encoder.layer:
+            states = within(layer, self._layer, layer, states, mask, columns if layer is last else None)
         return states
 
     def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
-        logits: Tensor = self.lm_head.decoder(self.transform(states))
+        features = self.lm_head.layer_norm(gelu(self.lm_head.dense(states)))
+        logits: Tensor = self.lm_head.decoder(features)
         return logits
-
-    def transform(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units width"]:
-        """Return the head's features of hidden states, before the product with the vocabulary."""
-        features: Tensor = self.lm_head.layer_norm(gelu(self.lm_head.dense(states)))
-        return features
-
-    def _embed(self, words: Tensor) -> Tensor:
-        """Add positions to embedded tokens."""
-        module, length = self.roberta.embeddings, words.shape[1]
-        first, positions = module.padding_idx + 1, module.position_embeddings.weight
-        if length > len(positions) - first:
-            raise ValueError(f"sequences have {length} tokens, and the model has {len(positions) - first} positions")
-        place = positions[first : first + length] + module.token_type_embeddings.weight[0]
-        rate = self.config.hidden_dropout_prob if self.training else 0.0
-        return drop(module.LayerNorm(words + place), rate)
 
     def _layer(self, layer: nn.Module, states: Tensor, mask: Tensor | None, columns: Tensor | None) -> Tensor:
         """Apply one layer; with `columns` only at these tokens, which attend to all tokens."""
         attention: Any = layer.attention
-        own, out = attention.self, attention.output
-        rate = self.config.attention_probs_dropout_prob if self.training else 0.0
-        context, states = attend_at(states, own, columns, mask, rate)
-        states = out.LayerNorm(self._add_dropped(states, out.dense(context)))
         inner: Any = layer.intermediate
         outer: Any = layer.output
-        return outer.LayerNorm(self._add_dropped(states, outer.dense(gelu(inner.dense(states)))))  # type: ignore[no-any-return]
+        own = attention.self
+        key, value = self._split(own.key(states)), self._split(own.value(states))
+        if columns is not None:
+            states = states.gather(1, columns[..., None].expand(-1, -1, states.shape[-1]))
+        rate = self.config.attention_probs_dropout_prob if self.training else 0.0
+        query = self._split(own.query(states))
+        context = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=rate)
+        context = attention.output.dense(context.transpose(1, 2).flatten(2))
+        states = attention.output.LayerNorm(states + self._drop(context))
+        found: Tensor = outer.LayerNorm(states + self._drop(outer.dense(gelu(inner.dense(states)))))
+        return found
 
-    def _add_dropped(self, residual: Tensor, states: Tensor) -> Tensor:
-        return add_dropped(residual, states, self.config.hidden_dropout_prob if self.training else 0.0)
+    def _split(self, joint: Tensor) -> Tensor:
+        """Divide the width among heads."""
+        return joint.view(*joint.shape[:2], self.config.num_attention_heads, -1).transpose(1, 2)
+
+    def _drop(self, states: Tensor) -> Tensor:
+        return dropout(states, self.config.hidden_dropout_prob, self.training)
 
 
 def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, MaskedLanguageModel]:

@@ -1,23 +1,19 @@
 """Finding and opening tokenizers: their own files, those of GPT-2 and RoBERTa, or any of Hugging Face."""
 
+import gzip
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
-from r2mae.text.tokenizer.files import (
-    EXPECTED,
-    ROLES,
-    pair_of,
-    plain_or_packed,
-    read_object,
-    read_roles,
-    read_words,
-    reason_of,
-)
-from r2mae.text.tokenizer.text_tokenizer import SPECIALS, TextTokenizer, special_token
+from r2mae.text.formats import reason
+from r2mae.text.tokenizer.text_tokenizer import EXPECTED, ROLES, SPECIALS, TextTokenizer, special_token
 from r2mae.text.tokenizer.vocabulary import roberta_here
 
+_LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
 _PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 _DIGITS = 9  # of a token in dict.txt; a longer word is none of GPT-2's numbers
 
@@ -45,10 +41,10 @@ def _from_place(source: str | Path) -> TextTokenizer:
     path = Path(source).expanduser()
     if path.is_dir():
         if (path / "tokenizer.json").is_file():
-            return TextTokenizer.from_json(read_words(path / "tokenizer.json"), read_roles(path), str(path))
-        pairs = (pair_of(path, encoder, merges) for encoder, merges in _PAIRS)
-        if files := next((found for found in pairs if found), None):
-            return _from_bpe(*files, plain_or_packed(path, "dict.txt"))
+            return TextTokenizer.from_json(_read(path / "tokenizer.json"), _roles(path), str(path))
+        for encoder, merges in _PAIRS:
+            if _plain_or_packed(path, encoder) and _plain_or_packed(path, merges):
+                return _from_bpe(path, encoder, merges)
         if not any(path.glob("*.json")) and not (path / "vocab.txt").is_file():
             raise UserError(f"tokenizer {path}: the folder holds no tokenizer's files: name {EXPECTED}")
         return _from_hugging_face(str(path))
@@ -56,11 +52,9 @@ def _from_place(source: str | Path) -> TextTokenizer:
         bare = path.name.removesuffix(".gz")
         for encoder, merges in _PAIRS:
             if bare in (encoder, merges):
-                if files := pair_of(path.parent, encoder, merges):
-                    return _from_bpe(*files, plain_or_packed(path.parent, "dict.txt"))
-                raise UserError(f"tokenizer {path}: {merges if bare == encoder else encoder} is missing beside it")
-        roles = read_roles(path.parent) if path.name == "tokenizer.json" else {}
-        return TextTokenizer.from_json(read_words(path), roles, str(path))
+                return _from_bpe(path.parent, encoder, merges)
+        roles = _roles(path.parent) if path.name == "tokenizer.json" else {}
+        return TextTokenizer.from_json(_read(path), roles, str(path))
     name = str(source)
     if path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~")):
         raise UserError(f"tokenizer {path} does not exist: name {EXPECTED}")
@@ -78,23 +72,27 @@ def _roberta() -> TextTokenizer:
     return found
 
 
-def _from_bpe(encoder: Path, merges: Path, order: Path | None) -> TextTokenizer:
+def _from_bpe(folder: Path, encoder_name: str, merges_name: str) -> TextTokenizer:
     """The files of GPT-2, whose numbers fairseq's dict.txt rearranges for RoBERTa."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    numbers = read_object(encoder)
+    encoder, merges = _plain_or_packed(folder, encoder_name), _plain_or_packed(folder, merges_name)
+    if encoder is None or merges is None:
+        lacking, other = (encoder_name, merges) if encoder is None else (merges_name, encoder)
+        raise UserError(f"tokenizer {other}: {lacking} is missing in its folder")
+    numbers = _read_object(encoder)
     if not all(isinstance(number, int) for number in numbers.values()):
         raise UserError(f"tokenizer {encoder}: expected token to number")
-    rules = [line for line in read_words(merges).splitlines() if line and not line.startswith("#version")]
-    if bad := next((line for line in rules if len(line.split(" ")) != 2), None):
-        raise UserError(f"tokenizer {merges}: expected two tokens a line, not {bad[:40]!r}")
-    pairs = [(first, second) for first, second in (line.split(" ") for line in rules)]
-    if order is not None:
+    rules = [line.split(" ") for line in _read(merges).splitlines() if line and not line.startswith("#version")]
+    if bad := next((rule for rule in rules if len(rule) != 2), None):
+        raise UserError(f"tokenizer {merges}: expected two tokens a line, not {' '.join(bad)[:40]!r}")
+    pairs = [(first, second) for first, second in rules]
+    if order := _plain_or_packed(folder, "dict.txt"):
         numbers = _fairseq(numbers, order)
     try:
         backend = Tokenizer(models.BPE(vocab=numbers, merges=pairs))
     except Exception as error:  # tokenizers raises plain Exception
-        raise UserError(f"tokenizer {merges}: does not belong to {encoder} ({reason_of(error)})") from None
+        raise UserError(f"tokenizer {merges}: does not belong to {encoder} ({reason(error)})") from None
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     # To GPT-2 it is a special token, to RoBERTa it is none.
@@ -105,14 +103,14 @@ def _from_bpe(encoder: Path, merges: Path, order: Path | None) -> TextTokenizer:
     backend.post_processor = processors.RobertaProcessing(
         ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=False
     )
-    return TextTokenizer.of(backend, {}, str(encoder.parent))
+    return TextTokenizer.of(backend, {}, str(folder))
 
 
 def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
     """RoBERTa's numbers: <s>, <pad>, </s>, <unk>, then GPT-2's tokens in the order of dict.txt, then <mask>."""
     names = {number: token for token, number in numbers.items()}
     made = {token: number for number, token in enumerate(SPECIALS[:4])}
-    for line, entry in enumerate(read_words(order).splitlines(), 1):
+    for line, entry in enumerate(_read(order).splitlines(), 1):
         word = entry.split(" ")[0]
         number = int(word) if word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None
         if number is not None and number not in names:
@@ -131,7 +129,7 @@ def _from_hugging_face(name: str) -> TextTokenizer:
     try:
         loaded = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # of many kinds: the Hub's, the network's, those of damaged files
-        raise UserError(f"tokenizer {name}: cannot be loaded ({reason_of(error)}): name {EXPECTED}") from None
+        raise UserError(f"tokenizer {name}: cannot be loaded ({reason(error)}): name {EXPECTED}") from None
     if not getattr(loaded, "is_fast", False):
         raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
     roles = {}
@@ -139,3 +137,43 @@ def _from_hugging_face(name: str) -> TextTokenizer:
         if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
             roles[role] = str(token)
     return TextTokenizer.of(loaded.backend_tokenizer, roles, name)
+
+
+def _roles(folder: Path) -> dict[str, str]:
+    """Return special tokens by role, as the configuration files in the folder of a tokenizer.json name them."""
+    values: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            values |= {key: value for key, value in _read_object(folder / name).items() if value is not None}
+    roles = {}
+    for role, names in ROLES.items():
+        token = next((values[name] for name in names if name in values), None)
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            roles[role] = token
+    return roles
+
+
+def _plain_or_packed(folder: Path, name: str) -> Path | None:
+    """Return a file or its .gz, if there is one."""
+    return next((folder / entry for entry in (name, f"{name}.gz") if (folder / entry).is_file()), None)
+
+
+def _read(path: Path) -> str:
+    """Read a file of text, plain or .gz, of bounded length."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise ValueError(f"longer than {_LARGEST >> 20} MiB")
+        return data.decode("utf-8")
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"tokenizer {path}: cannot be read ({reason(error)}): fetch it again") from None
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(_read(path)), dict):
+            return found
+    raise UserError(f"tokenizer {path}: expected a JSON object: fetch it again")

@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
-from r2mae.text.tokenizer.files import EXPECTED, ROLES, reason_of
+from r2mae.text.formats import reason
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a tokenizer that is trained here, in the order of their numbers; the first four are RoBERTa's."""
-_MOST = 1 << 24  # of the numbers of tokens; the largest vocabularies have a million
-# What tokenizers call their special tokens, where no configuration beside them says so.
+EXPECTED = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
+ROLES = {
+    "bos": ("cls_token", "bos_token"),
+    "eos": ("sep_token", "eos_token"),
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "mask": ("mask_token",),
+}
+"""The names of roles in configurations of Hugging Face; BERT's [CLS] and [SEP] open and close a sequence."""
+_MAX_NUMBER = 1 << 24  # of a token; the largest vocabularies have a million
+# The special tokens of tokenizers without a configuration.
 _NAMES = {
     "bos": ("<s>", "[CLS]", "<cls>", "<bos>"),
     "eos": ("</s>", "[SEP]", "<sep>", "<eos>"),
@@ -74,8 +83,8 @@ class TextTokenizer:
         from tokenizers import Tokenizer
 
         largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
-        if largest > _MOST:  # the library walks through all numbers up to it
-            raise UserError(f"tokenizer {source}: numbers a token {largest:,}, and {_MOST:,} is the most: mend it")
+        if largest > _MAX_NUMBER:  # the library walks through all numbers up to it
+            raise UserError(f"tokenizer {source}: numbers a token {largest:,}, and {_MAX_NUMBER:,} is the most: fix it")
         backend = Tokenizer.from_str(backend.to_str())
         backend.no_truncation()
         backend.no_padding()
@@ -106,7 +115,7 @@ class TextTokenizer:
             backend = Tokenizer.from_str(text)
         except Exception as error:  # tokenizers raises plain Exception
             raise UserError(
-                f"tokenizer {source}: is no tokenizer.json ({reason_of(error)}): expected {EXPECTED}"
+                f"tokenizer {source}: is no tokenizer.json ({reason(error)}): expected {EXPECTED}"
             ) from None
         return cls.of(backend, roles or {}, source)
 
@@ -141,6 +150,14 @@ class TextTokenizer:
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json."""
         return str(self.backend.to_str())
+
+    def literal(self) -> "Tokenizer":
+        """Return a copy of the backend that encodes text that looks like a special token as text."""
+        from tokenizers import Tokenizer
+
+        backend = Tokenizer.from_str(self.to_json())
+        backend.encode_special_tokens = True
+        return backend
 
     def files(self, *, max_length: int | None = None) -> dict[str, str]:
         """Return the texts of the files that ``transformers.AutoTokenizer`` opens, by name.

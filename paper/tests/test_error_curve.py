@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.text.error_curve import accuracy_table, error_curves
+from r2mae_paper.error_curve import accuracy_table, error_curves
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
 
