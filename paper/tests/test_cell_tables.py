@@ -72,7 +72,7 @@ def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
         assert run.config.donor_key == "donor"
         assert (run.config.n_hidden, run.config.steps) == (256, 1000)
         if not run.variant.baseline:
-            assert run.config.scheme == SCHEMES[run.variant.label]["scheme"]
+            assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
 
 
 def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:

@@ -41,10 +41,10 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
     assert {(run.config.hidden, run.config.latent) for run in planned} == widths
-    assert {run.config.ratio for run in planned} == set(RATIOS)
+    assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.data, config.scheme, config.bn_statistics) == ("mnist", "fixed", "both")
+        assert (config.data, config.scheme.name, config.bn_statistics) == ("mnist", "fixed", "both")
         assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
 
 

@@ -57,10 +57,10 @@ def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int])
     """Assert that there is a run for each width, ratio and seed."""
     assert len(planned) == len({run.folder for run in planned}) == 3 * 9 * 3
     assert {run.config.settings.channels for run in planned} == widths
-    assert {run.config.ratio for run in planned} == set(RATIOS)
+    assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.model, config.scheme, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
+        assert (config.model, config.scheme.name, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
         assert config.bn_statistics == "both"
 
 

@@ -139,7 +139,10 @@ def test_by_sample_is_one_ratio_with_a_mask_for_each_cell(tmp_path: Path, shared
     for run in planned:
         if run.variant.label in BY_SAMPLE_ROWS:
             ratio = float(run.variant.label.split()[-1])
-            assert (run.config.scheme, run.config.low, run.config.high) == ("r2mae-per-sample", ratio, ratio)
+            assert (run.config.scheme.name, run.config.scheme.given_options) == (
+                "r2mae-per-sample",
+                {"low": ratio, "high": ratio},
+            )
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def plot_widths(tables: Tables, size: Sweep) -> Figures:
 
 def first_loss(run: SweepRun) -> Mapping[str, float]:
     """A number that is read from some of the runs' folders."""
-    return {"first_loss": float(metrics_of(run)["loss"].iloc[0])} if run.config.ratio == 0.2 else {}
+    return {"first_loss": float(metrics_of(run)["loss"].iloc[0])} if run.config.scheme.options["ratio"] == 0.2 else {}
 
 
 def table_of_runs(results: pd.DataFrame) -> Tables:

@@ -30,8 +30,9 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {run.config.data for run in planned} == {"/somewhere/imagenet"}
     config = next(run.config for run in planned if run.variant.label == "r2mae")
     assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
-    assert (config.low, config.high) == (None, None), "those of ViT-MAE"
-    assert (config.sampling, config.per) == ("independent", "batch")
+    used = config.scheme.options
+    assert (used["low"], used["high"]) == (0.6, 0.9), "those of ViT-MAE"
+    assert (used["sampling"], used["per"]) == ("independent", "batch")
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
             0.03,
             0.01,
         )
-        assert (config.epochs, config.steps, config.scheme) == (1, None, SCHEMES[run.variant.label]["scheme"])
+        assert (config.epochs, config.steps, config.scheme.name) == (1, None, SCHEMES[run.variant.label]["scheme"])
 
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
         assert run.config.test_regions == (parts[run.seed],)
         assert run.variant.baseline == (run.variant.label in ("alignment", "composition"))
         if not run.variant.baseline:
-            assert run.config.scheme == SCHEMES[run.variant.label]["scheme"]
+            assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
     assert len({run.folder for run in planned}) == len(planned)
 
 

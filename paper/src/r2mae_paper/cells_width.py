@@ -69,7 +69,7 @@ def runs(size: WidthsSize, out: Path) -> list[SweepRun]:
         widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
         base = config_of(name, {**size.settings, **judged})
         groups[name] = [
-            replace(row, values={"set": name, **row.values, "scheme": row.config.scheme})
+            replace(row, values={"set": name, **row.values, "scheme": row.config.scheme.name})
             for row in grid(base, [widths, schemes])
         ]
     return runs_of_groups(groups, range(size.seeds), out)

@@ -206,13 +206,20 @@ def part_of(store: AlignmentStore, number: int, parts: int) -> str:
     return f"{contig}:{ends[number] + 1}-{ends[number + 1]}"
 
 
-def variants(positions: int | None = None) -> dict[str, Any]:
-    """Return the fields that name the variants with a fitness, and which of them count."""
-    where = ("expected_count>=20", "site_differs_among_clade_founders=False")
+def variants(out: Path, positions: int | None = None) -> dict[str, Any]:
+    """Write the variants that count below `out`, and return the fields that name them.
+
+    These have an expected count of 20 or more, at sites where the founders of clades do not differ.
+    """
+    table = pd.read_csv(genome_file("sars2_fitness.tsv.gz"), sep="\t", dtype=str)
+    counted = (table["expected_count"].astype(float) >= 20) & (table["site_differs_among_clade_founders"] == "False")
+    if positions is not None:
+        counted &= table["pos"].astype(int) <= positions
+    with atomic_write(file := out / "fitness.tsv") as opened:
+        table[counted].to_csv(opened, sep="\t", index=False)
     return {
-        "variants": str(genome_file("sars2_fitness.tsv.gz")),
+        "variants": str(file),
         "label": "fitness",
-        "where": (*where, *(() if positions is None else (f"pos<={positions}",))),
         "classes": "consequence",
         "contrasts": ("stop_gained/synonymous",) if positions is None else (),
     }
@@ -282,7 +289,7 @@ def runs(
         Rows that are measured without training.
     """
     store = store_of(alignment, out)
-    scored = variants(size.positions) if isinstance(size, VirusSize) else {}
+    scored = variants(out, size.positions) if isinstance(size, VirusSize) else {}
     base = GenomeConfig.make(data=str(store.folder), **scored, **size.settings)
     regions = [{"test_regions": (part_of(store, seed, size.parts),)} for seed in range(size.seeds)]
     return [

@@ -39,7 +39,7 @@ def variants_of(
     """
     rows = grid(base, [SweepParameter("row", points)]) if points else []
     return [
-        *(replace(row, values={**values, "scheme": row.config.scheme}) for row in rows),
+        *(replace(row, values={**values, "scheme": row.config.scheme.name}) for row in rows),
         *(Variant(name, base, {**values, "scheme": BASELINE}, baseline=True) for name in baselines),
     ]
 

@@ -9,6 +9,7 @@ from paper.tests.claims.judged import as_written, cells, runs, words
 
 from r2mae_paper import table1, table2
 from r2mae_paper.claims import Found
+from r2mae_paper.study import get_study
 
 OTHERS = {"fixed 0.75": 0.8197, "fixed 0.50": 0.8180, "fixed 0.90": 0.8120, "dynamic": 0.8197, "mdlm": 0.8102}
 VITS = ("vit-default", "vit-dynamic", "vit-high", "vit-low", "vit-mdlm")
@@ -143,7 +144,9 @@ def test_other_variants_stand_in_for_human_ones(
     judge: Callable[..., dict[str, Found]], alone: float, combined: str
 ) -> None:
     scores = {"fixed 0.05": 0.4, "fixed 0.15": 0.4, "dynamic": alone, "r2mae": 0.42, "r2mae-dynamic": 0.41}
-    found = judge("table3", table3.table(pd.DataFrame(runs(scores, ["spearman", "masked_loss"]))), "full")
+    found = judge(
+        "table3", get_study("table3").tables_of(pd.DataFrame(runs(scores, ["spearman", "masked_loss"]))), "full"
+    )
     assert found["dna-auprc"].verdict == "direction only"
     assert found["dna-auprc"].ours == pytest.approx(0.02, abs=1e-3)
     assert "SARS-CoV-2 replace human ones" in found["dna-auprc"].reason
