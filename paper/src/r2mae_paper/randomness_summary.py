@@ -10,7 +10,7 @@ import pandas as pd
 
 from r2mae.errors import UserError
 from r2mae_paper.drawing import BLACK, COLOURS, Figures, interval, name_rows, panels, quotient_axis
-from r2mae_paper.gains import BEST_FIXED, pooled_rows
+from r2mae_paper.gains import BEST_FIXED, Gains, pooled_rows
 from r2mae_paper.randomness import (
     BEST_BY_SAMPLE,
     BLIND,
@@ -85,23 +85,22 @@ def table(results: pd.DataFrame) -> Tables:
 
     Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
     """
-    gains = {score: gains_over_references(results, score, higher=score == PROBE) for score in (ERROR, PROBE)}
-    domains = dict(zip(results["set"], results["domain"], strict=True))
+
+    def gains(runs: pd.DataFrame, score: str) -> Gains:
+        return gains_over_references(runs, score, higher=score == PROBE)
+
     by_set = [
-        {
-            "domain": domain,
-            "set": name,
-            "score": score,
-            "label": label,
-            "against": against,
-            **_in_unit(score, gain[name]),
-        }
-        for name, domain in domains.items()
-        for score in gains
-        for (label, against), gain in gains[score].items()
-        if name in gain
+        {"domain": domain, "set": name, "score": score, "label": label, "against": against, **_in_unit(score, gain)}
+        for (domain, name), group in results.groupby(["domain", "set"], sort=False)
+        for score in (ERROR, PROBE)
+        for (label, against), own in gains(group, score).items()
+        for gain in own.values()
     ]
-    pooled = [{"score": score, **_in_unit(score, row)} for score in gains for row in pooled_rows(gains[score])]
+    pooled = [
+        {"score": score, **_in_unit(score, row)}
+        for score in (ERROR, PROBE)
+        for row in pooled_rows(gains(results, score))
+    ]
     rules = rules_table(results[~results["mask_aware"].astype(bool)], ERROR, PROBE, RULES)
     return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}
 
