@@ -17,7 +17,7 @@ from r2mae.cli.declared import (
     parameters_of,
 )
 from r2mae.cli.parsing import Parser
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import NPZ, CommandLine, Evaluation, Exporter, Option
 from r2mae.errors import UserError
 

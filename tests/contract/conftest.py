@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
 from r2mae.training.config import RunConfig

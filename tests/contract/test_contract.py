@@ -12,8 +12,7 @@ from torch import nn
 
 from contract.conftest import Case, by_two_processes, cases, entry_of, made
 from r2mae.cli.main import main
-from r2mae.domains.abilities import HasItems
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.models import MODELS
 from r2mae.masking.defaults import SchemeDefaults
@@ -154,7 +153,7 @@ def test_every_metric_is_measured_within_its_bounds(case: Case) -> None:
 def test_scores_of_single_items_are_those_of_the_run(case: Case) -> None:
     """Their mean is the run's score, taking them down changes no score, and the same items have one fingerprint."""
     config, task, model = case.finished
-    if not isinstance(case.domain, HasItems):
+    if "items" not in case.domain.evaluation_support:
         return
     plain = case.domain.evaluate(config, task, model, case.data)
     taken = []

@@ -11,7 +11,7 @@ import pytest
 import r2mae
 from r2mae.cli.main import main
 from r2mae.domains import lookup
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import all_domains, defaults_of, domain_of, get_domain, public_sets
 from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn, package_of
@@ -26,7 +26,7 @@ from r2mae.evaluation import Metric
 from r2mae.masking import SchemeDefaults
 from r2mae.training import RunConfig
 from r2mae.domains import lookup
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import Command, CommandLine, Option
 
 
@@ -40,7 +40,7 @@ def tune(run, strings=(), pitch=440.0):
     print(f"{run} to {pitch:g}: {' '.join(strings)}")
 
 
-class Waves(BaseDomain):
+class Waves(Domain):
     name = "waves"
     title = "Waves"
     config = Config
@@ -120,7 +120,7 @@ BROKEN = {
     "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
     "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
     "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
-    "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherit from r2mae.domains.base.BaseDomain"),
+    "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherit from r2mae.domains.base.Domain"),
     "other_name": ("wavelets", "other_name:DOMAIN", DOMAIN, "must be the same"),
 }
 
@@ -191,7 +191,7 @@ def test_domains_of_sets() -> None:
 
 
 def test_the_defaults_are_those_of_a_domain() -> None:
-    domain = BaseDomain()
+    domain = Domain()
     assert domain.examples(None, None, None, None) is None  # type: ignore[arg-type]
     assert [one.suffix for one in domain.exporters] == [".npz"]
     assert domain.check(None) is None  # type: ignore[func-returns-value]

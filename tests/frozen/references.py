@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from contract.conftest import Case, by_two_processes, cases, made
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.masking.schemes import scheme_names, scheme_takes
 from r2mae.training.loop import fit
 from r2mae.training.saving import load_model

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, RobertaForMaskedLM
 
 from r2mae.cli.main import main
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.export import save_pretrained

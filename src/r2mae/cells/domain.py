@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.models import MODELS
 from r2mae.cells.sets import SET_DEFAULTS, SETS
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     BN_STATISTICS,
     STATISTICS,
@@ -56,7 +56,7 @@ def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> Non
     write_embedding(output, arrays, source)
 
 
-class CellsDomain(BaseDomain):
+class CellsDomain(Domain):
     """Single-cell counts: .h5ad, .zarr, AnnData, with the paper's MLP and negative binomial likelihood."""
 
     name = "cells"
@@ -70,6 +70,7 @@ class CellsDomain(BaseDomain):
     }
     sets = SETS
     set_defaults = SET_DEFAULTS
+    evaluation_support = ("items",)
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",

@@ -24,14 +24,13 @@ from r2mae.cli.parsing import (
 )
 from r2mae.cli.plans import add_plans, check_plans, print_estimate, print_power
 from r2mae.cli.show import print_json
-from r2mae.domains.abilities import HasBaselines
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.sweep.runs import Variant
 
 _COMPARE_OPTIONS = ("schemes", "seeds", "ratios", "baselines")
@@ -162,11 +161,8 @@ def _plan(
 
 def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
     """Return the domain's default baselines that exist for the model of the configuration."""
-    default = domain.default_baselines
-    if not default or not isinstance(domain, HasBaselines):
-        return []
-    known = domain.baselines_of(config)
-    return [name for name in default if name in known]
+    known = domain.baselines_of(config) if domain.default_baselines else ()
+    return [name for name in domain.default_baselines if name in known]
 
 
 def _options_from_file(given: Mapping[str, Any], file: str) -> dict[str, list[str]]:

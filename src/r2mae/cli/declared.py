@@ -12,7 +12,7 @@ from r2mae.domains.lookup import command_function
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.domains.options import Command, Evaluation, Option
 
 _WIDTH = 118

@@ -15,7 +15,7 @@ from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import is_first
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
 
 _INIT = "init"  # the field r2mae.training.initial.INIT, whose module loads torch
 _PICTURE = ".png"  # the only format of a command's output that a data folder may contain

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.domains.options import FigureColumns, Option
 
 _DESCRIPTION = """Embed data, without masks, with a pretrained model of any domain.
@@ -103,15 +103,13 @@ def _check_figure(domain: "Domain", values: Mapping[str, Any]) -> "pd.DataFrame 
                 flag = option.replace("_", "-")
                 raise UserError(f"--{flag} is for a figure: name its file, --figure umap.svg")
         return None
-    from r2mae.domains.abilities import HasAnnotations
     from r2mae.report.embedding_figure import FEWEST, import_umap
     from r2mae.report.style import check_suffix
 
     if values["max_points"] is not None and values["max_points"] < FEWEST:
         raise UserError(f"--max-points must be {FEWEST} or more, not {values['max_points']}")
-    table = None
-    if values["color"] and isinstance(domain, HasAnnotations):
-        table = domain.annotations(values["data"])
+    table = domain.annotations(values["data"]) if values["color"] else None
+    if table is not None:
         _check_columns(values["color"], [str(name) for name in table.columns], values["data"])
     check_suffix(values["figure"], example="umap")
     import_umap()

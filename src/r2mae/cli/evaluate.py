@@ -20,7 +20,7 @@ from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.domains.options import Evaluation, Option
 
 _DESCRIPTION = """Measure a pretrained model of any domain on test data that it was not trained on: those of the run,

@@ -9,7 +9,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.registry import DOMAINS
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
 
 _FEW = 4  # an error repeats at most this many words
 

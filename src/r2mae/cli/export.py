@@ -11,7 +11,7 @@ from r2mae.domains.lookup import all_domains, format_writer
 from r2mae.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.domains.options import ModelFormat, Option
 
 _DESCRIPTION = """Write the model of a finished run in the layout of another library, which loads it without r2mae.

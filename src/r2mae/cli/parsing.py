@@ -31,7 +31,7 @@ from r2mae.training.config import SCHEME_OWN, RunConfig, describe_type, own_opti
 from r2mae.training.folder import RunFolder
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):

@@ -12,7 +12,7 @@ from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 
 if TYPE_CHECKING:
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import Domain
     from r2mae.training.config import RunConfig
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from r2mae.compare.finished import check_options_agree, finished_runs, shared_fields
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import baseline_variants, default_label, plan_variants
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
 from r2mae.report.comparison import Comparison
@@ -51,7 +51,7 @@ def compare(
     schemes, options, ratios
         See :func:`r2mae.compare.variants.plan_variants`.
     baselines : sequence of str
-        Baselines to measure in addition, from :meth:`~r2mae.domains.abilities.HasBaselines.baselines_of`.
+        Baselines to measure in addition, from :meth:`~r2mae.domains.base.Domain.baselines_of`.
     seeds : sequence of int
         A seed determines weights, data order, masks and (for sets without an official test part) the split.
     out : Path

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_sweep, finished
 from r2mae.sweep.runs import Variant, runs_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.compare.variants import baseline_variants, variant_of
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.runs import SweepRun

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.compare.finished import shared_fields
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
 from r2mae.report.pictures import to_reconstructions

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from r2mae.compare.finished import check_options_agree, finished_runs
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.evaluation.power import detectable, seeds_needed, spread
 from r2mae.report.analysis import analyse, fixed_labels, scores_by_seed

@@ -1,46 +1,133 @@
-"""The base class of domains, with defaults for the optional parts."""
+"""What a domain is: one class, with defaults for all parts that are optional. Importing this module loads no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.options import NPZ, CommandLine, Exporter, FigureColumns
+from r2mae.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
     from torch import nn
 
     from r2mae.catalogue import PublicSet
     from r2mae.evaluation.examples import Examples
+    from r2mae.evaluation.metrics import Metric
+    from r2mae.training.task import Data, Task
 
 
-class BaseDomain:
-    """Base class of domains, with defaults for the optional parts of :class:`r2mae.domains.contract.Domain`.
+class Domain:
+    """A domain, such as images: its configuration, data, task, model and evaluation, in one object.
 
-    A domain must define `name`, `title`, `config`, `metrics_of`, `fingerprint`, `load`, `build`, `evaluate`
-    and `embed`.
+    A domain defines the parts of :data:`REQUIRED`. The other methods have defaults. Register the object in
+    :mod:`r2mae.registry`, or by an entry point of your package. The training loop needs the parts of
+    :class:`r2mae.training.task.Trainable` alone.
     """
 
+    name: str
+    """The domain's name."""
+    title: str
+    """A description in one line, for help texts."""
+    config: type[Any]
+    """The class of the configuration, a :class:`~r2mae.training.config.RunConfig`."""
     presets: Mapping[str, Mapping[str, Any]] = {}
+    """Values of configuration fields, by the name of a preset."""
     sets: Mapping[str, "PublicSet"] = {}
+    """Public data sets, by name."""
     set_defaults: Mapping[str, Mapping[str, Any]] = {}
-    default_baselines: tuple[str, ...] = ()
-    evaluation_support: tuple[str, ...] = ()
-    has_examples: bool = False
-    exporters: tuple[Exporter, ...] = (NPZ,)
+    """Defaults of configuration fields that differ for a public set, by the set's name."""
     command_line: CommandLine = CommandLine()
+    """The domain's own options, evaluations and commands on the command line."""
+    default_baselines: tuple[str, ...] = ()
+    """The baselines that a comparison measures by default."""
+    evaluation_support: tuple[str, ...] = ()
+    """The arguments among `items`, `kept` and `progress` that `evaluate` takes, in addition to users' options.
+
+    `items` is an :class:`~r2mae.evaluation.items.ItemRecorder` or None (see :meth:`item_metrics`), `kept` the path of a
+    file for finished parts, and `progress` is called with the amount done and the total.
+    """
+    has_examples: bool = False
+    """Whether :meth:`examples` may return examples."""
+    exporters: tuple[Exporter, ...] = (NPZ,)
+    """The file formats in which embeddings can be written, the default first."""
+
+    metrics_of: "Callable[[Any], tuple[Metric, ...]]"
+    """``metrics_of(config)``: the scores of `evaluate` that tables show for such runs, the primary score first."""
+    fingerprint: Callable[[Any], str]
+    """``fingerprint(config)``: a short text that differs for other data; it reads as little as possible."""
+    load: "Callable[[Any], Data]"
+    """``load(config)``: the data of a run."""
+    build: "Callable[[Mapping[str, Any]], tuple[Task[Any, Any], Any]]"
+    """``build(architecture)``: the task, and a model with fresh weights."""
+    evaluate: Callable[..., dict[str, float]]
+    """``evaluate(config, task, model, data, **options)``: scores by name, including those of `metrics_of`.
+
+    `data` is the result of `load`, or None for an evaluation with its own data
+    (:attr:`r2mae.domains.options.Evaluation.own_data`).
+    """
+    embed: "Callable[..., dict[str, np.ndarray]]"
+    """``embed(config, task, model, source, **options)``: arrays of new data by name: `embedding`, and columns."""
 
     def check_source(self, config: Any) -> None:
-        """Refuse nothing: mistakes in the data are found when they are read."""
+        """Refuse missing data, and import no heavy library; by default mistakes are found when the data are read."""
 
     def check(self, config: Any) -> None:
-        """Refuse missing data."""
+        """Refuse missing data and other mistakes that are found without heavy libraries."""
         self.check_source(config)
 
     def examples(
         self, config: Any, task: Any, model: "nn.Module", data: Any, *, ratio: float | None = None
     ) -> "Examples | None":
-        """Return None: the domain has no examples."""
+        """Let the model complete a few masked test samples, the same in every run; by default there are none.
+
+        Without `ratio`, the domain's default ratio is hidden.
+        """
         return None
 
     def figure_columns(self, config: Any) -> FigureColumns:
-        """Draw all columns, except `split` (training or test)."""
+        """Return how a figure treats the columns of `embed`: by default all but `split` (training or test)."""
         return FigureColumns(omitted=("split",))
+
+    def annotations(self, source: str) -> "pd.DataFrame | None":
+        """Return the annotations of data, a row for each sample that `embed` embeds; None if there are none."""
+        return None
+
+    def load_other_data(self, *arguments: Any, **options: Any) -> tuple[Any, Any]:
+        """Read other data than the run's: ``load_other_data(config, source, architecture, **options)``.
+
+        Returns the configuration adapted to them, and the data, both for `evaluate`. `options` are those of reading
+        (:attr:`r2mae.domains.options.CommandLine.reading`).
+
+        Raises
+        ------
+        UserError
+            If the data do not fit the model of `architecture`; by default always.
+        """
+        raise UserError(f"runs of the domain {self.name} are measured only on their own data: omit --data")
+
+    def item_metrics(self, config: Any) -> tuple[str, ...]:
+        """Return the scores that are means over test items, so that comparisons can be paired by item.
+
+        Only these are recorded, during the evaluation, without an extra pass. The mean of the recorded values over all
+        items equals the score that `evaluate` returns.
+        """
+        return ()
+
+    def baselines_of(self, config: Any) -> tuple[str, ...]:
+        """Return the baselines that exist for such data: raw features, models of other packages, vectors of a file."""
+        return ()
+
+    def check_baselines(self, names: Sequence[str]) -> None:
+        """Refuse a baseline that cannot be measured, for example because a package is missing."""
+
+    def check_baseline_sizes(self, config: Any, names: Sequence[str], data: Any) -> None:
+        """Refuse a baseline that does not fit into memory, before models are trained or measured."""
+
+    def score_baseline(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """Measure a baseline by the parts of `evaluate` that apply: ``score_baseline(config, name, data, …)``."""
+        raise UserError(f"the domain {self.name} has no baselines: omit --baselines")
+
+
+REQUIRED = ("name", "title", "config", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
+"""The parts that every domain defines."""

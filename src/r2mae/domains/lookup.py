@@ -6,19 +6,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import REQUIRED, Domain
 from r2mae.errors import UserError, nearest, unknown, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, FOLLOW_UPS, package_of
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.domains.contract import Domain
+    from r2mae.domains.base import REQUIRED, Domain
     from r2mae.domains.options import Command, ModelFormat
     from r2mae.training.models import ModelConfig
     from r2mae.training.saving import LoadedRun
 
-_REQUIRED_PARTS = ("title", "config", "metrics_of", "fingerprint", "load", "build", "evaluate", "embed")
-_DEFAULTED_PARTS = tuple(name for name in vars(BaseDomain) if not name.startswith("_"))
+_PARTS = (*REQUIRED, *(name for name in vars(Domain) if not name.startswith("_")))
 
 
 def get_domain(name: str) -> "Domain":
@@ -64,10 +63,10 @@ def _broken_domain_error(domain: str, package: str, error: Exception) -> UserErr
 def _check_external_domain(name: str, domain: Any) -> "Domain":
     """Return a domain of another package, or raise a UserError if it lacks a part that this version requires."""
     package = package_of(name)
-    if missing := [part for part in (*_REQUIRED_PARTS, *_DEFAULTED_PARTS) if not hasattr(domain, part)]:
+    if missing := [part for part in _PARTS if not hasattr(domain, part)]:
         raise UserError(
             f"the domain {name!r} of {package} has no {', '.join(missing)}: it was written for another "
-            "version, or does not inherit from r2mae.domains.base.BaseDomain"
+            "version, or does not inherit from r2mae.domains.base.Domain"
         )
     if getattr(domain, "name", None) != name or domain.config.domain != name:
         raise UserError(

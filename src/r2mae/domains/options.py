@@ -78,7 +78,7 @@ class Evaluation:
     help : str
         What it measures.
     options : tuple of Option
-        Options of :meth:`~r2mae.domains.contract.Domain.evaluate`.
+        Options of :meth:`~r2mae.domains.base.Domain.evaluate`.
     examples : tuple of str
         Examples of arguments of ``r2mae evaluate``.
     name : str
@@ -107,7 +107,7 @@ class Embedding:
     help : str
         What the output contains in addition to `embedding`.
     options : tuple of Option
-        Options of :meth:`~r2mae.domains.contract.Domain.embed`, in addition to the reading options.
+        Options of :meth:`~r2mae.domains.base.Domain.embed`, in addition to the reading options.
     examples : tuple of str
         Examples of arguments of ``r2mae embed``.
     loading : tuple of Option
@@ -263,8 +263,8 @@ class CommandLine:
     evaluations : tuple of Evaluation
         Other evaluations, by name.
     reading : tuple of Option
-        Reader options for data other than the run's, for :meth:`~r2mae.domains.contract.Domain.embed` and
-        :meth:`~r2mae.domains.abilities.MeasuresOtherData.load_other_data`.
+        Reader options for data other than the run's, for :meth:`~r2mae.domains.base.Domain.embed` and
+        :meth:`~r2mae.domains.base.Domain.load_other_data`.
     other_data : str
         A clause for the help: what differs when measuring on other data.
     embedding : Embedding

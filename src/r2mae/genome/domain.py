@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome.config import GenomeConfig
@@ -86,7 +86,7 @@ def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> 
     return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
 
 
-class GenomeDomain(BaseDomain):
+class GenomeDomain(Domain):
     """Genomes with their alignments, read from a store, and GPN-MSA, computed only where the loss needs it."""
 
     name = "genome"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     BN_STATISTICS,
     STATISTICS,
@@ -85,7 +85,7 @@ _FORMATS = (
 )
 
 
-class ImagesDomain(BaseDomain):
+class ImagesDomain(Domain):
     """Images: scikit-learn's digits, MNIST, folders and arrays, with the paper's MLP autoencoder."""
 
     name = "images"
@@ -182,7 +182,7 @@ class ImagesDomain(BaseDomain):
         made: tuple[ImageTask, nn.Module] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("kept", "progress")
+    evaluation_support = ("items", "kept", "progress")
 
     def evaluate(
         self,

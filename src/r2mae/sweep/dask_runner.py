@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, engine_class
 from r2mae.sweep.dask_worker import compute_on_worker

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.run_process import DiedError, Outcome, Request

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.evaluation.examples import Examples
 from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.training.saving import load_model

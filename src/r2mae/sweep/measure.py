@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from r2mae.domains.abilities import HasBaselines, HasItems, MeasuresOtherData, SizesBaselines
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.items import ItemRecorder, ItemScores
@@ -53,12 +52,12 @@ def measure(
     return scores
 
 
-def recorder_for(domain: Domain | HasBaselines) -> dict[str, ItemRecorder]:
+def recorder_for(domain: Domain) -> dict[str, ItemRecorder]:
     """Return the argument `items` of a domain's evaluation: a recorder of scores of single test items.
 
     Empty if the domain takes none.
     """
-    return {"items": ItemRecorder()} if isinstance(domain, HasItems) else {}
+    return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
 
 
 def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
@@ -117,7 +116,7 @@ def evaluate(
     source : str, optional
         Other data to measure the run on. Probes are then fitted on the training part of these data.
     reading : mapping, optional
-        The domain's options for reading them (:meth:`r2mae.domains.abilities.MeasuresOtherData.load_other_data`).
+        The domain's options for reading them (:meth:`r2mae.domains.base.Domain.load_other_data`).
     own_data : bool
         Whether the evaluation has its own data (:attr:`r2mae.domains.options.Evaluation.own_data`). The run's data are
         then neither read nor needed.
@@ -151,13 +150,11 @@ def evaluate(
         check_sizes(config.with_measurement(**measured), domain, baselines, data)
     working = _progress_arguments(folder, domain, progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
-    baseline_scores = {}
-    if isinstance(domain, HasBaselines):
-        # Baselines take from the configuration what a pretrained model's evaluation takes as options.
-        arguments = {name: value for name, value in options.items() if name not in measured}
-        arguments |= {name: value for name, value in working.items() if name == "progress"}
-        measuring = config.with_measurement(**measured)
-        baseline_scores = {name: domain.score_baseline(measuring, name, data, **arguments) for name in baselines}
+    # Baselines take from the configuration what a pretrained model's evaluation takes as options.
+    arguments = {name: value for name, value in options.items() if name not in measured}
+    arguments |= {name: value for name, value in working.items() if name == "progress"}
+    measuring = config.with_measurement(**measured)
+    baseline_scores = {name: domain.score_baseline(measuring, name, data, **arguments) for name in baselines}
     return EvaluationResult(config, scores, baseline_scores, time.perf_counter() - began)
 
 
@@ -165,8 +162,6 @@ def _read_other_data(
     folder: RunFolder, domain: Domain, config: RunConfig, source: str, reading: Mapping[str, Any]
 ) -> tuple[RunConfig, Data]:
     """Return the configuration for measuring a run on other data, and these data."""
-    if not isinstance(domain, MeasuresOtherData):
-        raise UserError(f"runs of the domain {domain.name} are measured only on their own data: omit --data")
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
     if known == domain.fingerprint(replace(config, data=source)):
         raise UserError(f"{folder.path} was trained on {source}: omit --data")
@@ -178,9 +173,9 @@ def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> 
     """Refuse baselines that the domain does not have for the data of `config`."""
     if not names:
         return
-    if not isinstance(domain, HasBaselines):
-        raise UserError(f"the domain {domain.name} has no baselines: omit --baselines")
     known = domain.baselines_of(config)
+    if not known:
+        raise UserError(f"the domain {domain.name} has no baselines of such data: omit --baselines")
     for name in names:
         if name not in known:
             raise unknown("baseline", name, known)
@@ -189,7 +184,7 @@ def check_baselines(config: RunConfig, domain: Domain, names: Sequence[str]) -> 
 
 def check_sizes(config: RunConfig, domain: Domain, names: Sequence[str], data: Data | None) -> None:
     """Refuse baselines of these data that do not fit into memory."""
-    if names and data is not None and isinstance(domain, SizesBaselines):
+    if names and data is not None:
         domain.check_baseline_sizes(config, names, data)
 
 

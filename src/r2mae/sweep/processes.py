@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from r2mae.cores import cores
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
 from r2mae.sweep.dispatch import Progress, Submit, compute_all, request_of

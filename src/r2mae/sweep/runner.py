@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
 from r2mae.sweep.measure import check_sizes, log_notes

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from r2mae.domains.abilities import HasBaselines
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.files import write_json
@@ -47,7 +46,6 @@ def train_run(domain_name: str, fields: dict[str, Any], folder: Path, baseline: 
     if baseline is None:
         pretrain(config, domain, folder, reporter=reporter)
     else:
-        assert isinstance(domain, HasBaselines)
         measure_baseline(config, domain, baseline, domain.load(config), folder, domain.fingerprint(config))
 
 
@@ -106,9 +104,7 @@ def _pretrain(
     return fitted, results
 
 
-def measure_baseline(
-    config: RunConfig, domain: HasBaselines, name: str, data: Data, out: Path, fingerprint: str
-) -> None:
+def measure_baseline(config: RunConfig, domain: Domain, name: str, data: Data, out: Path, fingerprint: str) -> None:
     """Measure a baseline; write its scores and the data's fingerprint to ``results.json`` in `out`."""
     began = time.perf_counter()
     items = recorder_for(domain)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
@@ -65,7 +65,7 @@ def _pattern_of(paths: Sequence[str]) -> str:
     return repr(str(Path(only[0]) / f"*{only[1]}"))
 
 
-class TextDomain(BaseDomain):
+class TextDomain(Domain):
     """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
 
     name = "text"
@@ -184,7 +184,7 @@ class TextDomain(BaseDomain):
         made: tuple[TokenTask, TokenModel] = build_model(MODELS, architecture)
         return made
 
-    evaluation_support = ("kept", "progress")
+    evaluation_support = ("items", "kept", "progress")
 
     def evaluate(
         self, config: TextConfig, task: "TokenTask", model: "TokenModel", data: "TextData | None", **options: Any

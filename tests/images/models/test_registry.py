@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.base import BaseDomain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import CommandLine
 from r2mae.evaluation.metrics import Metric
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from r2mae.images.resize import ResizeMode
 
 
-class FinetuneDomain(BaseDomain):
+class FinetuneDomain(Domain):
     """Classifiers of images. They are made by ``r2mae finetune``, and opened by every command that takes a run."""
 
     name = "images-finetune"

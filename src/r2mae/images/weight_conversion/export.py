@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from r2mae.domains.contract import Domain
+from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write
