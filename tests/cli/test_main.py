@@ -178,7 +178,7 @@ MISTAKES = {
     "pretrain mnist --test-fraction 0.3": "test_fraction is for sets without an official test part",
     "data path minst": "did you mean 'mnist'?",
     "pretrain faces": "unknown domain or data set 'faces': choose from: images",
-    "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or leave",
+    "pretrain digits --logger wandb": "needs the package wandb, which is not installed: pip install wandb, or omit",
     "compare digits --logger wandb": "needs the package wandb",
     "pretrain --config bad.yaml": "bad.yaml: batch_size must be 1 or more, not 0",
     "pretrain --config odd.yaml": "odd.yaml: epochs takes a number, not 'many'",

@@ -45,7 +45,7 @@ def test_what_is_resolved(domain: ToyDomain) -> None:
         ({"scheme": "fixed", "per": "sample"}, "per"),
         ({"device": "tpu"}, "device"),
         ({"threads": 4096}, "cores"),
-        ({"devices": 5}, "2 processes were started for 5"),
+        ({"devices": 5}, "2 processes were started, 2 of them here, for 5"),
     ],
 )
 def test_mistakes_are_found_before_data_are_read(
