@@ -26,8 +26,9 @@ from r2mae.cli.plans import add_plans, check_plans, print_estimate, print_power
 from r2mae.cli.show import print_json
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
+from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.terminal import Terminal
-from r2mae.training.config import RunConfig
+from r2mae.training.config import SCHEME_OWN, RunConfig
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -45,7 +46,7 @@ def run(words: Sequence[str]) -> int:
 
     subject = read_subject("compare", words)
     values = _parser(subject).read(subject.words)
-    options = options_of(values)
+    options = options_of(subject, values)
     config = make_config(subject, values)
     named = None if values["baselines"] is None else words_of(values["baselines"])
     baselines = parse_baselines(named, _default_baselines(subject.domain, config))
@@ -54,7 +55,10 @@ def run(words: Sequence[str]) -> int:
     ratios = None if values["ratios"] is None else parse_ratios(words_of(values["ratios"]))
     variants = plan_variants(config, schemes, options, ratios)  # finds mistakes before torch is imported
     if values["print_config"]:
-        print_config(config, skip=_VARIANT_FIELDS, **options, **{name: values[name] for name in _COMPARE_OPTIONS})
+        common = {name: value for name, value in options.items() if name in SCHEME_OPTIONS}
+        own = [f"{name}={value!r}" for name, value in options.items() if name not in common]
+        more = {**common, **({SCHEME_OWN: own} if own else {}), **{name: values[name] for name in _COMPARE_OPTIONS}}
+        print_config(config, skip=_VARIANT_FIELDS, **more)
         return 0
     cluster = read_cluster(values)
     out = Path(values["out"] or f"runs/compare-{Path(config.data).stem}")

@@ -25,13 +25,17 @@ from r2mae.domains.lookup import (
     preset_name,
 )
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
+from r2mae.masking.schemes import SCHEME_OPTIONS, check_option, resolve_options, scheme_names
 from r2mae.registry import DOMAINS
-from r2mae.training.config import SCHEME_OWN, RunConfig, describe_type, own_options, read_config
+from r2mae.training.config import DEFAULT_SCHEME, SCHEME_OWN, RunConfig, describe_type, own_options, read_config
 from r2mae.training.folder import RunFolder
+from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
+
+
+_OF_SCHEMES = ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)
 
 
 class _Formatter(jsonargparse.DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -299,11 +303,9 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         type=str,
         help="YAML file with any of these options, such as a run's config.yaml; --print-config prints one.",
     )
-    own = {name: value for name, value in subject.given.items() if name not in more}
+    scheme = {name: value for name, value in _scheme_of_file(subject)[1].items() if name not in skip}
+    own = {name: value for name, value in subject.given.items() if name not in (*more, *_OF_SCHEMES)}
     given = _fields_of(kind, {"data": "", **own}, subject.words)
-    scheme = _scheme_of_file(given, own, None if "scheme" in skip else _said(subject.words, "--scheme"))
-    own = {name: value for name, value in own.items() if name not in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
-    given = {name: value for name, value in given.items() if name != "scheme"}
     # The file of a run describes that run completely. Fields that it lacks (as an older version wrote it) must not come
     # from the named set.
     own = given if _of_a_run(config_file(subject.words)) else own
@@ -363,24 +365,35 @@ def _add_scheme(parser: Parser, kind: type[RunConfig], *, named: bool) -> None:
         more = f" By default {', '.join(said)}{whose if name in ('ratio', 'low', 'high') else ''}." if said else ""
         parser.add_argument(f"--{name}", type=option.kind | None, help=option.help + more)
     parser.add_argument(
-        f"--{SCHEME_OWN}", type=tuple[str, ...], default=(), help="Further options of a scheme, as NAME=NUMBER."
+        f"--{SCHEME_OWN}", type=tuple[str, ...] | None, help="Further options of a scheme, as NAME=NUMBER."
     )
 
 
-def _scheme_of_file(given: Mapping[str, Any], own: Mapping[str, Any], said: str | None) -> dict[str, Any]:
-    """Return scheme and options of a file as defaults of the command line.
+def _scheme_of_file(subject: Subject) -> tuple[SchemeSpec | None, dict[str, Any], dict[str, float]]:
+    """Return what a file says of schemes: the scheme of a run, name and common options, and options of one scheme only.
 
-    Of a run's scheme, another scheme on the command line takes over only what the run was given.
+    Of a run's scheme, the options are those that the run was given.
     """
-    if "scheme" not in given or not {"scheme", SCHEME_OWN, *SCHEME_OPTIONS} & {*own}:
-        return {}
-    spec = given["scheme"]
-    name = spec["name"]
-    kept = spec["given"] if said not in (None, name) or not isinstance(own.get("scheme"), Mapping) else [*spec]
-    options = {option: value for option, value in spec.items() if option in kept}
-    common = {option: value for option, value in options.items() if option in SCHEME_OPTIONS}
-    further = tuple(f"{option}={options[option]!r}" for option in options if option not in (*common, "name", "given"))
-    return {"scheme": name, **common, SCHEME_OWN: further}
+    file, given = config_file(subject.words) or "--config", subject.given
+    name = given.get("scheme")
+    options = {option: given[option] for option in SCHEME_OPTIONS if given.get(option) is not None}
+    try:
+        own = own_options(given.get(SCHEME_OWN))
+        for option, value in options.items():
+            check_option(option, value)
+    except (UserError, ValueError) as error:
+        raise UserError(f"{file}: {error}") from None
+    if not isinstance(name, Mapping):
+        if not isinstance(name, str | None):
+            raise UserError(f"{file}: scheme takes a name, not {str(name)[:80]!r}")
+        return None, {**({} if name is None else {"scheme": name}), **options}, own
+    if options or own:
+        first = next(iter({**options, **own}))
+        raise UserError(f"{file}: {first} is outside of the scheme, whose options are all inside: move it")
+    spec = SchemeSpec.from_dict(name, file)
+    common = {option: value for option, value in spec.given_options.items() if option in SCHEME_OPTIONS}
+    further = {option: value for option, value in spec.given_options.items() if option not in common}
+    return spec, {"scheme": spec.name, **common}, further
 
 
 def _said(words: Sequence[str], option: str) -> str | None:
@@ -404,10 +417,10 @@ def _fields_of(kind: type[RunConfig], own: Mapping[str, Any], words: Sequence[st
         raise UserError(message if message.startswith(f"{file}: ") else f"{file}: {message}") from None
 
 
-def options_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of schemes among the values of a command line, those that were given."""
+def options_of(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of schemes that the command line and its file give."""
     common = {name: values[name] for name in SCHEME_OPTIONS if values.get(name) is not None}
-    return {**common, **own_options(values.get(SCHEME_OWN) or ())}
+    return {**common, **_scheme_of_file(subject)[2], **own_options(values.get(SCHEME_OWN))}
 
 
 def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
@@ -428,11 +441,27 @@ def make_config(subject: Subject, values: dict[str, Any]) -> RunConfig:
     data = subject.data if named else str(path.absolute())
     own = {name: value for name, value in values.items() if name in fields - {"data", "scheme"}}
     # A single run has its scheme, typed or not; a comparison has one in every row, and none among the values.
-    names = ("scheme", SCHEME_OWN, *SCHEME_OPTIONS) if "scheme" in values else ()
-    config = kind.make(data=data, **own, **{name: values[name] for name in names})
+    config = kind.make(data=data, **own)
+    if "scheme" in values:
+        config = _with_scheme(subject, config, values["scheme"], options_of(subject, values))
     typed = fields & (_said_fields(subject.words) | {"scheme"})
     config.check_given({name: value for name, value in values.items() if name in typed})
     return config
+
+
+def _with_scheme(subject: Subject, config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration with a scheme: that of the file of a run as it is, where nothing else was said."""
+    spec = _scheme_of_file(subject)[0]
+    if spec is not None and spec.name == name and spec.given_options == options:
+        fields = {field.name for field in dataclasses.fields(config)} - {"scheme"}
+        filed = type(config).from_dict(
+            {**{key: value for key, value in subject.given.items() if key in fields}, "data": ""}
+        )
+        if filed.scheme_defaults == config.scheme_defaults:
+            return dataclasses.replace(config, scheme=spec)
+    common = {option: value for option, value in options.items() if option in SCHEME_OPTIONS}
+    own = {option: value for option, value in options.items() if option not in common}
+    return config.replace(scheme=DEFAULT_SCHEME).replace(**{"scheme": name, SCHEME_OWN: own, **common})
 
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:

@@ -63,6 +63,10 @@ def _broken_domain_error(domain: str, package: str, error: Exception) -> UserErr
 def _check_external_domain(name: str, domain: Any) -> "Domain":
     """Return a domain of another package, or raise a UserError if it lacks a part that this version requires."""
     package = package_of(name)
+    if not isinstance(domain, Domain):
+        raise UserError(
+            f"the domain {name!r} of {package} is no object of a class that inherits from r2mae.domains.base.Domain"
+        )
     if missing := [part for part in _PARTS if not hasattr(domain, part)]:
         raise UserError(
             f"the domain {name!r} of {package} has no {', '.join(missing)}: it was written for another "
@@ -73,7 +77,7 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
             f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
         )
-    return cast("Domain", domain)
+    return domain
 
 
 def all_domains() -> "list[Domain]":

@@ -166,7 +166,9 @@ SCHEME_OPTIONS: Mapping[str, CommonOption] = {
         "One random ratio per mini-batch (the paper), or one per sample. Per-sample ratios weight samples by their "
         "number of hidden entries; with stratified sampling, as in r2mae-per-sample, all samples have equal weight.",
     ),
-    "strata": CommonOption(int, "Consecutive steps over which stratified sampling covers the range.", 1, 10_000),
+    "strata": CommonOption(
+        int, "Consecutive steps over which stratified sampling covers the range. By default 16.", 1, 10_000
+    ),
     "decay": CommonOption(
         float | Literal["auto"],
         "λ of a falling ratio, per step or epoch; auto: the value that reaches low at the end.",
@@ -176,7 +178,9 @@ SCHEME_OPTIONS: Mapping[str, CommonOption] = {
     "decay_in": CommonOption(
         Literal["steps", "epochs"], "Whether a falling ratio changes at every step, or at every epoch."
     ),
-    "decay_end": CommonOption(float, "Fraction of the run at which a falling ratio reaches low, if decay is auto."),
+    "decay_end": CommonOption(
+        float, "Fraction of the run at which a falling ratio reaches low, if decay is auto.", 1e-6, 1
+    ),
     "cl_warmup": CommonOption(
         _TIME,
         "Time until which the loss weights of curricula are frozen: a number of steps (500), or a fraction of the run "
@@ -277,6 +281,10 @@ def _options_of(name: str, build: Builder) -> dict[str, Any]:
     parameters = inspect.signature(build).parameters.values()
     given: dict[str, Any] = {one.name: None if one.default is one.empty else one.default for one in parameters}
     for option, default in given.items():
+        if option in ("name", "given"):
+            raise ValueError(f"no option of a scheme can be called {option!r}: rename it in the scheme {name!r}")
+        if option in SCHEME_OPTIONS and default is not None:
+            check_option(option, default)
         if option not in SCHEME_OPTIONS and (isinstance(default, bool) or not isinstance(default, int | float)):
             common = ", ".join(SCHEME_OPTIONS)
             raise ValueError(
@@ -382,7 +390,7 @@ def resolve_options(name: str, given: Mapping[str, Any], defaults: SchemeDefault
         if option not in kind.options:
             raise ValueError(option_not_taken(option, [name]))
     options = {**kind.defaults, **defaults.for_scheme(name), **given}
-    options = {option: _checked(option, options[option]) for option in kind.options}
+    options = {option: check_option(option, options[option]) for option in kind.options}
     _check_range(options, given)
     for option, reason in _without_effect(options).items():
         if option in given:
@@ -411,8 +419,14 @@ def make_scheme(name: str, defaults: SchemeDefaults, /, **given: Any) -> Scheme:
     return scheme_kind(name).build(**resolve_options(name, given, defaults))
 
 
-def _checked(option: str, value: Any) -> Any:
-    """Return a value, a whole number as a float where that is the option's type; refuse impossible ones."""
+def check_option(option: str, value: Any) -> Any:
+    """Return a value of an option, a whole number as a float where that is its type.
+
+    Raises
+    ------
+    ValueError
+        For a value of another type, or out of the bounds.
+    """
     common = SCHEME_OPTIONS.get(option, CommonOption(float, ""))
     kinds = {kind for part in (common.kind, *get_args(common.kind)) for kind in (part, *get_args(part))}
     words = [kind for kind in kinds if isinstance(kind, str)]
@@ -422,6 +436,8 @@ def _checked(option: str, value: Any) -> Any:
     if not (whole and kinds & {int, float}) and not (isinstance(value, float) and float in kinds):
         numbers = ["a number"] if float in kinds else ["a whole number"] if int in kinds else []
         raise ValueError(f"{option} takes {' or '.join([*numbers, *sorted(words)])}, not {value!r:.120}")
+    if not math.isfinite(value):
+        raise ValueError(f"{option} takes a finite number, not {value}")
     if not common.least <= value <= common.most:
         raise ValueError(f"{option} must be {common.least:g} to {common.most:g}, not {value:g}")
     return value if int in kinds else float(value)

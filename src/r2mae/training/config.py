@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
@@ -193,6 +193,10 @@ class RunConfig:
     logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.scheme, SchemeSpec):
+            raise UserError(
+                f"scheme takes a SchemeSpec, not {self.scheme!r}: pass a name and options to {type(self).__name__}.make"
+            )
         if self.hides and not self.scheme.options and not self.scheme.given:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
@@ -375,9 +379,14 @@ class RunConfig:
         UserError
             For values that are refused.
         """
-        fields, name, options = _split(values)
+        fields, name, options = cls._split(values)
+        if "data" not in fields and cls.__dataclass_fields__["data"].default is dataclasses.MISSING:
+            raise UserError("the field 'data' is missing")
         config = cls(**fields)
-        return config if name is None and not options else config._with_scheme(name or config.scheme.name, options)
+        if name is None and not options:
+            return config
+        before = config.scheme.given_options if "scheme" in fields else {}
+        return config._with_scheme(config.scheme.name if name is None else name, {**before, **options})
 
     def replace(self: _Own, **values: Any) -> _Own:
         """Return the configuration with other values; options of the scheme are given by name, as in :meth:`make`.
@@ -390,19 +399,39 @@ class RunConfig:
         UserError
             For values that are refused.
         """
-        fields, name, options = _split(values)
-        changed = replace(self, **fields)
-        same = name in (None, self.scheme.name)
-        if same and not options and (not self.hides or changed.scheme_defaults == self.scheme_defaults):
-            return changed
-        given = {**(self.scheme.given_options if same else {}), **options}
-        return changed._with_scheme(name or self.scheme.name, given)
+        fields, name, options = self._split(values)
+        before = fields.pop("scheme", self.scheme)
+        if name is not None and name != before.name:
+            before = SchemeSpec(name)
+        if not self.hides and not (options or name):
+            return replace(self, **fields)
+        # The scheme of before may not go with the other values.
+        changed = replace(self, **fields, scheme=DEFAULT_SCHEME)
+        if before.options and not options and changed.scheme_defaults == self.scheme_defaults:
+            return replace(changed, scheme=before)
+        return changed._with_scheme(before.name, {**before.given_options, **options})
 
     def _with_scheme(self: _Own, name: str, given: Mapping[str, Any]) -> _Own:
         if not self.hides:
             named = next(iter(given), "scheme")
             raise UserError(f"{named} has no meaning in a run of {self.domain}, which hides nothing: omit it")
         return replace(self, scheme=SchemeSpec.resolve(name, given, self.scheme_defaults))
+
+    @classmethod
+    def _split(cls, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
+        """Return the fields among these values, the scheme's name, and its options."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known and key not in SCHEME_OPTIONS and key != SCHEME_OWN:
+                raise UserError(f"unknown field {key!r}: {nearest(key, sorted({*known, *SCHEME_OPTIONS}))}")
+        fields = {key: value for key, value in values.items() if key in known}
+        options = {key: value for key, value in values.items() if key in SCHEME_OPTIONS and value is not None}
+        name = fields.get("scheme")
+        if not isinstance(name, str | SchemeSpec | None):
+            raise UserError(f"scheme takes a name, not {short_repr(name)}")
+        if not isinstance(name, SchemeSpec):
+            fields.pop("scheme", None)
+        return fields, name if isinstance(name, str) else None, {**options, **own_options(values.get(SCHEME_OWN))}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, the domain's name first."""
@@ -430,7 +459,11 @@ class RunConfig:
         options = {key: given.pop(key) for key in [*given] if key not in fields}
         plain = coerce_values(cls, given, f"{source}: ")
         if isinstance(scheme, Mapping):
-            return cls(**plain, scheme=SchemeSpec.from_dict({**scheme, **options}, source))
+            if options:
+                raise UserError(
+                    f"{source}: {next(iter(options))} is outside of the scheme, whose options are all inside"
+                )
+            return cls(**plain, scheme=SchemeSpec.from_dict(scheme, source))
         if not isinstance(scheme, str | None):
             raise UserError(f"{source}: scheme takes a name, not {short_repr(scheme)}")
         try:
@@ -447,7 +480,12 @@ class RunConfig:
         free = MACHINE_FIELDS.union(self.measurement_fields, self.idle_fields)
         names = [*own, *(name for name in others if name not in own)]
         pairs = {name: (own.get(name), others.get(name)) for name in names if name not in free}
-        return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        timed = SCHEME_OPTIONS if self.scheme != other.scheme else {}  # 1 is a step, and 1.0 the end of the run
+        return {
+            name: pair
+            for name, pair in pairs.items()
+            if pair[0] != pair[1] or (name in timed and type(pair[0]) is not type(pair[1]))
+        }
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -458,29 +496,22 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"scheme": scheme.pop("name")} if scheme else {}), **scheme, **flat}
 
 
-def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
-    """Return the fields among these values, the scheme's name, and its options."""
-    fields = {key: value for key, value in values.items() if key not in SCHEME_OPTIONS and key != SCHEME_OWN}
-    options = {key: value for key, value in values.items() if key in SCHEME_OPTIONS}
-    name = fields.pop("scheme", None) if isinstance(fields.get("scheme"), str | None) else None
-    return fields, name, {**options, **_own(values.get(SCHEME_OWN) or ())}
-
-
-def _own(given: Any) -> Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else own_options(given)
-
-
-def own_options(words: Sequence[str]) -> dict[str, float]:
-    """Return the options that only one scheme has, given as NAME=NUMBER.
+def own_options(given: Any) -> dict[str, float]:
+    """Return the options that only one scheme has, given as NAME=NUMBER, or by name.
 
     Raises
     ------
     UserError
         For another form, and for common options.
     """
+    if isinstance(given, Mapping):
+        given = [f"{name}={value}" for name, value in given.items()]
+    words = [given] if isinstance(given, str) else given or ()
+    if not isinstance(words, list | tuple):
+        raise UserError(f"{SCHEME_OWN} takes NAME=NUMBER, such as power=3, not {short_repr(given)}")
     found: dict[str, float] = {}
     for word in words:
-        name, _, value = word.partition("=")
+        name, _, value = str(word).partition("=")
         if name in SCHEME_OPTIONS:
             raise UserError(f"{name} is no further option of a scheme: give {word} as --{name.replace('_', '-')}")
         try:

@@ -115,6 +115,10 @@ class RunFolder:
                 f"{self.config_file} names no domain: runs of earlier versions are not read; "
                 "train again into another --out"
             )
+        if isinstance(config.get("scheme"), str):
+            raise UserError(
+                f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
+            )
         return config
 
     def claim(self, config: RunConfig, fingerprint: str) -> None:

@@ -211,7 +211,10 @@ def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     if name == default_model(type(config)):
         others = {key.removeprefix(PREFIX): value for key, value in others.items()}
     made = type(config).from_dict({**kept, **others})
-    return made.replace(scheme=config.scheme.name, **config.scheme.given_options).replace(**scheme)
+    same = scheme.get("scheme", config.scheme.name) == config.scheme.name
+    given = {**(config.scheme.given_options if same else {}), **scheme}
+    own = {key: given.pop(key) for key in [*given] if key not in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
+    return made.replace(**{"scheme": config.scheme.name, SCHEME_OWN: own, **given})
 
 
 def check_sizes(

@@ -10,7 +10,7 @@ from r2mae.masking.schemes import Scheme, SchemeKind, resolve_options, scheme_ki
 from r2mae.training.fields import short_repr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SchemeSpec:
     """The scheme of a run: its name and the value of every option that has an effect.
 
@@ -29,6 +29,11 @@ class SchemeSpec:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     given: tuple[str, ...] = field(default=(), compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SchemeSpec):
+            return NotImplemented
+        return self.name == other.name and _typed(self.options) == _typed(other.options)
 
     def __hash__(self) -> int:
         return hash((self.name, *sorted(self.options)))
@@ -54,7 +59,7 @@ class SchemeSpec:
         try:
             options = resolve_options(name, given, defaults)
             kind_of(name).build(**options)  # refuses impossible ratios
-        except ValueError as error:
+        except (ValueError, TypeError, ArithmeticError) as error:  # of a scheme of another package, too
             raise UserError(str(error)) from None
         return cls(name, options, tuple(option for option in options if given.get(option) is not None))
 
@@ -100,7 +105,8 @@ class SchemeSpec:
         """
         name, given = values.get("name"), values.get("given")
         options = {option: value for option, value in values.items() if option not in ("name", "given")}
-        if not isinstance(name, str) or not isinstance(given, list) or not {*given} <= {*options}:
+        options = {option: value for option, value in options.items() if value is not None}
+        if not isinstance(name, str) or not isinstance(given, list) or any(one not in list(options) for one in given):
             raise UserError(f"{source}: scheme takes a name and its options, not {short_repr(dict(values))}")
         kind = kind_of(name)
         try:
@@ -110,9 +116,14 @@ class SchemeSpec:
                     f"{source}: the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
                 )
             kind.build(**complete)
-        except ValueError as error:
+        except (ValueError, TypeError, ArithmeticError) as error:
             raise UserError(f"{source}: scheme: {error}") from None
         return cls(name, complete, tuple(given))
+
+
+def _typed(options: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
+    """Return the options with their types: the time 1 is a step, and 1.0 the end of the run."""
+    return {name: (type(value), value) for name, value in options.items()}
 
 
 def kind_of(name: str) -> SchemeKind:
