@@ -98,8 +98,7 @@ def launch(devices: int) -> int:
 
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         raise UserError(f"{devices} devices need a command or a script, which each process runs: write one")
-    for name in ("elastic", "launcher"):
-        logging.getLogger(f"torch.distributed.{name}").setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # torchrun's own messages; this process has none left
     os.environ[_CHILD] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     with TemporaryDirectory() as logs:  # torchrun makes a folder, and leaves it
