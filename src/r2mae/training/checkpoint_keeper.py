@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.training.checkpoint import EARLY, SECONDS, STEP, save_checkpoint
 from r2mae.training.distributed import all_finite, from_first, full_state, gathered, wait_for_all
 from r2mae.training.folder import RunFolder
@@ -142,7 +142,10 @@ class CheckpointKeeper:
         if keep:
             self._save(f"step-{self.step:08}", module, optimizer)
         if self.tracker is not None:
-            self.tracker.log(self._latest, self.step)
+            try:
+                self.tracker.log(self._latest, self.step)
+            except Exception as error:  # a network that fails must not end the training
+                warn_once(f"the logger {self.run.config.logger!r} failed, and training goes on: {error}")
         if asked is not None and not (stopped or last):
             wait_for_all(self.run)  # torchrun ends all when the first one ends, and rank 0 may still save
             raise StoppedBySignal(asked)

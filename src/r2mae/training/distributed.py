@@ -38,10 +38,11 @@ RESUMES = "rerun the same command to resume from the last checkpoint"
 SHARDS = "shards"
 """Entry of a checkpoint whose tensors are in a folder next to it: the folder's name, and sizes of its files."""
 
-_CHILD = "R2MAE_LAUNCHED"  # set for processes that `launch` started: it reports what ended them
+_CHILD = "R2MAE_LAUNCHED"  # set for processes that `launch` started, to a folder for what ended them
+_REASON = "reason-"  # begins the names of files in this folder, one for a rank
 _LOST = 75  # exit code of a process that ended only because another one did
 _JOIN = timedelta(hours=1)  # in which all have read their data
-_SILENCE = timedelta(minutes=2)  # after which a process in training counts as lost
+_SILENCE = timedelta(minutes=10)  # after which a process in training counts as lost; rank 0 saves meanwhile
 _PATIENCE = 5.0  # seconds in which the first process reports what all have met
 _FORCED = 20.0  # seconds to save, after the launcher has ended
 _WORDS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "store", "socket", "timed out", "process group")
@@ -76,6 +77,8 @@ def together(config: RunConfig) -> Iterator[None]:
     except Exception as error:
         lost = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS_OF_LOSS)
         if lost and _CHILD in os.environ:
+            reason = " ".join(str(error).split())[:300]
+            Path(os.environ[_CHILD], f"{_REASON}{rank}").write_text(reason, encoding="utf-8")
             raise SystemExit(_LOST) from None
         if rank > 0:
             time.sleep(_PATIENCE)  # torchrun ends this process soon after another one
@@ -99,9 +102,9 @@ def launch(devices: int) -> int:
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         raise UserError(f"{devices} devices need a command or a script, which each process runs: write one")
     logging.disable(logging.CRITICAL)  # torchrun's own messages; this process has none left
-    os.environ[_CHILD] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     with TemporaryDirectory() as logs:  # torchrun makes a folder, and leaves it
+        os.environ[_CHILD] = logs
         settings = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -118,11 +121,11 @@ def launch(devices: int) -> int:
         except SignalException as stop:
             return 128 + int(stop.sigval)
         except ChildFailedError as error:
-            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()}, devices)
+            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()}, devices, Path(logs))
     return 0
 
 
-def _exit_code(codes: Mapping[int, int], ranks: int) -> int:
+def _exit_code(codes: Mapping[int, int], ranks: int, logs: Path | None = None) -> int:
     """Report which process ended the others, unless it has done so itself; return the exit code of the command.
 
     torchrun's own summary names the process that it noticed first. Here, one that torchrun ended, or that lost its
@@ -134,6 +137,8 @@ def _exit_code(codes: Mapping[int, int], ranks: int) -> int:
             return code
     rank, code = min(codes.items(), key=lambda one: (one[1] in (-signal.SIGTERM, _LOST), one[0]))
     how = f"ended with exit code {code}"
+    if code == _LOST and logs is not None and (reasons := sorted(logs.glob(f"{_REASON}*"))):
+        how = f"lost the others ({reasons[0].read_text(encoding='utf-8')})"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         how = f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

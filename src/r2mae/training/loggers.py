@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.files import write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
@@ -153,8 +153,10 @@ def tracker_of(config: RunConfig, folder: RunFolder) -> Iterator[Tracker | None]
                 tracker = Wandb(folder, config)
             case "mlflow":
                 tracker = MLFlow(folder)
-    except ImportError as error:  # installed, but too old
-        reason = " ".join(str(error).split())
+    except UserError:
+        raise
+    except Exception as error:  # too old, without a login, or without a server: foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): omit --logger") from None
     failed = True
     try:
@@ -162,7 +164,10 @@ def tracker_of(config: RunConfig, folder: RunFolder) -> Iterator[Tracker | None]
         failed = False
     finally:
         if tracker is not None:
-            tracker.finish(failed=failed)
+            try:
+                tracker.finish(failed=failed)
+            except Exception as error:
+                warn_once(f"the logger {config.logger!r} did not end its run: {error}")
 
 
 def _name_of(folder: RunFolder) -> str:
