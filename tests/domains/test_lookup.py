@@ -120,7 +120,7 @@ BROKEN = {
     "no_such_object": ("waves", "no_such_object:WAVES", "", "cannot be loaded (AttributeError: "),
     "raises": ("waves", "raises:DOMAIN", "1 / 0", "cannot be loaded (ZeroDivisionError: "),
     "lacks": ("waves", "lacks:DOMAIN", "import no_such_library", "no_such_library"),
-    "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherit from r2mae.domains.base.Domain"),
+    "old": ("waves", "old:DOMAIN", "class DOMAIN: name = 'waves'", "inherits from r2mae.domains.base.Domain"),
     "other_name": ("wavelets", "other_name:DOMAIN", DOMAIN, "must be the same"),
 }
 

@@ -365,7 +365,7 @@ def _add_scheme(parser: Parser, kind: type[RunConfig], *, named: bool) -> None:
         more = f" By default {', '.join(said)}{whose if name in ('ratio', 'low', 'high') else ''}." if said else ""
         parser.add_argument(f"--{name}", type=option.kind | None, help=option.help + more)
     parser.add_argument(
-        f"--{SCHEME_OWN}", type=tuple[str, ...] | None, help="Further options of a scheme, as NAME=NUMBER."
+        f"--{SCHEME_OWN}", type=tuple[str, ...], default=(), help="Further options of a scheme, as NAME=NUMBER."
     )
 
 

@@ -65,7 +65,8 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
     package = package_of(name)
     if not isinstance(domain, Domain):
         raise UserError(
-            f"the domain {name!r} of {package} is no object of a class that inherits from r2mae.domains.base.Domain"
+            f"the domain {name!r} of {package} is no object of a class that inherits "
+            "from r2mae.domains.base.Domain: it was written for another version"
         )
     if missing := [part for part in _PARTS if not hasattr(domain, part)]:
         raise UserError(
