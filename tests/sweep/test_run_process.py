@@ -53,6 +53,13 @@ def test_other_data_are_refused(request_: Request, monkeypatch: pytest.MonkeyPat
         assert ("is not the same there" in str(error)) is (expected is UserError)
 
 
+class TwoValuesError(Exception):
+    """An error that can be sent, but not received: it is made again of its message alone."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
 def test_an_error_comes_with_its_place(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     class Own(Exception):
         pass  # a local class cannot be sent
@@ -63,14 +70,18 @@ def test_an_error_comes_with_its_place(request_: Request, monkeypatch: pytest.Mo
     def own(*words: Any) -> None:
         raise Own
 
+    def two_values(*words: Any) -> None:
+        raise TwoValuesError("one", "two")
+
     monkeypatch.setattr(train_run, "train_run", full)
     error = answered(request_, monkeypatch)[1]
     assert (error.errno, error.filename) == (errno.ENOSPC, "metrics.csv")  # as the command words it
     assert "in full" in error.__notes__[0]
-    monkeypatch.setattr(train_run, "train_run", own)
-    error = answered(request_, monkeypatch)[1]
-    assert type(error) is RuntimeError
-    assert "in own" in str(error)
+    for mistaken in (own, two_values):
+        monkeypatch.setattr(train_run, "train_run", mistaken)
+        error = answered(request_, monkeypatch)[1]
+        assert type(error) is RuntimeError
+        assert f"in {mistaken.__name__}" in str(error)
 
 
 def test_a_run_waits_for_the_process_of_a_lost_worker(
@@ -141,6 +152,22 @@ def _deaf(pipe: Connection) -> None:
     pipe.recv()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
+
+
+def _telling(pipe: Connection) -> None:
+    pipe.recv()
+    pipe.send(("steps", 1, 2))
+    pipe.recv()
+
+
+@pytest.mark.slow
+def test_a_process_whose_run_is_not_done_takes_no_other(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_process, "_serve", _telling)
+    monkeypatch.setattr(run_process, "_idle", [])
+    with pytest.raises(ZeroDivisionError):
+        run_process.compute_in_process(request_, lambda done, planned: 1 // 0, lambda: True)  # type: ignore[arg-type]
+    assert not run_process._idle
+    assert run_process.close_idle() == 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Rows are the stream of the chosen documents, without padding; documents held out are in no other row."""
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.text.batches import TextData, TokenBatches, load_data, other_data, split_data
 from r2mae.text.config import TextConfig
-from r2mae.text.store import TokenStore, open_store
+from r2mae.text.store import TOKENS, TokenStore, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
 from r2mae.training.loader import make_loader
 from r2mae.training.order import BatchOrder
@@ -87,6 +88,18 @@ def test_loaders_of_any_number_of_processes_agree(store: TokenStore) -> None:
     state = pickle.dumps(TokenBatches(store, 8))
     assert len(state) < 3000  # no tokens travel with it
     assert torch.equal(pickle.loads(state).batch([3], KEY), TokenBatches(store, 8).batch([3], KEY))
+
+
+@pytest.mark.parametrize(("change", "words"), [("cut", "tokens.bin: mmap length"), ("token", "token 65,535 is not in")])
+def test_a_store_that_changes_once_it_is_open(
+    store: TokenStore, tokenizer: TextTokenizer, tmp_path: Path, change: str, words: str
+) -> None:
+    copy = TokenStore(shutil.copytree(store.folder, tmp_path / "store"), tokenizer)
+    batches, path = TokenBatches(copy, 16), copy.folder / TOKENS
+    content = path.read_bytes()
+    path.write_bytes(content[:-64] if change == "cut" else content[:-64] + b"\xff" * 64)
+    with pytest.raises(UserError, match=rf"damaged \({words}"):
+        batches.batch([len(batches) - 1], KEY)
 
 
 def config(corpus: Path, **changes: object) -> TextConfig:

@@ -241,6 +241,10 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     refused(folder, "is damaged")
     with_file(OFFSETS, whole[OFFSETS][:-8] + bytes(8))
     refused(folder, "does not fit")
+    longer = whole[OFFSETS].replace(b"(41,), }" + b" " * 11, b"(41" + b"0" * 11 + b",), }")
+    assert len(longer) == len(whole[OFFSETS]) and longer != whole[OFFSETS]
+    with_file(OFFSETS, longer)
+    refused(folder, "is damaged", OFFSETS)
     with_file(META, None)
     refused(folder, "no token store")
     for text in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), "[" * 100_000):

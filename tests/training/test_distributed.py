@@ -152,3 +152,13 @@ def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="RANK is 2 and WORLD_SIZE 2"), together(ToyConfig(devices=2)):
         pytest.fail("no such process")
+
+
+def test_a_handler_that_was_not_installed_from_python_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda number: None)
+        with StopRequest():
+            pass
+    for number, handler in before.items():
+        signal.signal(number, handler)

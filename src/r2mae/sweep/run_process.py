@@ -84,11 +84,12 @@ class RunProcess:
             self._process = context.Process(target=_serve, args=(below,), daemon=True)
             self._process.start()
             below.close()
+        self._computes = False
 
     @property
     def lives(self) -> bool:
         """Whether the process can take a request."""
-        return bool(self._process.is_alive())
+        return not self._computes and bool(self._process.is_alive())
 
     def compute(self, request: Request, report: Report, wanted: Callable[[], bool]) -> Outcome:
         """Compute a run; once it is not `wanted` any more, let it save its step and end.
@@ -98,7 +99,7 @@ class RunProcess:
         DiedError
             If the process ended, asked to or not.
         """
-        asked = math.inf
+        asked, self._computes = math.inf, True
         self._send(request)
         while True:
             if asked == math.inf and not wanted():
@@ -110,8 +111,10 @@ class RunProcess:
                 case ("steps", done, planned):
                     report(done, planned)
                 case ("done", seconds, scores):
+                    self._computes = False
                     return seconds, scores
                 case ("failed", error):
+                    self._computes = False
                     raise error
                 case ("died",):
                     self._process.join()
@@ -135,7 +138,7 @@ class RunProcess:
                 return message
         except (EOFError, OSError):
             return ("died",)
-        return () if self.lives else ("died",)
+        return () if self._process.is_alive() else ("died",)
 
 
 _idle: list[RunProcess] = []
@@ -149,6 +152,8 @@ def compute_in_process(request: Request, report: Report, wanted: Callable[[], bo
     finally:
         if process.lives:
             _idle.append(process)
+        else:  # it has ended, or what failed is `report`: its run is not done
+            process.close()
 
 
 def close_idle() -> int:
@@ -219,7 +224,7 @@ def _answer(request: Request, pipe: Connection) -> tuple[Any, ...]:
     except Exception as error:
         error.add_note(traceback.format_exc())
         with suppress(Exception):
-            pickle.dumps(error)
+            pickle.loads(pickle.dumps(error))
             return ("failed", error)
         return ("failed", RuntimeError(traceback.format_exc()))
 

@@ -38,7 +38,7 @@ class TokenBatches:
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
-        self.store, self.length = store, length
+        self.store, self.length, self._vocabulary = store, length, store.vocab_size
         offsets = store.offsets()
         chosen = np.arange(len(store)) if documents is None else np.unique(documents)
         # Neighbouring documents make one segment of the file.
@@ -67,7 +67,13 @@ class TokenBatches:
         return self.tokens % self.length
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
-        """Return these rows; the key has no effect."""
+        """Return these rows; the key has no effect.
+
+        Raises
+        ------
+        UserError
+            If the store has changed since it was opened.
+        """
         rows = np.asarray(indices, dtype=np.int64)
         if rows.size and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"rows {rows.min()} to {rows.max()} of {len(self)}")
@@ -80,6 +86,8 @@ class TokenBatches:
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
             found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
+        if found.size and (largest := int(found.max())) >= self._vocabulary:
+            raise self.store.damaged(f"token {largest:,} is not in its vocabulary of {self._vocabulary:,}")
         return torch.from_numpy(found)
 
 

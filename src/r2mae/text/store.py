@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,14 @@ class TokenStore:
         except FileNotFoundError as error:
             raise UserError(f"{self.folder} is no token store: {Path(error.filename).name} is missing") from None
         except (OSError, ValueError, TypeError, EOFError, RecursionError) as error:
-            raise self._damaged(reason(error)) from None
+            raise self.damaged(reason(error)) from None
         if tokenizer is not None and tokenizer.fingerprint != self.meta.tokenizer:
             raise UserError(
                 f"{self.folder}: was made with another tokenizer: omit the tokenizer to use its own, or name the "
                 f"corpus ({self.meta.source}) to tokenise it again"
             )
+        if tokenizer is not None:
+            self.vocab_size = tokenizer.vocab_size
 
     def _check(self) -> None:
         meta, offsets = self.meta, self.offsets()
@@ -94,13 +97,13 @@ class TokenStore:
             raise ValueError(f"{META} is not of format {FORMAT}")
         if (self.folder / TOKENS).stat().st_size != meta.tokens * np.dtype(meta.dtype).itemsize:
             raise ValueError(f"{TOKENS} has another size than its {meta.tokens:,} tokens")
-        right = offsets.dtype == np.int64 and offsets.shape == (meta.documents + 1,) and meta.documents > 0
-        if not right or offsets[0] != 0 or offsets[-1] != meta.tokens or (np.diff(offsets) < 2).any():
+        if not meta.documents or offsets[0] != 0 or offsets[-1] != meta.tokens or (np.diff(offsets) < 2).any():
             raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
         if (self.folder / TOKENS).stat().st_size <= _MAX_READ:
             self.verify()
 
-    def _damaged(self, why: str) -> UserError:
+    def damaged(self, why: str) -> UserError:
+        """Return the error for a store that has changed since it was made."""
         return UserError(f"the token store {self.folder} is damaged ({why}): delete the folder, and it is made again")
 
     def __len__(self) -> int:
@@ -119,13 +122,26 @@ class TokenStore:
         if self._tokens is None:
             dtype = np.dtype(self.meta.dtype).newbyteorder("<")
             # A plain array over the map: indexing a memmap costs more than it reads.
-            self._tokens = np.asarray(np.memmap(self.folder / TOKENS, dtype, mode="r"))
+            try:
+                self._tokens = np.asarray(np.memmap(self.folder / TOKENS, dtype, mode="r", shape=(self.meta.tokens,)))
+            except (OSError, ValueError) as error:  # it has changed since the store was opened
+                raise self.damaged(f"{TOKENS}: {reason(error)}") from None
         return self._tokens
 
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
         """Return where documents begin in :attr:`tokens`, and the end of the last: one more than documents."""
-        found: Int64[np.ndarray, " bounds"] = np.load(self.folder / OFFSETS, allow_pickle=False)
-        return found
+        try:
+            found = np.lib.format.open_memmap(self.folder / OFFSETS, mode="r")
+        except ValueError as error:
+            raise self.damaged(f"{OFFSETS}: {reason(error)}") from None
+        if found.dtype != np.int64 or found.shape != (self.meta.documents + 1,):
+            raise self.damaged(f"{OFFSETS} does not fit {META}")
+        return np.array(found)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The size of the tokenizer's vocabulary; every token is below it."""
+        return self.tokenizer().vocab_size
 
     def tokenizer(self) -> TextTokenizer:
         """Return the tokenizer that made the store."""
@@ -142,7 +158,7 @@ class TokenStore:
         with (self.folder / TOKENS).open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
         if digest != self.meta.content:
-            raise self._damaged(f"{TOKENS} has changed")
+            raise self.damaged(f"{TOKENS} has changed")
 
 
 def is_store(source: Any) -> bool:

@@ -385,16 +385,33 @@ def read_shards(
         What it holds besides the tensors, with an entry :data:`SHARDS`.
     empty : callable
         ``empty(name, shape, dtype)`` is an empty tensor for one of the names of :func:`_flat`, divided as it is to be.
+
+    Raises
+    ------
+    UserError
+        If the shards are damaged.
     """
+    from safetensors import SafetensorError
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
+    unreadable = SafetensorError, OSError, ValueError, KeyError, TypeError
     reader = HuggingFaceStorageReader(str(path.parent / checkpoint[SHARDS]["folder"]))
-    written: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)
+    try:
+        written: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)
+    except unreadable as error:
+        raise _damaged(path, error) from None
     tensors = {name: empty(name, one.size, one.properties.dtype) for name, one in written.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a process is alone
-        load(tensors, storage_reader=reader)
+        try:
+            load(tensors, storage_reader=reader)
+        except CheckpointException as error:
+            causes = [cause for cause, _ in error.failures.values()]
+            if not all(isinstance(cause, unreadable) for cause in causes):
+                raise  # for example a device without memory
+            raise _damaged(path, causes[0]) from None
     weights, moments = {}, dict[int, dict[str, Tensor]]()
     for name, value in tensors.items():
         if name.startswith(_WEIGHTS):
@@ -403,6 +420,14 @@ def read_shards(
             number, entry = name.removeprefix(_OPTIMIZER).split(".", 1)
             moments.setdefault(int(number), {})[entry] = value
     return {**checkpoint, "state_dict": weights, "optimizer": {**checkpoint["optimizer"], "state": moments}}
+
+
+def _damaged(path: Path, cause: BaseException) -> UserError:
+    """Return the error for a checkpoint whose shards cannot be read."""
+    reason = " ".join(str(cause).split())[:120]
+    return UserError(
+        f"{path} cannot be read: its shards are damaged ({reason}); delete {path.name} to start this run from step 0"
+    )
 
 
 def check_shards(path: Path, record: Any) -> None:

@@ -57,7 +57,8 @@ class StopRequest:
     def __exit__(self, *details: object) -> None:
         """Restore the previous handlers."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # one that was not installed from Python cannot be restored
+                signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker of the loader, forked with this handler; its parent ends it

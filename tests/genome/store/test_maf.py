@@ -191,3 +191,10 @@ def test_a_contig_with_only_a_second_row(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.maf", tmp_path / "store")
     assert store.contigs == ("c", "d")
     assert [store.tokens(number)[:, 0].tolist() for number in (0, 1)] == [[0, 1], [5, 5, 5]]
+
+
+@pytest.mark.parametrize("row", ["sx ref.chr1 6 2 + 8 AC", "s ref.chr1\v6 2 + 8 AC", "s ref.chr1 6 2 +\f8 AC"])
+def test_rows_that_other_programs_would_miss(tmp_path: Path, row: str) -> None:
+    (tmp_path / "a.maf").write_text(f"##maf\na\ns ref.chr1 0 2 + 8 GT\n\na\n{row}\n")
+    with pytest.raises(UserError, match=r"line 6: a row is 's name start size strand length text', with blanks or"):
+        build_store(tmp_path / "a.maf", tmp_path / "store")

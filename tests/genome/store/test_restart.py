@@ -90,6 +90,16 @@ def test_a_finished_store_is_not_made_again(maf: Path) -> None:
         build_store(maf, maf.with_name("store"), reference=maf.with_name("ref.fa"))
 
 
+def test_a_store_that_another_process_finished_meanwhile(maf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = build_store(maf, maf.with_name("store")).folder
+    before, looked = contents(out), build._is_built
+    answers = iter([False])
+    monkeypatch.setattr(build, "_is_built", lambda *given: next(answers, None) is None and looked(*given))
+    build_store(maf, out)
+    assert contents(out) == before
+    assert not [path for path in maf.parent.iterdir() if path.name.startswith(".store")]
+
+
 def test_another_build_begins_again(maf: Path) -> None:
     class Stop(Exception):
         pass
@@ -108,12 +118,12 @@ def test_another_build_begins_again(maf: Path) -> None:
 
 
 def test_a_full_disk_is_told_of_and_the_build_resumes(maf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, *shape: int) -> np.ndarray:
+    def full(path: Path, dtype: object, *shape: int) -> np.ndarray:
         raise OSError(28, "No space left on device")
 
     out = maf.with_name("store")
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_allocate", full)
+        patch.setattr(build, "allocate", full)
         with pytest.raises(UserError, match=r"No space left on device.*rerun the same command to resume"):
             build_store(maf, out)
     assert not out.exists()

@@ -131,3 +131,9 @@ def test_bigwig(store: AlignmentStore, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=broken))
     with pytest.raises(UserError, match="cannot read this bigWig"):
         add_track(store.folder, store.layout, tmp_path / "a.bw", "w")
+
+    lengths["chr1"] = 10
+    cut = SimpleNamespace(chroms=lambda: lengths, values=lambda *where, numpy: broken(""))
+    monkeypatch.setitem(sys.modules, "pyBigWig", SimpleNamespace(open=lambda path: cut))
+    with pytest.raises(UserError, match="cannot read this bigWig"):
+        add_track(store.folder, store.layout, tmp_path / "a.bw", "w")

@@ -47,6 +47,7 @@ def test_a_group_that_names_no_species(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="chr1:4 of ref is '-'"):
         build_store(path, tmp_path / "b", species=["ref", "x"])
     path = group(tmp_path / "c.zarr", np.array([list("AcGt"), list("gTT-")], "S1").T)
+    (path / "chr1" / "gone").symlink_to("nowhere")
     (tmp_path / "ref.fa").write_text(">chr1\nACCT\n")
     with pytest.raises(UserError, match=r"the reference has G at chr1:3, and .*ref\.fa has C"):
         build_store(path, tmp_path / "b", species=["ref", "x"], reference=tmp_path / "ref.fa")

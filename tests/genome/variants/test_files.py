@@ -265,13 +265,13 @@ def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "a.vcf.gz").write_bytes(data[: len(data) // 2])
     with pytest.raises(UserError, match="truncated"):
         list(open_variants(tmp_path / "a.vcf.gz").blocks(10))
-    with text_file(tmp_path / "b.vcf.gz") as write:
+    with text_file(tmp_path / "B.VCF.GZ") as write:
         write((HEADER + FULL * 5000).encode())
-    data = (tmp_path / "b.vcf.gz").read_bytes()
+    data = (tmp_path / "B.VCF.GZ").read_bytes()
     (tmp_path / "a.vcf.gz").write_bytes(data[:-28])
     with pytest.raises(UserError, match=r"a\.vcf\.gz: the file is truncated \(the last block of bgzip"):
         open_variants(tmp_path / "a.vcf.gz")
-    (tmp_path / "b.vcf.gz").unlink()
+    (tmp_path / "B.VCF.GZ").unlink()
     with pytest.raises(UserError, match="no such file"):
         open_variants(tmp_path / "b.vcf.gz")
 

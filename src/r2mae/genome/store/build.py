@@ -27,7 +27,18 @@ from r2mae.genome.store.fasta import (
     species_of_rows,
 )
 from r2mae.genome.store.maf import MafFiles
-from r2mae.genome.store.meta import CHUNK, FORMAT, META, REFERENCE, Layout, Meta, contig_file, digest_of, read_meta
+from r2mae.genome.store.meta import (
+    CHUNK,
+    FORMAT,
+    META,
+    REFERENCE,
+    Layout,
+    Meta,
+    allocate,
+    contig_file,
+    digest_of,
+    read_meta,
+)
 from r2mae.genome.store.sources import Kind, Progress, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, SOFT, UNKNOWN
 from r2mae.genome.store.zarr_exchange import fill_from_zarr, zarr_layout
@@ -105,7 +116,8 @@ def build_store(
     plan = request.plan()
     if not _is_built(out, plan):
         with _unfinished(out.absolute(), plan) as folder:
-            _build(request, plan, folder, progress or (lambda stage, done: None))
+            if folder is not None:
+                _build(request, plan, folder, progress or (lambda stage, done: None))
     return AlignmentStore(out)
 
 
@@ -170,8 +182,8 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _unfinished(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
-    """Yield the folder in which a store is made, which becomes `out` if no error occurs.
+def _unfinished(out: Path, plan: dict[str, Any]) -> Iterator[Path | None]:
+    """Yield the folder in which a store is made, which becomes `out` if no error occurs; None if `out` is made by now.
 
     After a kill or a full disk the folder remains, and the same build resumes; another build begins again.
     """
@@ -182,6 +194,10 @@ def _unfinished(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with lock.acquire(timeout=0):
+            if _is_built(out, plan):  # by another process, since the caller looked
+                yield None
+                Path(lock.lock_file).unlink(missing_ok=True)
+                return
             if _read_json(folder / _PLAN) != json.loads(json.dumps(plan)):
                 shutil.rmtree(folder, ignore_errors=True)
                 (folder / contig_file(0)).parent.mkdir(parents=True)
@@ -192,10 +208,10 @@ def _unfinished(out: Path, plan: dict[str, Any]) -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
                 Path(lock.lock_file).unlink(missing_ok=True)
                 raise
-            for name in (_PLAN, _DONE):
-                (folder / name).unlink()
             folder.rename(out)
             sync(out.parent)
+            for name in (_PLAN, _DONE):  # only now: without them a build that was killed here would begin again
+                (out / name).unlink()
             Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout:
         raise UserError(f"{out}: another process is building it: wait for it, or name another store") from None
@@ -244,7 +260,7 @@ class _Builder:
         if self.done["files"]:
             self.reference = np.asarray(np.lib.format.open_memmap(folder / REFERENCE, mode="r+"))
         else:
-            self.reference = _allocate(folder / REFERENCE, layout.positions)
+            self.reference = allocate(folder / REFERENCE, np.uint8, layout.positions)
             if given is not None:
                 progress("reading the reference", 0.0)
                 read_reference(given, layout, self.reference)
@@ -258,7 +274,7 @@ class _Builder:
         """Return the array of a contig that is to be filled; it holds zeros."""
         if number not in self.open:
             path = self.folder / f"{contig_file(number)}.tmp"
-            self.open[number] = _allocate(path, self.layout.lengths[number], len(self.layout.species))
+            self.open[number] = allocate(path, np.uint8, self.layout.lengths[number], len(self.layout.species))
         return self.open[number]
 
     def compare(self, number: int, start: int, mine: UInt8[np.ndarray, " positions"], where: str) -> None:
@@ -335,15 +351,6 @@ class _Builder:
         ).write(self.folder)
 
 
-def _allocate(path: Path, *shape: int) -> np.ndarray:
-    """Make a .npy file with room on the disk, so that a full disk is an error and no crash."""
-    found = np.asarray(np.lib.format.open_memmap(path, "w+", np.uint8, shape))
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return found
-
-
 def _build(request: _Request, plan: dict[str, Any], folder: Path, progress: Progress) -> None:
     builds = {"maf": _build_maf, "fasta": _build_fasta, "zarr": _build_zarr}
     builder, counts = builds[request.kind](request, folder, progress)
@@ -357,6 +364,9 @@ def _build_maf(request: _Request, folder: Path, progress: Progress) -> tuple[_Bu
     overlapping: Counter[int] = Counter()
     finished = {number for number in contigs if builder.is_done(number)}
     for contig, start, tokens, where, ends in maf.blocks(finished, lambda done: progress("reading", done)):
+        if builder.is_done(contig):
+            name = maf.layout.contigs[contig]
+            raise UserError(f"{where}: a block of {name}, which was complete: did the file change? rerun")
         builder.compare(contig, start, tokens[:, 0], where)
         target = builder.contig(contig)[start : start + len(tokens)]
         taken = target[:, 0] & _COVERED != 0
@@ -370,7 +380,7 @@ def _build_maf(request: _Request, folder: Path, progress: Progress) -> tuple[_Bu
             builder.finish(contig, overlapping[contig])
     for number in contigs:  # those that have no block, but a second row in one
         if not builder.is_done(number):
-            builder.finish(number, 0)
+            builder.finish(number, overlapping[number])
     return builder, maf.counts
 
 

@@ -166,7 +166,7 @@ class MafFiles:
             for first, piece in read_pieces(file, _share(told, place, len(self.files))):
                 for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
                     if line[:1] == b"s":
-                        self._read_row(block, line.split(), file, number)
+                        self._read_row(block, line, file, number)
                     elif line[:1] == b"a" and line[1:2] in _SPACE:
                         yield from self._placed(block, skipped, place)
                         block = _Block()
@@ -176,11 +176,14 @@ class MafFiles:
                         raise _error(file, number, f"begins with {_shown(line)}, which no line of a MAF does")
             yield from self._placed(block, skipped, place)
 
-    def _read_row(self, block: _Block | None, fields: list[bytes], file: Path, number: int) -> None:
+    def _read_row(self, block: _Block | None, line: bytes, file: Path, number: int) -> None:
         """Read a row of a block. Every row of an alignment comes here: it calls as little as it can."""
+        fields = line.split()
         if block is None or len(fields) != _FIELDS:
             raise _wrong_row(block, fields, file, number)
-        _, name, start, size, strand, length, letters = fields
+        kind, name, start, size, strand, length, letters = fields
+        if kind != b"s" or b"\v" in line or b"\f" in line or line.find(b"\r", 0, -1) >= 0:  # `_scan` misses these
+            raise _error(file, number, "a row is 's name start size strand length text', with blanks or tabs between")
         columns = len(letters)
         if block.columns < 0:
             block.columns = columns

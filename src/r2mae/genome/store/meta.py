@@ -3,6 +3,7 @@
 import hashlib
 import json
 import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -164,6 +165,15 @@ def _check(layout: Layout, files: Mapping[str, Any]) -> None:
     )
     if not right:
         raise ValueError
+
+
+def allocate(path: Path, dtype: Any, *shape: int) -> np.ndarray:
+    """Make a .npy file with room on the disk, so that a full disk is an error and no crash."""
+    found = np.asarray(np.lib.format.open_memmap(path, "w+", dtype, shape))
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return found
 
 
 def open_array(folder: Path, name: str, dtype: Any, *shape: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from r2mae.errors import UserError, unknown
 from r2mae.files import atomic_path, write_json
 from r2mae.genome.store.intervals import nothing_of
-from r2mae.genome.store.meta import TRACKS, Layout, damaged, digest_of, open_array
+from r2mae.genome.store.meta import TRACKS, Layout, allocate, damaged, digest_of, open_array
 from r2mae.genome.store.sources import name_of, table_lines, whole
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
@@ -126,7 +126,7 @@ Piece = tuple[str, int, int, Any]
 
 
 def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
-    values = np.lib.format.open_memmap(place, "w+", dtype, (layout.positions,))
+    values = allocate(place, dtype, layout.positions)
     values[:] = np.nan
     largest = float(np.finfo(dtype).max)
     count = 0
@@ -143,7 +143,6 @@ def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces
         count += last - first
     if not count:
         raise UserError(f"{path}: holds no values for the store's contigs")
-    values.flush()
 
 
 def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
@@ -187,8 +186,7 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         opened = pyBigWig.open(str(path))
         lengths = dict(opened.chroms())
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None
+        raise _broken(path, error) from None
     shared = [name for name in layout.contigs if name in lengths]
     if not shared:
         raise UserError(f"{path}: {nothing_of(lengths, layout)}")
@@ -202,14 +200,18 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         offset = int(layout.offsets[number])
         for first in range(0, layout.lengths[number], _STEP):
             last = min(first + _STEP, layout.lengths[number])
-            yield (
-                f"{path}: {name}",
-                offset + first,
-                offset + last,
-                np.asarray(opened.values(name, first, last, numpy=True)),
-            )
+            try:
+                found = np.asarray(opened.values(name, first, last, numpy=True))
+            except RuntimeError as error:
+                raise _broken(path, error) from None
+            yield f"{path}: {name}", offset + first, offset + last, found
         if progress is not None:
             progress(done / len(shared))
+
+
+def _broken(path: Path, error: RuntimeError) -> UserError:
+    reason = " ".join(str(error).split())[:120]
+    return UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again")
 
 
 def _file(name: str) -> str:

@@ -76,7 +76,8 @@ def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = 
     order = _named(path, group, "contigs") or []
     contigs = tuple(order if sorted(order) == sorted(arrays) else sorted(arrays))
     lengths = {name: int(arrays[name].shape[0]) for name in contigs}
-    held = sum(file.stat().st_size for file in [*path.rglob("*"), *([given] if given else [])])
+    files = [*path.rglob("*"), *([given] if given else [])]
+    held = sum(file.stat().st_size for file in files if file.is_file())
     check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
     return Layout(chosen, contigs, tuple(lengths.values()))
 

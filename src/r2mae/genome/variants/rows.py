@@ -43,7 +43,7 @@ class Variants(ABC):
 def text_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
     """Yield a function that writes text to a file, as bgzip if its name ends in .gz; it appears when all is written."""
     with atomic_path(path) as place:
-        if path.suffix not in (".gz", ".bgz"):
+        if path.suffix.lower() not in (".gz", ".bgz"):
             with place.open("wb") as file:
                 yield file.write
             return
