@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -35,9 +36,9 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
     told = " ".join(run(f"{command} {domain} --help").split())
-    numbers = get_domain(domain).ratios
+    numbers = get_domain(domain).config.ratios
     whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
-    assert f"`cl` and `cl-k0`. By default {numbers.fixed:g} ({whose})." in told
+    assert f"which hides this fraction. By default {numbers.ratio:g} ({whose})." in told
     assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
     assert f"Upper end of the range of ratios. By default {numbers.high:g}" in told
 
@@ -45,24 +46,22 @@ def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -
 def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("domain: images\ndata: digits\nlow: 0.4\n")
     told = " ".join(run("pretrain --config own.yaml --help").split())
-    assert "Lower end of the range of ratios. (type: float | null, default: 0.4)" in told
+    assert "(ours: the paper gives none). (type: float | null, default: 0.4)" in told
 
 
 def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -> None:
-    printed = yaml.safe_load(run("pretrain digits --scheme r2mae-cl --print-config"))
-    assert (printed["ratio"], printed["low"], printed["high"], printed["cl_iterations"]) == (None, 0.5, 0.9, 4)
+    printed = yaml.safe_load(run("pretrain digits --scheme r2mae-cl --print-config"))["scheme"]
+    assert None not in printed.values()
+    assert (printed["low"], printed["high"], printed["cl_iterations"], printed["given"]) == (0.5, 0.9, 4, [])
     line = "pretrain digits --scheme fixed --epochs 1 --hidden 8 --latent 4 --threads 1 --out"
     run(f"{line} a")
     kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text())
-    assert (kept["ratio"], kept["low"], kept["high"], kept["cl_iterations"]) == (0.7, None, None, None)
+    assert kept["scheme"] == {"name": "fixed", "ratio": 0.7, "given": []}
     assert "finished already" in run(f"{line} a")
     assert "finished already" in run(f"{line} a --ratio 0.7")
     run("pretrain --config a/config.yaml --out b")
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
     assert (tmp_path / "a" / "metrics.csv").read_bytes() == (tmp_path / "b" / "metrics.csv").read_bytes()
-    kept["ratio"] = None  # as earlier versions wrote it
-    (tmp_path / "a" / "config.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
-    assert "finished already" in run(f"{line} a")
 
 
 def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Path) -> None:
@@ -83,37 +82,45 @@ def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Pat
 
 
 def test_a_comparison_prints_no_scheme_beside_its_schemes(run: Run, tmp_path: Path) -> None:
-    text = run("compare digits --schemes fixed dynamic --print-config")
+    text = run("compare digits --schemes fixed dynamic --low 0.4 --print-config")
     printed = yaml.safe_load(text)
     assert "scheme" not in printed and "seed" not in printed
-    assert (printed["ratio"], printed["low"], printed["high"]) == (0.7, 0.5, 0.9)
+    assert printed["low"] == 0.4 and not {"ratio", "high", "decay"} & {*printed}
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print-config") == text
-    printed = yaml.safe_load(run("compare digits --schemes fixed r2mae --ratios 0.3 --print-config"))
-    assert (printed["ratio"], printed["low"]) == (None, 0.5)
-    printed = yaml.safe_load(run("compare digits --schemes fixed --ratios 0.3 --print-config"))
-    assert (printed["ratio"], printed["low"], printed["high"]) == (None, None, None)
-
-
-def test_a_comparison_of_an_earlier_version_goes_on(run: Run, tmp_path: Path) -> None:
-    line = "compare digits --schemes r2mae --seeds 1 --epochs 1 --hidden 8 --latent 4 --jobs 1 --out c"
-    run(line)
-    (file,) = (tmp_path / "c").glob("runs/*/*/config.yaml")
-    kept = yaml.safe_load(file.read_text())
-    assert (kept["low"], kept["high"]) == (0.5, 0.9)
-    file.write_text(yaml.safe_dump({**kept, "low": None, "high": None}, sort_keys=False))
-    weights = file.with_name("model.safetensors")
-    before = weights.stat().st_mtime_ns
-    run(line)
-    assert weights.stat().st_mtime_ns == before
 
 
 def test_defaults_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(run("pretrain digits --scheme r2mae --print-config"))
     (tmp_path / "own.yaml").write_text(run("pretrain digits --scheme r2mae --low 0.4 --print-config"))
-    assert yaml.safe_load(run("pretrain --config run.yaml --scheme mdlm --print-config"))["low"] is None
-    same = yaml.safe_load(run("pretrain --config run.yaml --print-config"))
-    assert (same["low"], same["high"]) == (0.5, 0.9)
-    kept = yaml.safe_load(run("pretrain --config own.yaml --scheme dynamic --print-config"))
-    assert (kept["low"], kept["high"]) == (0.4, 0.9)
-    assert yaml.safe_load(run("compare --config run.yaml --schemes mdlm --print-config"))["low"] is None
+    (tmp_path / "falling.yaml").write_text(run("pretrain digits --scheme dynamic --print-config"))
+
+    def scheme(line: str) -> dict[str, Any]:
+        return dict(yaml.safe_load(run(f"{line} --print-config"))["scheme"])
+
+    assert scheme("pretrain --config run.yaml --scheme mdlm") == {
+        "name": "mdlm", "sampling": "independent", "per": "batch", "given": []
+    }  # fmt: skip
+    same = scheme("pretrain --config run.yaml")
+    assert (same["low"], same["high"], same["given"]) == (0.5, 0.9, [])
+    kept = scheme("pretrain --config own.yaml --scheme dynamic")
+    assert (kept["low"], kept["high"], kept["given"]) == (0.4, 0.9, ["low"])
+    assert scheme("pretrain --config falling.yaml --decay 0.01")["given"] == ["decay"]  # decay_end was not given
+    assert scheme("pretrain --config run.yaml --model vit-mae")["low"] == 0.6  # the default of the model
+    assert "low" not in yaml.safe_load(run("compare --config run.yaml --schemes mdlm --print-config"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "options"),
+    [
+        ("ratio: 0.3\n", "--scheme fixed", {"ratio": 0.3}),
+        ("scheme: fixed\nratio: 0.3\n", "--ratio 0.4", {"ratio": 0.4}),
+        ("scheme: r2mae\nlow: 0.4\n", "", {"low": 0.4}),
+    ],
+)
+def test_a_file_of_ones_own_names_options(
+    run: Run, tmp_path: Path, text: str, line: str, options: dict[str, float]
+) -> None:
+    (tmp_path / "own.yaml").write_text(f"data: digits\n{text}")
+    scheme = yaml.safe_load(run(f"pretrain --config own.yaml {line} --print-config"))["scheme"]
+    assert {name: scheme[name] for name in scheme["given"]} == options

@@ -95,9 +95,9 @@ def test_no_help_speaks_of_null_as_a_default(run: Run, command: str) -> None:
 
 def test_the_help_of_presets_names_the_default(run: Run) -> None:
     told = " ".join(run("pretrain text --help")[1].split())
-    assert "By default the domain's own settings. (type: str | null) --scheme" in told
+    assert "By default the domain's own settings. (type: str | null) --weighting" in told
     told = " ".join(run("pretrain text --preset mini --help")[1].split())
-    assert "settings. (type: str | null, default: mini) --scheme" in told
+    assert "settings. (type: str | null, default: mini) --weighting" in told
 
 
 def test_lists_in_the_help_stand_in_their_column(run: Run) -> None:
@@ -237,7 +237,7 @@ def test_a_configuration_file_is_read_and_options_win(run: Run, tmp_path: Path) 
     (tmp_path / "c.yaml").write_text(text)
     assert run("pretrain --config c.yaml --print_config")[1] == text
     values = yaml.safe_load(run("pretrain --config=c.yaml --ratio 0.4 --print_config")[1])
-    assert (values["ratio"], values["batch_size"]) == (0.4, 64)
+    assert (values["scheme"]["ratio"], values["batch_size"]) == (0.4, 64)
 
 
 def test_a_preset_on_the_command_line_wins_over_the_file(run: Run, tmp_path: Path) -> None:

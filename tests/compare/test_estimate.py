@@ -56,7 +56,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert main([*words.split(), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == 8
     assert not list(tmp_path.iterdir())
-    for more, reason in (("--devices 2", "leave --devices"), ("--cluster tcp://localhost:1", "--cluster would be")):
+    for more, reason in (("--devices 2", "omit --devices"), ("--cluster tcp://localhost:1", "--cluster would be")):
         assert main([*words.split(), *more.split()]) == 2
         assert reason in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

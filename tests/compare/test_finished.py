@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.cells.config import CellsConfig
-from r2mae.cells.domain import DOMAIN as CELLS
 from r2mae.cli.main import main
 from r2mae.compare.again import gather_again
 from r2mae.compare.finished import finished_runs, shared_fields
-from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +42,14 @@ def test_every_row_tells_the_options_that_it_used(made: Path) -> None:
     config = findings(made)["config"]
     rows = config["rows"]
     assert set(rows) == {"dynamic", "r2mae"}
-    assert rows["dynamic"] == {"scheme": "dynamic", "low": 0.5, "high": 0.9, "decay": 0.1, "given": ["decay"]}
+    assert rows["dynamic"] == {
+        "scheme": "dynamic",
+        "low": 0.5,
+        "high": 0.9,
+        "decay": 0.1,
+        "decay_in": "steps",
+        "given": ["decay"],
+    }
     assert rows["r2mae"]["sampling"] == "stratified"
     assert "decay" not in rows["r2mae"]
     assert not {"decay", "sampling", "per", "cl_warmup", "low", "high", "epochs"} & set(
@@ -156,24 +159,6 @@ def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(ma
     words = ["r2mae", "--sampling", "stratified", "--seeds", "2"]
     assert main(["compare", "digits", *SIZE, "--out", str(out), "--schemes", *words]) == 0
     assert {run["seed"] for run in findings(out)["runs"] if run["label"] == "r2mae"} == {0, 1}
-
-
-@pytest.mark.parametrize(("scheme", "found"), [("r2mae", 1), ("dynamic", 0)])
-def test_a_field_that_a_row_does_not_use_may_differ(tmp_path: Path, scheme: str, found: int) -> None:
-    base = CellsConfig(data="x", preset="sea-ad", timing="sea-ad")
-    folder = RunFolder(tmp_path / "runs" / scheme / "seed-0")
-    folder.path.mkdir(parents=True)
-    before = {**base.to_dict(), "scheme": scheme}
-    del before["timing"]  # as earlier versions wrote it
-    folder.config_file.write_text(json.dumps(before))
-    folder.results_file.write_text(json.dumps({"scores": {}, "measured": base.measurement_settings()}))
-    for file in (folder.model_file, folder.weights):
-        file.write_text("{}")
-    if found:
-        assert [run.variant.label for run in finished_runs(tmp_path, CELLS, base)] == [scheme]
-    else:
-        with pytest.raises(UserError, match=r"no run of this comparison \(timing is 'hlca' there and 'sea-ad'"):
-            finished_runs(tmp_path, CELLS, base)
 
 
 def test_another_way_of_measuring_trains_nothing_and_measures_anew(

@@ -33,7 +33,7 @@ def tiny(**changes: int) -> MaskedLanguageModel:
 
 def tiny_bert(**changes: int) -> BertForMaskedLM:
     sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return BertForMaskedLM(BertConfig.make(vocab_size=270, hidden_size=16, **sizes, **changes))
+    return BertForMaskedLM(BertConfig(vocab_size=270, hidden_size=16, **sizes, **changes))
 
 
 def test_the_encoder_is_copied() -> None:

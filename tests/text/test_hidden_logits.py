@@ -79,6 +79,6 @@ class Odd(RobertaForMaskedLM):
 def test_other_models_are_refused() -> None:
     inputs = batch()
     with pytest.raises(UserError, match="RobertaModel has no encoder below a head"):
-        hidden_logits(RobertaModel(RobertaConfig.make(**SIZES)), inputs)
+        hidden_logits(RobertaModel(RobertaConfig(**SIZES)), inputs)
     with pytest.raises(UserError, match="Odd has a head that is not known here"):
-        hidden_logits(Odd(RobertaConfig.make(**SIZES)), inputs)
+        hidden_logits(Odd(RobertaConfig(**SIZES)), inputs)

@@ -33,7 +33,7 @@ CALLS: dict[str, Callable[[CovarianceLike], object]] = {
     "simulate": lambda cov: simulate(cov, BETA, 40, [0.4], repetitions=2).risks,
     "conditional_risk": lambda cov: conditional_risk(cov, BETA, X, ALL, 0.1).risk,
     "eigenvector_risk": lambda cov: eigenvector_risk(cov, 1, X, ALL, 0.1).risk,
-    "advise": lambda cov: advise(cov, 40, ridge=1.0).directions.normalised,
+    "advise": lambda cov: advise(cov, 40).directions.normalised,
     "dominant_share": dominant_share,
     "as_covariance": lambda cov: as_covariance(cov).matrix(),
 }

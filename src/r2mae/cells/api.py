@@ -179,6 +179,7 @@ class MaskedAutoencoder:
         config = make_config(
             {
                 **{name: getattr(self._config, name) for name in _OPTIONS},
+                "scheme": self._config.scheme.to_dict(),
                 "layer": self._setup["layer"],
                 "batch_key": key,
                 "epochs": max_epochs,
@@ -418,4 +419,4 @@ class MaskedAutoencoder:
         return replace(table, batch=batch, batches=model.batch_names)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "scheme", "ratio", "low", "high", "seed", "representation", "mask_input", "norm")
+_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm")

@@ -71,7 +71,9 @@ def together(config: RunConfig) -> Iterator[None]:
     rank = process_rank(config.devices, config.nodes)
     if not is_launched():
         raise SystemExit(launch(config.devices))
-    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="r2mae launcher").start()
+    ended = threading.Event()
+    follower = threading.Thread(target=_follow, args=(os.getppid(), ended), daemon=True, name="r2mae launcher")
+    follower.start()
     try:
         yield
     except Exception as error:
@@ -85,6 +87,9 @@ def together(config: RunConfig) -> Iterator[None]:
         if lost:
             raise UserError(f"another process of this run ended; {RESUMES}") from None
         raise
+    finally:
+        ended.set()
+        follower.join()
 
 
 def launch(devices: int) -> int:
@@ -146,10 +151,11 @@ def _exit_code(codes: Mapping[int, int], ranks: int, logs: Path | None = None) -
     return 1
 
 
-def _follow(launcher: int) -> None:
+def _follow(launcher: int, ended: threading.Event) -> None:
     """Stop this process as SIGTERM does when its launcher has ended, so that none goes on alone."""
     while os.getppid() == launcher:
-        time.sleep(0.5)
+        if ended.wait(0.5):
+            return
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_FORCED)
     os._exit(1)

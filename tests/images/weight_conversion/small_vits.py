@@ -48,13 +48,13 @@ def moved(model: Any) -> Any:
 
 def stock_mae(**more: Any) -> ViTMAEForPreTraining:
     torch.manual_seed(1)
-    made = ViTMAEForPreTraining(ViTMAEConfig.make(**{"image_size": 16, "patch_size": 4, **ENCODER, **DECODER, **more}))
+    made = ViTMAEForPreTraining(ViTMAEConfig(**{"image_size": 16, "patch_size": 4, **ENCODER, **DECODER, **more}))
     return moved(made)
 
 
 def stock_vit(kind: type = ViTModel, **more: Any) -> ViTModel | ViTForImageClassification:
     torch.manual_seed(2)
-    return moved(kind(ViTConfig.make(**{"image_size": 16, "patch_size": 4, **ENCODER, **more})))
+    return moved(kind(ViTConfig(**{"image_size": 16, "patch_size": 4, **ENCODER, **more})))
 
 
 def pth(path: Path, content: Any) -> Path:
