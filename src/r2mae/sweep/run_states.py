@@ -75,12 +75,12 @@ def _run_state(folder: RunFolder) -> RunState:
         state = "running"
     else:
         state = "stopped" if folder.checkpoint.exists() else "new"
-    seed = config.get("seed")
+    seed, scheme = config.get("seed"), config.get("scheme")
     return RunState(
         path=str(folder.path),
         domain=str(config.get("domain", "")),
         data=str(config.get("data", "")),
-        scheme=str(config.get("scheme", "")),
+        scheme=str(scheme.get("name", "")) if isinstance(scheme, dict) else "",
         seed=seed if isinstance(seed, int) else None,
         state=state,
         step=step,
