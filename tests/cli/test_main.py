@@ -299,7 +299,9 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     shutil.copy(tmp_path / "runs" / "a" / "config.yaml", tmp_path / "runs" / "c")
     for name, domain in (("[d]", "[images]"), ("e", "{}")):
         (tmp_path / "runs" / name).mkdir()
-        (tmp_path / "runs" / name / "config.yaml").write_text(f"domain: {domain}\ndata: '[/x]'\nscheme: '[red]'\n")
+        (tmp_path / "runs" / name / "config.yaml").write_text(
+            f"domain: {domain}\ndata: '[/x]'\nscheme: {{name: '[red]'}}\n"
+        )
     states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
     found = {path.removeprefix("runs/"): entry["state"] for path, entry in states.items()}
     assert found == {"a": "finished", "b": "damaged", "c": "new", "[d]": "new", "e": "new"}
