@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -51,12 +52,12 @@ def test_the_cause_is_not_who_ended_first(
 @pytest.mark.parametrize("launched", [True, False])
 @pytest.mark.parametrize("error", [GLOO, UserError("a mistake"), RuntimeError("mat1 and mat2 cannot be multiplied")])
 def test_the_first_process_reports_what_all_meet(
-    rank: int, launched: bool, error: Exception, monkeypatch: pytest.MonkeyPatch
+    rank: int, launched: bool, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in (("RANK", rank), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
     if launched:
-        monkeypatch.setenv("R2MAE_LAUNCHED", "1")
+        monkeypatch.setenv("R2MAE_LAUNCHED", str(tmp_path))
     waits: list[float] = []
     monkeypatch.setattr(distributed, "time", SimpleNamespace(sleep=waits.append))
     monkeypatch.setattr(distributed.threading, "Thread", Mock())
@@ -66,6 +67,7 @@ def test_the_first_process_reports_what_all_meet(
     if error is GLOO:
         assert raised.value.code == LOST if launched else "another process of this run ended" in str(raised.value)
     assert bool(waits) == (rank == 1 and kind is not SystemExit)
+    assert bool(list(tmp_path.glob(f"reason-{rank}"))) == (kind is SystemExit)
 
 
 def test_a_process_that_is_not_of_torchrun_starts_its_command_again(monkeypatch: pytest.MonkeyPatch) -> None:
