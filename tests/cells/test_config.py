@@ -36,8 +36,10 @@ def test_a_run_is_repeated_from_its_file(
     file = str(fit(config, DOMAIN, tmp_path / "run").folder.config_file)
     assert main(["pretrain", "--config", file, "--out", str(tmp_path / "run")]) == 0
     assert "is finished already" in capsys.readouterr().out
-    assert main(["pretrain", "--config", file, "--timing", "hlca", "--print-config"]) == 2
-    assert "changes nothing for 'dynamic' with these options: omit it" in capsys.readouterr().err
+    assert main(["pretrain", "--config", file, "--print-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["scheme"]["decay_end"] < 1
+    assert main(["pretrain", "--config", file, "--timing", "hlca", "--print-config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["scheme"]["decay_end"] == 1  # what was not given follows the timing
     assert main(["pretrain", "--config", file, "--scheme", "cl", "--print-config"]) == 0
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed["scheme"]["cl_end"] == pytest.approx(120_000 / 155_049)
