@@ -1,6 +1,7 @@
 """The process of a run: what it tells, what it refuses, and how it ends."""
 
 import errno
+import multiprocessing
 import os
 import signal
 import threading
@@ -164,10 +165,11 @@ def _telling(pipe: Connection) -> None:
 def test_a_process_whose_run_is_not_done_takes_no_other(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_process, "_serve", _telling)
     monkeypatch.setattr(run_process, "_idle", [])
+    before = len(multiprocessing.active_children())  # other tests may have some
     with pytest.raises(ZeroDivisionError):
         run_process.compute_in_process(request_, lambda done, planned: 1 // 0, lambda: True)  # type: ignore[arg-type]
     assert not run_process._idle
-    assert run_process.close_idle() == 0
+    assert len(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.slow
