@@ -57,9 +57,9 @@ def no_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """The folder of real data: $R2MAE_DATA, else ../shared/data beside the repository; skips without, but not in CI."""
-    beside = Path(__file__).resolve().parents[1] / "shared" / "data"
-    root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser()
+    """The folder of real data: $R2MAE_DATA, else ../shared/data by the repository; skips without, but not in CI."""
+    default = Path(__file__).resolve().parents[1] / "shared" / "data"
+    root = Path(os.environ.get("R2MAE_DATA") or default).expanduser()
     missing = [name for name in ("cells", "mnist", "wikitext2") if not (root / name).is_dir()]
     if missing:
         reason = f"no real data: {root / missing[0]} is not a folder (set R2MAE_DATA)"

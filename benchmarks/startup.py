@@ -1,4 +1,4 @@
-"""Start-up time: `import r2mae` and `r2mae --help`, beside Python itself."""
+"""Start-up time: `import r2mae` and `r2mae --help`, next to Python itself."""
 
 import argparse
 import subprocess

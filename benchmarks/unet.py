@@ -81,13 +81,13 @@ def plain(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, la
 
 def forward(model: UNet, state: Tensor) -> Tensor:
     """Run the network on images (batch, colours, height, width), in the layout that they have."""
-    beside = []
+    skips = []
     for block in model.down:
-        beside.append(block(state))
-        state = max_pool2d(beside[-1], 2)
+        skips.append(block(state))
+        state = max_pool2d(skips[-1], 2)
     state = model.bottleneck(state)
     for enlarge, block in zip(model.enlarge, model.up, strict=True):
-        state = block(torch.cat([beside.pop(), enlarge(state)], dim=1))
+        state = block(torch.cat([skips.pop(), enlarge(state)], dim=1))
     made: Tensor = model.output(state)
     return made
 

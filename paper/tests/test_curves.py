@@ -84,7 +84,7 @@ def test_accuracies_lie_over_the_linear_model(here: Path, name: str, capsys: pyt
     assert main(line) == 0
     assert "parts computed before" in capsys.readouterr().out, "published accuracies change no computation"
     assert (folder / f"{name}.csv").read_bytes() == before
-    assert not (folder / f"{name}-likeness.csv").exists(), "tables of the former call do not stay beside new ones"
+    assert not (folder / f"{name}-likeness.csv").exists(), "tables of the former call do not stay next to new ones"
     assert "right axis" not in (folder / f"{name}.svg").read_text(encoding="utf-8")
 
 

@@ -246,14 +246,14 @@ def test_cells_that_change_their_places_are_noticed() -> None:
     before = pd.DataFrame(model.get_latent_representation(), index=adata.obs_names)
     for kept in (np.random.default_rng(0).permutation(120), np.arange(0, 120, 3)):
         adata._inplace_subset_obs(kept)  # as scanpy.pp.filter_cells and its kin do
-        for call in (model.get_latent_representation, lambda: model.impute("gene1"), lambda: train_anew(model)):
+        for call in (model.get_latent_representation, lambda: model.impute("gene1"), lambda: train_again(model)):
             with pytest.raises(UserError, match=r"adata has other cells .* or another order: pass adata=adata"):
                 call()
         np.testing.assert_allclose(model.get_latent_representation(adata), before.loc[adata.obs_names], atol=1e-6)
         assert list(model.impute("gene1", adata).index) == list(adata.obs_names)
 
 
-def train_anew(model: MaskedAutoencoder) -> None:
+def train_again(model: MaskedAutoencoder) -> None:
     model.train(1, progress=False, restart=True)
 
 

@@ -161,7 +161,7 @@ def test_copies_are_made_once(stored: Path, own_data_folder: Path) -> None:
     assert len(list((own_data_folder / "unpacked").iterdir())) == 2
 
 
-def test_a_copy_of_linked_data_is_made_anew_when_they_change(
+def test_a_copy_of_linked_data_is_made_again_when_they_change(
     make: Make, write: Write, tmp_path: Path, own_data_folder: Path
 ) -> None:
     zarr = pytest.importorskip("zarr")

@@ -1,4 +1,4 @@
-"""Rows of a comparison that are measured, not pretrained; and the same beside one run."""
+"""Rows of a comparison that are measured, not pretrained; and the same next to one run."""
 
 import json
 import os

@@ -161,7 +161,7 @@ def test_seeds_are_added_to_finished_runs_whose_folders_hold_the_numbers_used(ma
     assert {run["seed"] for run in findings(out)["runs"] if run["label"] == "r2mae"} == {0, 1}
 
 
-def test_another_way_of_measuring_trains_nothing_and_measures_anew(
+def test_another_way_of_measuring_trains_nothing_and_measures_again(
     made: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "as-trained"

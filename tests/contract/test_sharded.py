@@ -83,7 +83,7 @@ def test_shards_round_products_as_the_whole_model_does(
     assert any(not torch.equal(value, single[name]) for name, value in sharded.items()), "bf16 was used"
 
 
-def test_layers_that_are_computed_anew_change_no_byte(case: Case, tmp_path: Path) -> None:
+def test_layers_that_are_computed_again_change_no_byte(case: Case, tmp_path: Path) -> None:
     if not again(case):
         with pytest.raises(UserError, match="omit --activation-checkpointing"):
             fit(case.config(steps=2, activation_checkpointing=True), case.domain, tmp_path / "a", data=case.data)

@@ -1,4 +1,4 @@
-"""The jumps of a loss: noise is found again beside a trend and a ratio's share."""
+"""The jumps of a loss: noise is found again next to a trend and a ratio's share."""
 
 import numpy as np
 import pytest

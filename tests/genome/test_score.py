@@ -117,7 +117,7 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     assert not kept.exists()
 
 
-def test_other_variants_begin_anew(run: Path, table: Path) -> None:
+def test_other_variants_begin_again(run: Path, table: Path) -> None:
     out = table.with_name("out.tsv")
     kept = table.with_name(".out.tsv.blocks")
     kept.mkdir()

@@ -469,7 +469,7 @@ def test_two_training_parts_are_refused(folder):
 def test_three_parts_to_measure_on_are_refused(folder):
     for name in ("train", "val", "test", "valid"):
         picture(folder / name / "a" / "1.png")
-    refused("has test, val, valid beside train: keep only two of them", folder)
+    refused("has test, val, valid next to train: keep only two of them", folder)
 
 
 def test_classes_that_are_called_like_parts_are_asked_about(folder):

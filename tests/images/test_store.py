@@ -100,7 +100,9 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
     assert not images.images.take(np.array([0]), axis=0).any()
 
 
-def test_a_map_that_was_broken_off_is_made_anew(folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_was_broken_off_is_made_again(
+    folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After an error within, and after a process was killed, which leaves what it had begun."""
 
     def failing(encoded: object, row: int, *_: object) -> np.ndarray:

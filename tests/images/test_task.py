@@ -139,9 +139,9 @@ def test_the_mask_is_as_many_inputs_again(fill: tuple[float, ...]) -> None:
     task, model = PixelTask(16, fill=fill, mask_input=True), MLPAutoencoder(16, 8, 4, mask_input=True)
     assert model.mask_layer is not None
     corrupted = task.corrupt(batch(), np.linspace(0.1, 0.9, 6), KEY)  # a ratio for each image
-    beside = torch.cat([corrupted.inputs, corrupted.hidden.float()], 1)
+    joined = torch.cat([corrupted.inputs, corrupted.hidden.float()], 1)
     weight = torch.cat([model.encoder[0].weight, model.mask_layer.weight], 1)
-    states = nn.functional.linear(beside, weight, model.encoder[0].bias)
+    states = nn.functional.linear(joined, weight, model.encoder[0].bias)
     expected = model.decoder(model.encoder[1:](states))
     torch.testing.assert_close(task.forward(model, corrupted).prediction, expected)
     flipped = replace(corrupted, hidden=~corrupted.hidden)

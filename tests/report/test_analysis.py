@@ -244,10 +244,10 @@ def test_a_grid_can_be_refined_towards_its_end() -> None:
 
 def test_a_baseline_without_a_score_is_blank(comparison: Comparison, make_comparison: Make) -> None:
     table = make_comparison().table
-    beside = table[table["label"] == "r2mae"].assign(label="mean", scheme="baseline", probe_accuracy=np.nan)
+    baseline = table[table["label"] == "r2mae"].assign(label="mean", scheme="baseline", probe_accuracy=np.nan)
     pixels = table[table["label"] == "mdlm"].assign(label="pixels", scheme="baseline", masked_mse=np.nan)
     pixels["probe_accuracy"] += 0.5
-    table = pd.concat([table, pixels, beside], ignore_index=True)
+    table = pd.concat([table, pixels, baseline], ignore_index=True)
     table.loc[table["scheme"] == "baseline", ["ratio", "low", "high"]] = np.nan
     found = analyse(replace(comparison, table=table))
     assert not any("mean has no" in note for note in found.notes)

@@ -114,11 +114,11 @@ def test_score_against_ratio_has_the_curve_and_the_ranges(make_comparison: Make)
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_xdata(), [0.5, 0.9])
     np.testing.assert_allclose(bars[COLOURS["r2mae"]].get_ydata(), found.interval("r2mae", "probe_accuracy")["mean"])
     assert legend(figure) == ["fixed ratio", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl"]
-    # Every diamond over the axis of ratios is a fixed ratio's, at its ratio; the others stand beside it, apart.
+    # Every diamond over the axis of ratios is a fixed ratio's, at its ratio; the others stand next to it, apart.
     np.testing.assert_allclose([line.get_xdata()[0] for line in lines(figure, marker="D")], ratios)
-    beside = [line for line in figure.axes[1].get_lines() if line.get_marker() == "D"]
-    assert [line.get_xdata()[0] for line in beside] == [0, 1, 2, 3, 4]
-    assert [line.get_ydata()[0] for line in beside] == [
+    dots = [line for line in figure.axes[1].get_lines() if line.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in dots] == [0, 1, 2, 3, 4]
+    assert [line.get_ydata()[0] for line in dots] == [
         found.interval(label, "probe_accuracy")["mean"] for label in legend(figure)[1:]
     ]
     assert not [tick.get_text() for tick in figure.axes[1].get_xticklabels()]

@@ -1,4 +1,4 @@
-"""Examples of several models beside each other."""
+"""Examples of several models next to each other."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -63,7 +63,7 @@ def ids() -> torch.Tensor:
 def test_the_folder_opens_as_stock_roberta(tmp_path: Path) -> None:
     ours = model()
     assert write_folder(ours, architecture(), tmp_path / "hf") == tmp_path / "hf"
-    assert [path.name for path in tmp_path.iterdir()] == ["hf"], "nothing is left beside it"
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"], "nothing is left next to it"
     stock = AutoModelForMaskedLM.from_pretrained(tmp_path / "hf")
     assert type(stock) is RobertaForMaskedLM
     assert stock.lm_head.decoder.weight is stock.roberta.embeddings.word_embeddings.weight

@@ -47,9 +47,9 @@ NAMES = {"sst2": "train.tsv", "mnli": "dev_matched.tsv", "mrpc": "msr_paraphrase
 
 @pytest.fixture
 def glue_root() -> Path:
-    """Real files: in $R2MAE_DATA, else in ../shared/data beside the repository; skips without, but not in CI."""
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    root = Path(os.environ.get("R2MAE_DATA") or beside).expanduser() / "glue"
+    """Real files: in $R2MAE_DATA, else in ../shared/data next to the repository; skips without, but not in CI."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
+    root = Path(os.environ.get("R2MAE_DATA") or default).expanduser() / "glue"
     if not root.is_dir():
         reason = f"no real files of GLUE: {root} is not a folder (set R2MAE_DATA)"
         if os.environ.get("CI") == "true":

@@ -92,9 +92,9 @@ def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> N
 def test_values_in_side_files_are_read_with_the_description(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     whole = {"width": 3, "rules": "grüße\r\n"}
-    beside = side_values(whole, {"rules.json": whole["rules"], "other.json": "{}"})
+    files = side_values(whole, {"rules.json": whole["rules"], "other.json": "{}"})
     (tmp_path / "rules.json").write_bytes(whole["rules"].encode())
-    content = {**GOOD, "format": WITH_FILES, "architecture": {"width": 3}, "files": beside}
+    content = {**GOOD, "format": WITH_FILES, "architecture": {"width": 3}, "files": files}
     path.write_text(json.dumps(content))
     assert read_description(path).architecture == whole
     path.write_text(json.dumps({**content, "format": FORMAT}))

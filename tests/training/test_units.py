@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.training.units import check_can_be_made_anew, listen, make_anew, units_of, within
+from r2mae.training.units import check_recomputable, listen, recompute_activations, units_of, within
 
 
 class Layer(nn.Module):
@@ -52,11 +52,11 @@ def gradients(model: nn.Module, states: Tensor, seed: int) -> tuple[Tensor, list
 
 
 @given(layers=st.integers(1, 3), width=st.integers(1, 6), rows=st.integers(1, 4), seed=st.integers(0, 100))
-def test_what_is_computed_anew_has_the_same_gradient(layers: int, width: int, rows: int, seed: int) -> None:
+def test_what_is_computed_again_has_the_same_gradient(layers: int, width: int, rows: int, seed: int) -> None:
     torch.manual_seed(seed)
     model, states = Stack(layers, width), torch.randn(rows, width)
     before = gradients(model, states, seed)
-    make_anew(model)
+    recompute_activations(model)
     again = gradients(model, states, seed)
     assert torch.equal(before[0], again[0])
     for mine, theirs in zip(before[1], again[1], strict=True):
@@ -86,11 +86,11 @@ def test_a_unit_is_called_only_if_somebody_listens() -> None:
 
 
 def test_what_would_save_nothing_or_count_twice_is_refused() -> None:
-    check_can_be_made_anew(Stack(2, 3))
+    check_recomputable(Stack(2, 3))
     assert units_of(nn.Linear(2, 2)) == []
     with pytest.raises(UserError, match="no stack of layers"):
-        check_can_be_made_anew(nn.Linear(2, 2))
+        check_recomputable(nn.Linear(2, 2))
     model = Stack(1, 3)
     model.layers[0].first = nn.BatchNorm1d(3)
     with pytest.raises(UserError, match="batch normalisation"):
-        check_can_be_made_anew(model)
+        check_recomputable(model)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 RAW = "raw.X"
-"""Name, used like that of a layer, of the matrix that AnnData keeps beside a normalised X."""
+"""Name, used like that of a layer, of the matrix that AnnData keeps next to a normalised X."""
 ENTRY = 8  # bytes of a count, in memory or on a device: float32 and int32
 IN_MEMORY = "AnnData"
 """Name of the data in the configuration of a run on an AnnData object."""

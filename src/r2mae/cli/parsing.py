@@ -291,7 +291,7 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
     skip : tuple of str
         Fields that the command does not use.
     more : tuple of str
-        Options of the command itself, which its file may hold beside the domain's fields.
+        Options of the command itself, which its file may hold next to the domain's fields.
     """
     kind = subject.domain.config
     parser.add_class_arguments(kind, None, skip={"data", "scheme", *fields_of_models(kind), *skip})

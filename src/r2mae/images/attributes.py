@@ -1,6 +1,6 @@
 """Images with a table of attributes: the layout of CelebA.
 
-A folder that holds ``list_attr_celeba.txt`` or ``.csv`` (any name that begins with ``list_attr``) beside its images,
+A folder that holds ``list_attr_celeba.txt`` or ``.csv`` (any name that begins with ``list_attr``) next to its images,
 which may lie in a folder of any name or in a .tar; and, where the official parts are wanted,
 ``list_eval_partition.txt`` or ``.csv``. Tables may be packed (.gz, .xz).
 """

@@ -26,7 +26,7 @@ def read_folder(path: str | Path | Member, how: Reading | None = None) -> Parts:
     """Read a folder of image files, decoded by PIL in several threads.
 
     Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/`` and the like,
-    which are official parts (:func:`~r2mae.images.parts.divided`); files without classes. A test part beside a
+    which are official parts (:func:`~r2mae.images.parts.divided`); files without classes. A test part next to a
     validation part whose labels are not told, as ImageNet's, is left out. A single folder (as archives unpack to)
     is looked into, and a single class is no label. Files and classes are sorted by name. Hidden ones are left out, and
     so are empty folders and files that are no images by their suffix, of which a line is logged. All images become RGB
@@ -218,12 +218,12 @@ def _scan(path: Place, others: Counter[str]) -> _Part:
 
 
 def _useful(around: Place, parts: list[_Part]) -> list[_Part]:
-    """Leave out a test part beside a validation part that nothing can be measured on, and say what is used for what."""
+    """Omit a test part on which nothing can be measured if there is a validation part; say what is used for what."""
     if len(parts) < 2:
         return parts
     log, names = logging.getLogger("r2mae"), [part.path.name for part in parts]
-    beside = [entry for entry in _entries(around) if entry.name not in names]
-    if others := [entry for entry in beside if (any(below(entry)) if entry.is_dir() else _is_image(entry))]:
+    around_it = [entry for entry in _entries(around) if entry.name not in names]
+    if others := [entry for entry in around_it if (any(below(entry)) if entry.is_dir() else _is_image(entry))]:
         if all(part.classes is None for part in parts) and any(entry.is_dir() for entry in others):
             raise UserError(
                 f"{around}: {', '.join(names)} may be parts of a set, or classes like {_listed(others)}: name the one "

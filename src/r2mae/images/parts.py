@@ -37,7 +37,7 @@ read for the images of another.
 
 TRAIN = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation", "dev", "development", "eval", "evaluation")
-"""Words for parts beside the training part: the first that is there is the test part, a second the validation part."""
+"""Words for parts next to the training part: the first that is there is the test part, a second the validation part."""
 
 _WORD = re.compile(rf"(?<![a-z])({'|'.join((*TRAIN, *HELD_OUT))})(set|data)?(?![a-z])")
 
@@ -48,7 +48,7 @@ def divided(names: Collection[str], place: object) -> tuple[str, ...]:
     Parameters
     ----------
     names : collection of str
-        Among them those of parts. What stands beside the word, digits apart, has to be the same in all.
+        Among them those of parts. What stands next to the word, digits apart, has to be the same in all.
     place : Path or Member
         What to call the set in errors.
 
@@ -61,7 +61,7 @@ def divided(names: Collection[str], place: object) -> tuple[str, ...]:
     Raises
     ------
     UserError
-        If there is more than one training part, or more than two beside it.
+        If there is more than one training part, or more than two next to it.
     """
     words: dict[str, dict[str, str]] = {}
     for name in sorted(names):
@@ -80,7 +80,7 @@ def divided(names: Collection[str], place: object) -> tuple[str, ...]:
     if len(training) > 1:
         raise UserError(f"{place}: has {' and '.join(training)}: keep only one of them, or name it as the data")
     if len(held_out) > 2:
-        raise UserError(f"{place}: has {', '.join(held_out)} beside {training[0]}: keep only two of them")
+        raise UserError(f"{place}: has {', '.join(held_out)} next to {training[0]}: keep only two of them")
     return (*training, *held_out)
 
 
@@ -110,7 +110,7 @@ def read_npz(path: str | Path, *, max_bytes: int | None = None) -> Parts:
     ------
     UserError
         As :func:`read_npy`; no `images`; labels of another length or type, or negative; labels without their images,
-        or beside images of another pair of names; a test part that is empty or does not go with the training part
+        or next to images of another pair of names; a test part that is empty or does not go with the training part
         (:func:`official_part`); a broken archive, or one that unpacks to more than `max_bytes`.
     """
     path = Path(path)

@@ -39,7 +39,7 @@ _INDEX = "index.npz"
 
 
 def is_shard(path: Path) -> bool:
-    """Tell whether a file on its own is a shard: numbered, with .cls, or with .json beside images of a single folder.
+    """Tell whether a file on its own is a shard: numbered, with .cls, or with .json next to images of a single folder.
 
     A number alone tells nothing: photos-2019.tar may be the archive of a folder with a folder for each class.
     """
@@ -142,7 +142,7 @@ def read_shards(shards: Sequence[Path], how: Reading) -> Parts:
     Raises
     ------
     UserError
-        A broken shard, one without images, images without a label beside others with one, shards of a part beside
+        A broken shard, one without images, images without a label next to others with one, shards of a part next to
         others of none, a class that is not trained on, or what :func:`r2mae.images.store.gather` refuses.
     """
     by_part = _by_part(shards)

@@ -118,10 +118,10 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
     ends = {label: part[["low", "high"]].iloc[0].tolist() for label, part in comparison.table.groupby("label")}
     with figure_style():
         figure = Figure(figsize=(WIDTH, 4.2 + 0.22 * ((len(others) + len(bare) + 4) // 4)), layout="constrained")
-        axes, beside = _ratio_axes(figure, len(others))
+        axes, panel = _ratio_axes(figure, len(others))
         dashes = dashes_of(comparison)
         for label in bare:
-            for one in (axes, beside):
+            for one in (axes, panel):
                 if one is not None:
                     one.axhline(rows[label]["mean"], color=colours[label], ls=dashes[label], lw=1.2, zorder=1)
         curve = [(ratio, rows[label]) for label, ratio in fixed.items() if rows[label]["n"] > 0]
@@ -137,8 +137,8 @@ def score_against_ratio(comparison: Comparison, analysis: Analysis, metric: Metr
                 axes.plot([low, high], [mean] * 2, "-", color=colour, lw=3, alpha=0.75)
             else:
                 axes.plot([low], [mean], "_", color=colour, ms=10, mew=3, alpha=0.75, zorder=4)
-            if beside is not None:
-                _point(beside, rows[label], index, colour)
+            if panel is not None:
+                _point(panel, rows[label], index, colour)
             handles.append(Line2D([], [], color=colour, lw=3, marker="D", ms=5, label=label))
         handles += [Line2D([], [], color=colours[label], lw=1.2, ls=dashes[label], label=label) for label in bare]
         axes.set_xlim(-0.02, 1.02)
@@ -331,18 +331,18 @@ def _ratios_of(comparison: Comparison) -> dict[str, float]:
 
 
 def _ratio_axes(figure: Figure, others: int) -> "tuple[Axes, Axes | None]":
-    """Return axes over the mask ratio, and beside them, on the same height, a panel for the means of other schemes."""
+    """Return axes over the mask ratio, and next to them, on the same height, a panel for the means of other schemes."""
     if not others:
         return figure.add_subplot(), None
     share = max(0.06 * others, 0.1)  # no narrower than its name
-    axes, beside = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
-    beside.set_xlim(-0.7, others - 0.3)
-    beside.set_xticks([])
-    beside.set_xlabel("schemes")
-    beside.grid(axis="y")
-    beside.spines["left"].set_visible(False)
-    beside.tick_params(axis="y", length=0)
-    return axes, beside
+    axes, panel = figure.subplots(1, 2, sharey=True, gridspec_kw={"width_ratios": [1 - min(share, 0.5), share]})
+    panel.set_xlim(-0.7, others - 0.3)
+    panel.set_xticks([])
+    panel.set_xlabel("schemes")
+    panel.grid(axis="y")
+    panel.spines["left"].set_visible(False)
+    panel.tick_params(axis="y", length=0)
+    return axes, panel
 
 
 def dashes_of(comparison: Comparison) -> dict[str, str]:

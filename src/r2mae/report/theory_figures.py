@@ -1,4 +1,4 @@
-"""Figures of risk curves: the formula with bias and variance, simulations beside it, and the advice on data."""
+"""Figures of risk curves: the formula with bias and variance, simulations next to it, and the advice on data."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -334,7 +334,7 @@ def _held_out(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _part_of(name: str) -> tuple[str, str]:
-    """Return the part that a name has a word for, or "", and the letters beside the word."""
+    """Return the part that a name has a word for, or "", and the letters next to the word."""
     spelled = re.sub(r"\d+-of-\d+", "", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
     found = _PART.search(spelled)
     if found is None:

@@ -39,7 +39,7 @@ from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, StartsFromWeights, Trainable
-from r2mae.training.units import check_can_be_made_anew, make_anew
+from r2mae.training.units import check_recomputable, recompute_activations
 from r2mae.training.validation import to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
@@ -196,8 +196,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if config.compile:
         model.compile()
     if config.activation_checkpointing:
-        check_can_be_made_anew(model)
-        make_anew(model)
+        check_recomputable(model)
+        recompute_activations(model)
     return module, origin
 
 

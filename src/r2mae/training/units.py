@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from r2mae.errors import UserError
 
-_LISTENED, _ANEW = "_r2mae_listened", "_r2mae_anew"
+_LISTENED, _RECOMPUTED = "_r2mae_listened", "_r2mae_recomputed"
 
 _Result = TypeVar("_Result")
 
@@ -51,7 +51,7 @@ def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -
     if not getattr(unit, _LISTENED, False):
         return function(*arguments)
     own = unit.__dict__.get("forward")
-    unit.forward = _anew(function) if getattr(unit, _ANEW, False) else function
+    unit.forward = _recomputed(function) if getattr(unit, _RECOMPUTED, False) else function
     try:
         found: _Result = unit(*arguments)
     finally:
@@ -67,7 +67,7 @@ def listen(unit: nn.Module) -> None:
     setattr(unit, _LISTENED, True)
 
 
-def check_can_be_made_anew(model: nn.Module) -> None:
+def check_recomputable(model: nn.Module) -> None:
     """Refuse activation checkpointing where it would do nothing, or change what is computed.
 
     Raises
@@ -85,18 +85,18 @@ def check_can_be_made_anew(model: nn.Module) -> None:
         )
 
 
-def make_anew(model: nn.Module) -> None:
+def recompute_activations(model: nn.Module) -> None:
     """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
 
     Numbers stay the same: dropout draws the same ones again.
     """
     for unit in units_of(model):
         listen(unit)
-        setattr(unit, _ANEW, True)
-        unit.forward = _anew(unit.forward)
+        setattr(unit, _RECOMPUTED, True)
+        unit.forward = _recomputed(unit.forward)
 
 
-def _anew(function: Callable[..., _Result]) -> Callable[..., _Result]:
+def _recomputed(function: Callable[..., _Result]) -> Callable[..., _Result]:
     def run(*arguments: Any, **named: Any) -> _Result:
         if not torch.is_grad_enabled():
             return function(*arguments, **named)

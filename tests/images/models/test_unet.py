@@ -53,15 +53,15 @@ def as_written(weights: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor
             x = ((x - mean) / (variance + 1e-5).sqrt() * scale + shift).clamp(min=0)
         return x
 
-    beside = []
+    skips = []
     for level in range(4):
         x = block(f"down.{level}", x)
-        beside.append(x)
+        skips.append(x)
         even = functional.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2), value=-torch.inf)
         x = even.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).amax((3, 5))
     x = block("bottleneck", x)
     pooled = x.flatten(2).mean(2)
-    for level, skip in enumerate(reversed(beside)):
+    for level, skip in enumerate(reversed(skips)):
         x = functional.conv_transpose2d(
             x, weights[f"enlarge.{level}.weight"], weights[f"enlarge.{level}.bias"], stride=2
         )
@@ -118,7 +118,7 @@ def test_every_skip_connection_is_used() -> None:
         first, half = block[0].weight, block[0].in_channels // 2
         before = first.detach().clone()
         with torch.no_grad():
-            first[:, :half] = 0  # what comes from beside
+            first[:, :half] = 0  # what comes from next to
             assert not torch.equal(model(x)[0], whole)
             first.copy_(before)
     assert torch.equal(model(x)[0], whole)
@@ -247,8 +247,8 @@ def test_the_mask_is_further_channels_of_the_first_convolution(share: bool) -> N
     mask = corrupted.hidden[..., :1] if share else corrupted.hidden
     weights = model.state_dict()
     weights["down.0.0.weight"] = torch.cat([weights["down.0.0.weight"], weights["mask_layer.weight"]], 1)
-    beside = torch.cat([corrupted.inputs, mask.float()], 3).movedim(3, 1)
-    expected = as_written(weights, beside)[0].movedim(1, 3)
+    skips = torch.cat([corrupted.inputs, mask.float()], 3).movedim(3, 1)
+    expected = as_written(weights, skips)[0].movedim(1, 3)
     torch.testing.assert_close(prediction, expected, rtol=1e-4, atol=1e-5)
     flipped = task.forward(model, replace(corrupted, hidden=~corrupted.hidden)).prediction
     assert not torch.allclose(flipped, prediction)

@@ -111,7 +111,7 @@ def _broken(folder: Path) -> dict[str, Path]:
         "holds no weights: expected model.safetensors": folder / "config_only",
         "is of a model of the type 'beit': expected vit_mae or vit": folder / "other",
         "holds neither config.yaml nor config.json": folder / "empty",
-        "names no files beside itself": folder / "outside",
+        "names no files next to itself": folder / "outside",
         "has the activation 'relu'": folder / "relu",
         r"more than weights \((posix|nt)\.mkdir\), and loading it could run code: save": code,
         "text.pth is no file of weights, or a damaged one": folder / "text.pth",

@@ -14,7 +14,7 @@ GRIDS = st.tuples(SIDES, SIDES)
 
 
 @given(there=GRIDS, grid=GRIDS, kind=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
-def test_sines_are_computed_anew(there: tuple[int, int], grid: tuple[int, int], kind: torch.dtype) -> None:
+def test_sines_are_computed_again(there: tuple[int, int], grid: tuple[int, int], kind: torch.dtype) -> None:
     table = positions(8, there).to(kind)
     found, told = fitted_positions(table, grid, there=there)
     if there == grid:

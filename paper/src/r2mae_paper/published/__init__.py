@@ -1,4 +1,4 @@
-"""The values that the paper prints in Tables 5 and 9, from CSV files beside this module.
+"""The values that the paper prints in Tables 5 and 9, from CSV files next to this module.
 
 ``tables.csv`` holds the settings of the tables, ``<table>.csv`` the entries of one table.
 """

@@ -177,14 +177,14 @@ def _files_of(folder: Path) -> list[Path]:
             return [folder / name]
         if (index := folder / f"{name}.index.json").is_file():
             return [folder / part for part in _parts(index)]
-    raise UserError(f"{folder} holds no weights: expected {' or '.join(_IN_A_FOLDER)} beside config.json")
+    raise UserError(f"{folder} holds no weights: expected {' or '.join(_IN_A_FOLDER)} next to config.json")
 
 
 def _parts(index: Path) -> list[str]:
     places = read_json(index, linked=True).get("weight_map")
     names = sorted({str(name) for name in places.values()}) if isinstance(places, dict) else []
     if not names or any("/" in name or "\\" in name or name.startswith(".") for name in names):
-        raise UserError(f"{index} names no files beside itself: fetch or save it again")
+        raise UserError(f"{index} names no files next to itself: fetch or save it again")
     for name in names:
         if not (index.parent / name).is_file():
             raise UserError(f"{index.parent / name} is missing, and {index.name} names it: fetch it as well")

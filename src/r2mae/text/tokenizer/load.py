@@ -26,7 +26,7 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     source : str or Path
         A tokenizer.json; a folder with one, or with the BPE of GPT-2 and RoBERTa (encoder.json and vocab.bpe, or
         vocab.json and merges.txt, plain or .gz), or any of these files; or a name on the Hugging Face Hub. A dict.txt
-        (.gz) beside the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
+        (.gz) next to the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
         vocabulary lacks get the numbers after GPT-2's. "roberta-50265" is RoBERTa's own, wherever it lies here.
 
     Raises
@@ -114,7 +114,7 @@ def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
         word = entry.split(" ")[0]
         number = int(word) if word.isascii() and word.isdecimal() and len(word) <= _DIGITS else None
         if number is not None and number not in names:
-            raise UserError(f"tokenizer {order}, line {line}: token {word} is not in the vocabulary beside it")
+            raise UserError(f"tokenizer {order}, line {line}: token {word} is not in the vocabulary next to it")
         made[word if number is None else names[number]] = len(made)
     if lacking := next((token for token in numbers if token not in made), None):
         raise UserError(f"tokenizer {order}: lacks the token {lacking!r} ({numbers[lacking]})")
