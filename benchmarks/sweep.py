@@ -1,4 +1,4 @@
-"""Sweeps on Dask: how soon 10,000 simulated cells start, what one costs against plain Dask, and the display's pauses."""
+"""Sweeps on Dask: how soon 10,000 simulated runs start, what one costs against Dask alone, the display's pauses."""
 
 import argparse
 import statistics

@@ -105,7 +105,7 @@ def test_figures_of_the_same_runs_are_one_call(here: Path, monkeypatch: pytest.M
     assert asked == ["fig2b", "fig2a"]
 
 
-def test_what_was_computed_before_is_told_and_again_computes_it_recomputed(
+def test_what_was_computed_before_is_reported_and_again_computes_it_again(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["reproduce", "fig1b", "--scale", "small"]
