@@ -16,7 +16,6 @@ from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.sweep.measure import items_of
 from r2mae.training.folder import RunFolder
-from r2mae.training.models import with_values
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +78,7 @@ def test_baselines_of_a_model_of_patches_have_its_items(tmp_path: Path) -> None:
     """Its principal components are measured as an embedding alone, which masks no image."""
     own = {"model.patch": 2, "model.width": 8, "model.layers": 1, "model.heads": 2, "model.decoder_width": 8}
     own |= {"model.decoder_layers": 1, "model.decoder_heads": 2}
-    base = with_values(ImagesConfig(data=str(written(tmp_path / "set.npz"))), {"model": "vit-mae", **own})
+    base = ImagesConfig(data=str(written(tmp_path / "set.npz"))).replace(**{"model": "vit-mae", **own})
     base = replace(base, steps=2, batch_size=16)
     plan = {"schemes": ["r2mae"], "seeds": [0], "baselines": ["pixels", "pca"]}
     made = compare(base, DOMAIN, **plan, out=tmp_path / "c", jobs=1)  # type: ignore[arg-type]

@@ -18,7 +18,6 @@ from r2mae.training.models import (
     check_sizes,
     saved_layers,
     settings_of,
-    with_values,
 )
 
 
@@ -106,13 +105,11 @@ def test_mistakes_of_files_name_the_file(fields: dict[str, Any], message: str) -
 
 def test_other_values_of_settings() -> None:
     mlp = ImagesConfig(data="digits", hidden=16, seed=5)
-    assert with_values(mlp, {"hidden": 32}) == with_values(mlp, {"model.hidden": 32}) == replace(mlp, hidden=32)
-    other = with_values(mlp, {"model": "toy", "model.latent": 2})
+    assert mlp.replace(**{"hidden": 32}) == mlp.replace(**{"model.hidden": 32}) == replace(mlp, hidden=32)
+    other = mlp.replace(**{"model": "toy", "model.latent": 2})
     assert (other.settings.latent, other.seed) == (2, 5)
-    assert with_values(other, {"model.last_bias": 1}).settings == settings_of(ImagesConfig, "toy")(
-        latent=2, last_bias=1.0
-    )
-    assert with_values(other, {"model": "mlp"}) == ImagesConfig(data="digits", seed=5)
+    assert other.replace(**{"model.last_bias": 1}).settings == settings_of(ImagesConfig, "toy")(latent=2, last_bias=1.0)
+    assert other.replace(**{"model": "mlp"}) == ImagesConfig(data="digits", seed=5)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +146,11 @@ def test_the_mask_is_an_input_of_models_that_take_it() -> None:
     assert architecture_of(replace(told, mask_input=False))["mask_input"] is False
     assert ImagesConfig.from_dict(told.to_dict()) == told
     # Another model keeps it, or refuses it.
-    assert with_values(told, {"model": "unet", "model.channels": 2}).mask_input
-    assert with_values(replace(told, hidden=16), {"model": "mlp", "latent": 3}).mask_input
+    assert told.replace(**{"model": "unet", "model.channels": 2}).mask_input
+    assert replace(told, hidden=16).replace(**{"model": "mlp", "latent": 3}).mask_input
     with pytest.raises(UserError, match="'toy' does not take its mask as an input"):
-        with_values(told, {"model": "toy"})
+        told.replace(**{"model": "toy"})
     with pytest.raises(UserError, match="'vit-mae', which has mask tokens"):
-        with_values(told, {"model": "vit-mae"})
+        told.replace(**{"model": "vit-mae"})
     axis = SweepParameter.over("mask_input", [False, True])
     assert [row.config.mask_input for row in grid(ImagesConfig(data="digits"), [axis])] == [False, True]  # type: ignore[attr-defined]

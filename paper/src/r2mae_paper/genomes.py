@@ -23,7 +23,6 @@ from r2mae.genome.store.tokens import GAP, SOFT
 from r2mae.genome.store.tracks import add_track
 from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.sweep.runs import SweepRun, runs_of
-from r2mae.training.models import with_values
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables
 from r2mae_paper.scheme_table import dots, tables_of, variants_of
@@ -293,7 +292,7 @@ def runs(
     base = GenomeConfig.make(data=str(store.folder), **scored, **size.settings)
     regions = [{"test_regions": (part_of(store, seed, size.parts),)} for seed in range(size.seeds)]
     return [
-        replace(run, config=with_values(run.config, regions[run.seed]))
+        replace(run, config=run.config.replace(**regions[run.seed]))
         for run in runs_of(variants_of(base, rows(size, store), baselines), range(size.seeds), out)
     ]
 

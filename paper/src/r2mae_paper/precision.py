@@ -24,7 +24,6 @@ from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.text.sets import SET_DEFAULTS as TEXT_SETS
-from r2mae.training.models import with_values
 from r2mae_paper import genomes, table2
 from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
 from r2mae_paper.rows import TableRow, Tables
@@ -124,11 +123,11 @@ def _images(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
     bases = {}
     for name, settings in size.settings.items():
         if name == "mlp":
-            bases[name] = with_values(ImagesConfig(data=_MNIST), settings)
+            bases[name] = ImagesConfig(data=_MNIST).replace(**settings)
         else:
             data = some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar")
             preset = {**IMAGES.presets[name], "preset": name}
-            bases[name] = with_values(ImagesConfig(data=str(data)), {**preset, **settings})
+            bases[name] = ImagesConfig(data=str(data)).replace(**{**preset, **settings})
     return bases
 
 

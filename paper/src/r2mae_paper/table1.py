@@ -13,7 +13,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepRun, runs_of
-from r2mae.training.models import with_values
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables
 from r2mae_paper.scheme_table import dots, tables_of, variants_of
@@ -95,7 +94,7 @@ def runs(size: ViTSize, out: Path) -> list[SweepRun]:
     )
     base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
     rows = variants_of(base, {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS})
-    plain = with_values(rows[0].config, {"finetune_epochs": 0.0})
+    plain = rows[0].config.replace(finetune_epochs=0.0)
     return runs_of([*rows, *variants_of(plain, {}, ("pixels", "pca"))], range(size.seeds), out)
 
 

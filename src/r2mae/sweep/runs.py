@@ -10,7 +10,6 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-from r2mae.training.models import with_values
 
 _SHARED_FIELDS = {one.name for one in fields(RunConfig)}
 
@@ -90,7 +89,7 @@ def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]
     for labels in itertools.product(*(parameter.points for parameter in parameters)):
         config = base
         for parameter, label in zip(parameters, labels, strict=True):
-            config = with_values(config, parameter.points[label])
+            config = config.replace(**parameter.points[label])
         values = {parameter.name: label for parameter, label in zip(parameters, labels, strict=True)}
         variants.append(Variant(" ".join(labels), config, values))
     return variants

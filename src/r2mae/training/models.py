@@ -17,16 +17,15 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.config import SCHEME_OWN, RunConfig
+from r2mae.training.config import RunConfig
 from r2mae.training.fields import coerce_values, short_repr
+from r2mae.training.scheme import SchemeSpec
 
 PREFIX = "model."
 MAX_LAYERS = 1000
 """Maximum number of layers of a model; more are a mistake and would take minutes to build."""
 _MAXIMUM = 2**31 - 1
 
-_Config = TypeVar("_Config", bound=RunConfig)
 _Own = TypeVar("_Own", bound="ModelConfig")
 
 
@@ -113,6 +112,33 @@ class ModelConfig(RunConfig):
         """The settings of the model. For the default model, this is the configuration, which has the same fields."""
         return self if self.model_settings is None else self.model_settings
 
+    def replace(self: _Own, **values: Any) -> _Own:
+        """Return the configuration with other values, which may include `model.NAME`, as :meth:`RunConfig.replace`.
+
+        If they name another model, the settings of the previous model are dropped, and options of the scheme that were
+        not given follow the new model's defaults.
+        """
+        settings = {key: value for key, value in values.items() if key.startswith(PREFIX)}
+        others = {key: value for key, value in values.items() if key not in settings}
+        if "model_settings" in values or not (settings or "model" in values):
+            return super().replace(**values)
+        fields, scheme, options = self._split(others)
+        name = fields.get("model", self.model)
+        before = {PREFIX + key if self.model_settings is not None else key for key in self._settings_names()}
+        kept = {key: value for key, value in self.to_dict().items() if name == self.model or key not in before}
+        complete, spec = "scheme" in fields and not options, fields.pop("scheme", self.scheme)
+        kept.pop("scheme", None)
+        if name == default_model(type(self)):
+            settings = {key.removeprefix(PREFIX): value for key, value in settings.items()}
+        made = type(self).from_dict({**kept, **fields, **settings})
+        if not made.hides:
+            return made
+        if complete:
+            return dataclasses.replace(made, scheme=spec)
+        if scheme is not None and scheme != spec.name:
+            spec = SchemeSpec(scheme)
+        return made._with_scheme(spec.name, {**spec.given_options, **options})
+
     def architecture(self) -> dict[str, Any]:
         """Return the name of the model, its settings, and `mask_input` if it is on, in plain types."""
         made = {name: _tuple_as_list(getattr(self.settings, name)) for name in self._settings_names()}
@@ -192,29 +218,6 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
     if name not in models:
         raise ValueError(f"unknown model {name!r}")
     return import_module(models[name]).build(architecture)
-
-
-def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
-    """Return a configuration with other plain values in some fields, which may include `model.NAME`.
-
-    If they name another model, the settings of the previous model are dropped, and options of the scheme that were not
-    given follow the new model's defaults.
-    """
-    if not isinstance(config, ModelConfig) or not any(key == "model" or key.startswith(PREFIX) for key in values):
-        return config.replace(**values)
-    scheme = {key: value for key, value in values.items() if key in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
-    others = {key: value for key, value in values.items() if key not in scheme}
-    name = others.get("model", config.model)
-    before = {PREFIX + key if config.model_settings is not None else key for key in config._settings_names()}
-    kept = {key: value for key, value in config.to_dict().items() if name == config.model or key not in before}
-    kept.pop("scheme", None)
-    if name == default_model(type(config)):
-        others = {key.removeprefix(PREFIX): value for key, value in others.items()}
-    made = type(config).from_dict({**kept, **others})
-    same = scheme.get("scheme", config.scheme.name) == config.scheme.name
-    given = {**(config.scheme.given_options if same else {}), **scheme}
-    own = {key: given.pop(key) for key in [*given] if key not in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
-    return made.replace(**{"scheme": config.scheme.name, SCHEME_OWN: own, **given})
 
 
 def check_sizes(
