@@ -294,9 +294,9 @@ def add_config(parser: Parser, subject: Subject, *, skip: tuple[str, ...] = (), 
         Options of the command itself, which its file may hold next to the domain's fields.
     """
     kind = subject.domain.config
-    parser.add_class_arguments(kind, None, skip={"data", "scheme", *fields_of_models(kind), *skip})
     if "scheme" not in kind.omitted_fields:
         _add_scheme(parser, kind, named="scheme" not in skip)
+    parser.add_class_arguments(kind, None, skip={"data", "scheme", *fields_of_models(kind), *skip})
     parser.describe("preset", "Name of a preset; other options override it. By default the domain's own settings.")
     parser.add_argument(
         "--config",
@@ -363,7 +363,7 @@ def _add_scheme(parser: Parser, kind: type[RunConfig], *, named: bool) -> None:
         texts = [value if isinstance(value, str) else f"{value:.3g}" for value, _ in ordered]
         said = [text + (f" of {', '.join(ordered[place][1])}" if place else "") for place, text in enumerate(texts)]
         more = f" By default {', '.join(said)}{whose if name in ('ratio', 'low', 'high') else ''}." if said else ""
-        parser.add_argument(f"--{name}", type=option.kind | None, help=option.help + more)
+        parser.add_argument(f"--{name}", type=option.kind, default=None, help=option.help + more)
     parser.add_argument(
         f"--{SCHEME_OWN}", type=tuple[str, ...], default=(), help="Further options of a scheme, as NAME=NUMBER."
     )
