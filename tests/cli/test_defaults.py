@@ -46,7 +46,7 @@ def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -
 def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("domain: images\ndata: digits\nlow: 0.4\n")
     told = " ".join(run("pretrain --config own.yaml --help").split())
-    assert "(ours: the paper gives none). (type: float | null, default: 0.4)" in told
+    assert "(ours: the paper gives none). (type: float, default: 0.4)" in told
 
 
 def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -> None:
