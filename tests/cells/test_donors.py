@@ -14,7 +14,7 @@ from r2mae.cells.table import CellTable
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 
-CONFIG = CellsConfig(data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",))
+CONFIG = CellsConfig.make(data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",))
 
 
 def make_table(obs: pd.DataFrame) -> CellTable:
@@ -197,7 +197,7 @@ def test_mistakes_are_found_before_training(
 
 
 def test_without_probes_nothing_is_checked(obs: pd.DataFrame) -> None:
-    assert check_probes(make_table(obs), CellsConfig(data="x", donor_key="nothing")) == ()
+    assert check_probes(make_table(obs), CellsConfig.make(data="x", donor_key="nothing")) == ()
     assert check_probes(make_table(obs), CONFIG) == ()
 
 
@@ -212,7 +212,7 @@ def test_probes_of_several_columns_choose_the_same_cells() -> None:
 def test_limits_of_columns_that_are_no_probes(obs: pd.DataFrame) -> None:
     with pytest.raises(UserError, match="unknown column of max_cells 'cel_type': did you mean 'cell_type'"):
         check_probes(make_table(obs), replace(CONFIG, max_cells=("cel_type=48",)))
-    for config in (replace(CONFIG, max_cells=("sex=48",)), CellsConfig(data="x", max_cells=("cell_type=48",))):
+    for config in (replace(CONFIG, max_cells=("sex=48",)), CellsConfig.make(data="x", max_cells=("cell_type=48",))):
         with pytest.raises(UserError, match=r"no probe predicts it; name it in labels \(--labels\), too$"):
             check_probes(make_table(obs), config)
 

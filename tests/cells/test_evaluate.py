@@ -44,7 +44,7 @@ from r2mae.training.bn_statistics import re_estimated_statistics
 pytestmark = pytest.mark.slow
 
 CELLS, GENES = 240, 40
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",), n_hidden=32, n_latent=8
 )
 
@@ -352,7 +352,7 @@ def test_a_label_can_enter_the_average_by_auroc(table: CellTable) -> None:
 
 def test_average_score_of_the_papers_table_4() -> None:
     """R2MAE's row, and that of MAE at 25 %: the six columns and their mean."""
-    config = CellsConfig(data="x", labels=("Supertype", "ADNC"), auroc_labels=("ADNC",), regress=("age",))
+    config = CellsConfig.make(data="x", labels=("Supertype", "ADNC"), auroc_labels=("ADNC",), regress=("age",))
     names = averaged_scores(config)
     for row, score in (
         ((0.840, 0.737, 0.687, 0.716, 0.572, 0.628), 0.697),

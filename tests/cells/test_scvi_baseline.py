@@ -19,7 +19,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 
 CELLS, GENES = 150, 30
-CONFIG = CellsConfig(data="x", n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu")
+CONFIG = CellsConfig.make(data="x", n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu")
 # Importing scvi-tools warns of its own deprecated calls.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

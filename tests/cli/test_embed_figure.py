@@ -43,12 +43,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     adata = anndata.AnnData(csr_matrix(counts), obs=obs, var=pd.DataFrame(index=[f"g{i}" for i in range(12)]))
     adata.write_h5ad(folder / "data.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(folder / "data.h5ad"), donor_key="donor", labels=("cell_type",), regress=("age",), n_hidden=8,
         n_latent=4, epochs=1, batch_size=20, threads=1,
     )  # fmt: skip
     fit(config, CELLS, folder / "run")
-    fit(ImagesConfig(data="digits", hidden=8, latent=8, epochs=1, threads=1), IMAGES, folder / "digits")
+    fit(ImagesConfig.make(data="digits", hidden=8, latent=8, epochs=1, threads=1), IMAGES, folder / "digits")
     return folder
 
 
@@ -167,7 +167,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
     adata = anndata.read_h5ad(folder / "data.h5ad")
     adata.obs["plate"] = np.where(np.arange(40) % 2, "p", "q")
     adata.write_h5ad(folder / "plates.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(folder / "plates.h5ad"),
         batch_key="plate",
         n_hidden=8,

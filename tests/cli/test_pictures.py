@@ -16,7 +16,7 @@ from r2mae.training.loop import fit
 pytestmark = pytest.mark.slow
 
 Run = Callable[[str], tuple[int, str, str]]
-BASE = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
+BASE = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "seed": replace(BASE, seed=1),
         "other": replace(BASE, data=str(folder / "other.npz")),
     }.items():
-        fit(config, DOMAIN, folder / name, data=data if config.data == "digits" and not config.seed else None)
+        fit(config, DOMAIN, folder / name, data=data if config.data.source == "digits" and not config.seed else None)
     (folder / "new").mkdir()
     (folder / "new" / "config.yaml").write_text((folder / "a" / "config.yaml").read_text())
     (folder / "pets").mkdir()

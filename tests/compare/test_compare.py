@@ -18,7 +18,7 @@ from r2mae.report.publish import publish
 
 pytestmark = pytest.mark.slow
 
-BASE = ImagesConfig(data="digits", epochs=2.0, hidden=32, latent=16)
+BASE = ImagesConfig.make(data="digits", epochs=2.0, hidden=32, latent=16)
 
 
 def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -261,7 +261,7 @@ class Case:
         """Return the configuration of a short run."""
         values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
         if self.model:
-            values |= {"model": self.model, "model_settings": dict(self.entry.sizes.get(self.model, {}))}
+            values["model"] = {"name": self.model, **self.entry.sizes.get(self.model, {})}
         return self.domain.config.make(**values)
 
     @cached_property

@@ -15,7 +15,6 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import all_domains, defaults_of, domain_of, get_domain, public_sets
 from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn, package_of
-from r2mae.training.models import default_model
 from r2mae.training.saving import LoadedRun
 
 DOMAIN = """
@@ -202,11 +201,13 @@ def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
     from r2mae.images.config import ImagesConfig
     from r2mae.training import fit, load
 
-    fit(ImagesConfig(data="digits", steps=1, hidden=4, latent=2, threads=1), get_domain("images"), tmp_path / "run")
+    fit(
+        ImagesConfig.make(data="digits", steps=1, hidden=4, latent=2, threads=1), get_domain("images"), tmp_path / "run"
+    )
     for function in (r2mae.load, load, lookup.load):
         loaded = function(tmp_path / "run")
         assert isinstance(loaded, LoadedRun)
-        assert loaded.config.data == "digits"
+        assert loaded.config.data.source == "digits"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").write_text("domain: sounds\n", encoding="utf-8")
     with pytest.raises(UserError, match="names no domain of this version"):
@@ -231,7 +232,7 @@ def test_presets_belong_to_models() -> None:
             if own:
                 assert fits == [own]
             elif models:
-                assert fits == [default_model(domain.config)] or fits == models, f"{domain.name}, {preset}"
+                assert fits == [domain.config.default_model()] or fits == models, f"{domain.name}, {preset}"
 
 
 def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def of_run(out: Path, domain: Domain) -> dict[str, Any]:
     metrics = pd.read_csv(out / "metrics.csv")
     series = {name: metrics[name].dropna().tolist() for name in ("loss", "ratio", "validation_loss")}
     config, _, model = load_model(out, domain)
-    tensors = dict(model.named_parameters()) if config.ema is None else {}
+    tensors = dict(model.named_parameters()) if config.optimizer.ema is None else {}
     return {name: values for name, values in series.items() if values} | {
         "norms": {
             name: float(value.detach().double().norm())

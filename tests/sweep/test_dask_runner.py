@@ -31,7 +31,7 @@ from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.folder import RunFolder
 from sweep.dask_cluster import LocalCluster, held, limited, soon
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=60, hidden=16, latent=8, save_every=10)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=60, hidden=16, latent=8, save_every=10)
 LONG = replace(BASE, steps=1_000_000)
 PLAN: dict[str, Any] = {"schemes": ["fixed", "r2mae", "mdlm"], "ratios": [0.5], "seeds": [0, 1]}
 ONE: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0]}

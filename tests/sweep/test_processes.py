@@ -29,7 +29,7 @@ from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
 forks = pytest.mark.skipif(not worker_start._can_fork(), reason="processes are spawned on this machine")
 
 

@@ -12,7 +12,7 @@ from r2mae.images.domain import DOMAIN, ImagesDomain
 from r2mae.sweep.runner import check_data
 from r2mae.sweep.runs import SweepParameter, grid, runs_of
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=2)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=2)
 
 
 class Counting(ImagesDomain):

@@ -117,13 +117,13 @@ def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 def test_a_run_of_another_domain(tmp_path: Path) -> None:
-    fit(ImagesConfig(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
+    fit(ImagesConfig.make(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
     with pytest.raises(UserError, match="is a run of the domain 'images': fine-tuning on GLUE needs one of text"):
         load_pretrained(tmp_path / "run")
 
 
 def test_an_encoder_that_lacks_weights(tokenizer: TextTokenizer) -> None:
-    whole = GPT2LMHeadModel(GPT2Config(vocab_size=270, n_embd=8, n_layer=1, n_head=1)).base_model
+    whole = GPT2LMHeadModel(GPT2Config.make(vocab_size=270, n_embd=8, n_layer=1, n_head=1)).base_model
     del whole.ln_f.weight
     with pytest.raises(UserError, match=r"the encoder lacks weights \(ln_f.weight\)"):
         build_classifier(whole, 2)

@@ -55,7 +55,7 @@ def words_of(options: dict[str, Any]) -> list[str]:
 
 def test_everything_is_there() -> None:
     assert isinstance(DOMAIN, Domain)
-    names = [metric.name for metric in DOMAIN.metrics_of(TextConfig(data="x", glue=("sst2", "cola")))]
+    names = [metric.name for metric in DOMAIN.metrics_of(TextConfig.make(data="x", glue=("sst2", "cola")))]
     assert names == ["loss", "accuracy", "sst2_accuracy", "cola_matthews"]
 
 

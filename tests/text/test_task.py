@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.domains.base import Domain as BaseDomain
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
@@ -23,6 +24,7 @@ from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
 from r2mae.training.task import Corrupted, Output, Task
+from r2mae.training.task import Data as BaseData
 
 KEY = Key.root(0).fold("mask", 0)
 WORDS, LENGTH = 60, 20
@@ -197,11 +199,11 @@ class Rows:
         return (first + torch.arange(LENGTH)) % 55 + 4
 
 
-class Data:
+class Data(BaseData):
     train, validation, architecture = Rows(), Rows(), ARCHITECTURE
 
 
-class Domain:
+class Domain(BaseDomain):
     """The domain without files."""
 
     name, config, ratios = "text", TextConfig, RATIOS

@@ -48,7 +48,7 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     folders : iterable of Path
         Their folders. Runs that have taken steps no longer need their initial weights.
     """
-    check_logger(config.logger)
+    check_logger(config.machine.logger)
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
         nothing: dict[str, Any] = {_INIT: None}
         config = replace(config, **nothing)

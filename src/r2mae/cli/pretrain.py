@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
 
     with loading():
         from r2mae.cli.show import print_json, scores_table
-        from r2mae.sweep.train_run import pretrain
+        from r2mae.training.pretrain import pretrain
         from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:

@@ -4,7 +4,7 @@ import heapq
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from r2mae.domains.base import Domain
@@ -72,23 +72,23 @@ def estimate(
         For options and data that the comparison would refuse.
     """
     check_sweep(base)
-    runner = Processes(jobs, base.device)
-    config = replace(variants[0].config, threads=base.threads or 1, seed=seeds[0])
+    runner = Processes(jobs, base.machine.device)
+    config = variants[0].config.replace(threads=base.machine.threads or 1, seed=seeds[0])
     data = domain.load(config)
     check_fits_memory(config, domain, data)
     runs = runs_of(variants, seeds, out)
     waiting = [run for run in runs if not finished(run)]
-    steps = config.total_steps(len(data.train))
-    short = replace(config, steps=WARM_UP, epochs=1, validation=0.0, validate_every=None, patience=None, logger="none")
+    steps = config.optimizer.total_steps(len(data.train))
+    short = config.replace(steps=WARM_UP, epochs=1, validation=0.0, validate_every=None, patience=None, logger="none")
     with tempfile.TemporaryDirectory() as temporary:
         ends = []
         for count in (WARM_UP, WARM_UP + STEPS):
             began = time.perf_counter()
-            fit(replace(short, steps=count), domain, Path(temporary) / str(count), data=data)
+            fit(short.replace(steps=count), domain, Path(temporary) / str(count), data=data)
             ends.append(time.perf_counter() - began)
     per_step = max(ends[1] - ends[0], 0.0) / STEPS
     at_once = runner.at_once(max(1, len(waiting)))
-    each = [per_step * run.config.total_steps(len(data.train)) for run in waiting]
+    each = [per_step * run.config.optimizer.total_steps(len(data.train)) for run in waiting]
     return Estimate(
         runs=len(runs),
         finished=len(runs) - len(waiting),

@@ -56,7 +56,9 @@ def plan_power(
             "the same command with --seeds 3 and without --plan-power first"
         )
     no_curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    comparison = Comparison(Path(base.data).name, domain.metrics_of(base), table_of(ordered_runs(runs)), no_curves)
+    comparison = Comparison(
+        Path(base.data.source).name, domain.metrics_of(base), table_of(ordered_runs(runs)), no_curves
+    )
     analysis = analyse(comparison)
     metric = analysis.primary.name
     choice = analysis.best_fixed.get(metric)

@@ -13,6 +13,7 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.parts import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key, uniforms
+from r2mae.training.task import Batches
 
 
 class WindowBatch(TypedDict):
@@ -28,7 +29,7 @@ class WindowBatch(TypedDict):
     weights: Float32[Tensor, "batch length"]
 
 
-class WindowBatches:
+class WindowBatches(Batches):
     """The windows of a part (:class:`r2mae.training.task.Batches`).
 
     Parameters

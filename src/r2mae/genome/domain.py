@@ -1,7 +1,6 @@
 """The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +132,9 @@ class GenomeDomain(Domain):
         """Return loss and accuracy over the mask ratios, preceded by the metrics of variants if there are any."""
         from r2mae.genome.variants.labelled import metrics_on
 
-        alone = config.variants is None
+        alone = config.evaluation.variants is None
         return (
-            *metrics_on(config),
+            *metrics_on(config.evaluation),
             Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
             Metric("accuracy", "masked base accuracy", bounds=(0, 1), ranked=alone),
         )
@@ -150,7 +149,7 @@ class GenomeDomain(Domain):
         """Refuse data that are not a store, without torch."""
         from r2mae.genome.source import read_source
 
-        read_source(config.data)
+        read_source(config.data.source)
 
     def check(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
@@ -158,7 +157,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import check_variants
 
         check(config)
-        check_variants(config)
+        check_variants(config.evaluation)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
         """Open the store of a run, and split it."""
@@ -189,8 +188,10 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.evaluate import model_scores
 
         config = config.with_measurement(**variants)
-        found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
-        return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
+        found = {} if config.evaluation.variants is None else model_scores(config, model, data, progress=progress)
+        return found | (
+            evaluate(task, model, data, windows=config.evaluation.eval_windows, progress=progress) if curve else {}
+        )
 
     default_baselines = ("alignment",)
 
@@ -199,7 +200,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import column_names
         from r2mae.genome.variants.settings import BENIGN
 
-        columns = () if config.variants is None else column_names(config)
+        columns = () if config.evaluation.variants is None else column_names(config.evaluation)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def check_baselines(self, names: Sequence[str]) -> None:
@@ -212,9 +213,11 @@ class GenomeDomain(Domain):
         from r2mae.genome.baselines import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
-        found = {} if config.variants is None else baseline_variants(config, name, data)
+        found = {} if config.evaluation.variants is None else baseline_variants(config, name, data)
         windows = curve and name in ("alignment", "composition")
-        return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
+        return found | (
+            baseline_scores(name, data, windows=config.evaluation.eval_windows, **options) if windows else {}
+        )
 
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
@@ -223,7 +226,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
+        config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:

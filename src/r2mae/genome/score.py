@@ -53,7 +53,7 @@ class OpenRun:
 
     def scorer(self, rows: int = ROWS) -> SiteLogs:
         """Return the scorer of the model on the store."""
-        return model_scorer(self.store, self.model, self.config.window, rows=rows)
+        return model_scorer(self.store, self.model, self.config.data.window, rows=rows)
 
 
 def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> OpenRun:
@@ -74,11 +74,11 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
         raise UserError(
             f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
         )
-    source = data or str(found.get("data"))
+    source = data or str(found["data"].get("source"))
     read_source(source)
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
-        folder.check_data(config.data, DOMAIN.fingerprint(config))
+        folder.check_data(config.data.source, DOMAIN.fingerprint(config))
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
 
 

@@ -36,12 +36,12 @@ def check(config: GenomeConfig) -> None:
     UserError
         For each of these.
     """
-    meta = read_source(config.data)
-    chosen_species(meta.layout.species, config.species)
-    for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
+    meta = read_source(config.data.source)
+    chosen_species(meta.layout.species, config.data.species)
+    for regions in (config.data.validation_regions, config.data.test_regions, config.data.include, config.data.exclude):
         read_regions(regions, meta.layout)
-    if config.weight_track is not None:
-        _check_track(config, config.weight_track)
+    if config.task.weight_track is not None:
+        _check_track(config, config.task.weight_track)
 
 
 def fingerprint_of(config: GenomeConfig) -> str:
@@ -49,10 +49,10 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    parts = [read_source(config.data).content]
-    if config.weight_track is not None and (track := _track_file(config, config.weight_track)).is_file():
+    parts = [read_source(config.data.source).content]
+    if config.task.weight_track is not None and (track := _track_file(config, config.task.weight_track)).is_file():
         parts.append(str(json.loads(track.read_text("utf-8"))["digest"]))
-    named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
+    named = (*config.data.validation_regions, *config.data.test_regions, *config.data.include, *config.data.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
 
@@ -86,7 +86,7 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
 
 def _track_file(config: GenomeConfig, name: str) -> Path:
     """Return the path of the file that describes a track; it exists if the store has the track."""
-    return Path(config.data).expanduser() / TRACKS / f"{name}.json"
+    return Path(config.data.source).expanduser() / TRACKS / f"{name}.json"
 
 
 def _check_track(config: GenomeConfig, name: str) -> None:
@@ -95,7 +95,7 @@ def _check_track(config: GenomeConfig, name: str) -> None:
     if not path.is_file():
         names = sorted(one.stem for one in path.parent.glob("*.json"))
         if not names:
-            raise UserError(f"{config.data} has no tracks: add one with r2mae data alignment track")
+            raise UserError(f"{config.data.source} has no tracks: add one with r2mae data alignment track")
         raise unknown("track", name, names)
 
 

@@ -1,6 +1,7 @@
 """Types of configuration fields: their description in words, and checks of values."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
@@ -35,7 +36,7 @@ def matches_type(value: Any, kind: Any) -> bool:
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def coerce_values(kind: type, given: Mapping[str, Any], *, group: str = "") -> dict[str, Any]:
     """Convert plain values to the types of a dataclass's fields: whole numbers to floats, lists to tuples.
 
     Parameters
@@ -44,25 +45,36 @@ def coerce_values(kind: type, given: Mapping[str, Any], before: str = "") -> dic
         The dataclass.
     given : mapping
         Plain values by field.
-    before : str
-        Prefix of the field's name in errors.
+    group : str
+        The group of the fields, for errors: `name` and `source` are named after it, and a model's settings below it.
 
     Raises
     ------
     UserError
         If a value does not have the type of its field.
     """
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in given}
+    hints = {name: hint for name, hint in _hints(kind).items() if name in given}
     for name, hint in hints.items():
         if not matches_type(given[name], hint):
-            raise UserError(f"{before}{name} takes {describe_type(hint)}, not {short_repr(given[name])}")
+            raise UserError(f"{_in_words(group, name)} takes {describe_type(hint)}, not {short_repr(given[name])}")
     # YAML writes 2 for 2.0.
     floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
     try:
         exact = {key: _as_floats(v) if key in floats else v for key, v in given.items()}
     except OverflowError:
-        raise UserError(f"{before}a number is too large: give one below 1e300") from None
+        raise UserError("a number is too large: give one below 1e300") from None
     return {key: tuple(value) if isinstance(value, list) else value for key, value in exact.items()}
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _in_words(group: str, name: str) -> str:
+    if name in ("name", "source"):
+        return group
+    return f"model.{name}" if group == "model" else name
 
 
 def _as_floats(value: Any) -> Any:

@@ -290,7 +290,7 @@ def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> N
     )
     table = pd.read_csv(genome / "sars2_fitness.tsv.gz", sep="\t")
     table[table["expected_count"] >= 20].to_csv(tmp_path / "fitness.tsv", sep="\t", index=False)
-    made = GenomeConfig(
+    made = GenomeConfig.make(
         data=str(store.folder),
         variants=str(tmp_path / "fitness.tsv"),
         label="fitness",

@@ -20,7 +20,7 @@ def test_what_speaks_to_a_scheme_is_refused_and_not_written() -> None:
 
 def test_the_rate_grows_with_the_batch() -> None:
     config = FinetuneConfig.make(**GIVEN, base_lr=5e-4, batch_size=1024)
-    assert config.peak_lr == pytest.approx(2e-3)
+    assert config.optimizer.peak_lr == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from r2mae.images.finetune.run import finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.sweep.measure import evaluate
 from r2mae.sweep.run_states import find_runs
-from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 
 pytestmark = pytest.mark.slow
 
@@ -310,6 +310,6 @@ def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(finetuning, "together", together)
     monkeypatch.setattr(finetuning, "Run", Mock())
     monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
-    config = FinetuneConfig(data="digits", run="run", weights="0")
+    config = FinetuneConfig.make(data="digits", run="run", weights="0")
     assert finetune(config, "out") == {"met": 1}
     assert finetune(config, "out", alone=True) == {"met": 1}, "not again"

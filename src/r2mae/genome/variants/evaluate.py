@@ -42,10 +42,10 @@ def model_scores(
     UserError
         As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
-    read = read_labelled(config)
-    found = _found(read, config, data)
+    read = read_labelled(config.evaluation)
+    found = _found(read, config.evaluation, data)
     with evaluating(model):
-        logs = _told(model_scorer(data.store, model, config.window), progress)
+        logs = _told(model_scorer(data.store, model, config.data.window), progress)
         return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
 
 
@@ -61,13 +61,13 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
     data : GenomeData
     """
     if name in ("alignment", "composition"):
-        read = read_labelled(config)
-        found = _found(read, config, data)
+        read = read_labelled(config.evaluation)
+        found = _found(read, config.evaluation, data)
         logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
         return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
     column = name.removesuffix(BENIGN)
-    read = read_labelled(config, [column])
-    found = _found(read, config, data)
+    read = read_labelled(config.evaluation, [column])
+    found = _found(read, config.evaluation, data)
     values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
     return measured(read, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
 
