@@ -134,7 +134,7 @@ def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFac
 FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
-FIELDS = sorted(ImagesConfig.make(data="x").to_dict())
+FIELDS = sorted({**ImagesConfig.make(data="x").to_dict(), **ImagesConfig.make(data="x").flat()})
 
 
 @CASES

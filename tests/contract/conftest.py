@@ -231,7 +231,7 @@ def cases() -> list[tuple[str, str]]:
     found = []
     for name in dict.fromkeys([*DOMAINS, *ENTRIES]):
         with known(name):
-            found += [(name, model) for model in getattr(get_domain(name).config, "models", {"": ""})]
+            found += [(name, model) for model in get_domain(name).config.models or {"": ""}]
     return found
 
 

@@ -220,7 +220,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         here = folder / f"{name} {model}"
         here.mkdir()
         with made(name, model, here) as one:
-            config = {**one.config(scheme=TWO[0], steps=3).to_dict(), "devices": 2}
+            config = one.config(scheme=TWO[0], steps=3, devices=2).to_dict()
         runs.append({"domain": name, "cache": str(here / "cache"), "out": str(here / "two"), "config": config})
     return folder, by_two_processes(folder, runs, timeout=300)
 

@@ -454,14 +454,20 @@ def _without_groups(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[st
         elif dot and group in groups and group != "model":
             entries = {field: value}
         else:
-            flat[str(name)] = value
+            _put(flat, str(name), value)
             continue
         allowed = {field: short for short, (of, field) in fields_of(kind).items() if of == (name if not dot else group)}
         for key, entry in entries.items():
             if key not in allowed and (name if not dot else group) != "model":
                 raise UserError(f"unknown field {name if not dot else group}.{key}: {nearest(key, sorted(allowed))}")
-            flat[allowed.get(key, f"model.{key}")] = entry
+            _put(flat, allowed.get(key, f"model.{key}"), entry)
     return flat
+
+
+def _put(flat: dict[str, Any], name: str, value: Any) -> None:
+    if name in flat:
+        raise UserError(f"{name} is given twice, by itself and in its group: give it once")
+    flat[name] = value
 
 
 def _refuse_setting_of_other_model(kind: type[RunConfig], model: str, name: str) -> None:

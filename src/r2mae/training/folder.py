@@ -110,7 +110,7 @@ class RunFolder:
                 f"{self.config_file} names no domain: runs of earlier versions are not read; "
                 "train again into another --out"
             )
-        if not isinstance(config.get("data"), dict):
+        if isinstance(config.get("data"), str):
             raise UserError(
                 f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
             )

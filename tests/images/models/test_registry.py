@@ -31,7 +31,7 @@ def test_one_file_and_one_line(toy: str, tmp_path: Path) -> None:
     assert results["scores"].keys() >= {"probe_accuracy", "masked_mse", "clean_mse", "effective_rank"}
     there, task, model = load_model(tmp_path / "run", DOMAIN)
     assert there.differences(config) == {}
-    assert there.settings.latent == 3
+    assert there.model.latent == 3
     assert isinstance(task, ImageTask)
     embedded = DOMAIN.embed(config, task, model, "digits")["embedding"]
     assert embedded.shape == (1797, 3)

@@ -133,7 +133,7 @@ class MaskedLanguageModel(TokenModel):
         states = self.encode(input_ids, columns=columns).flatten(0, 1)
         if units is not None:
             states = states.index_select(0, units)
-        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.data.vocab_size)
+        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.vocab_size)
         losses = [
             cross_entropy(self.head(part).float(), part_targets, reduction="none")
             for part, part_targets in zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
