@@ -54,7 +54,7 @@ WARM_UP = 1
 STOCK_STEPS = 4  # steps of the stock model; few are enough, as its time does not depend on the ratio
 
 
-class Rows:
+class Rows(task.Batches):
     """Random tokens in rows that begin with <s>, with the times at which batches were requested."""
 
     def __init__(self, options: argparse.Namespace) -> None:

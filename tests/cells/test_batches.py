@@ -16,7 +16,7 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import from_anndata
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.task import Batches, Data, MovableBatches, count_samples
+from r2mae.training.task import Batches, Data, count_samples
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Make = Callable[..., anndata.AnnData]
@@ -63,7 +63,7 @@ def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
 
 def test_batches_move_to_a_device_with_room_alone(make: Make) -> None:
     batches = CellBatches(from_anndata(make()))
-    assert isinstance(batches, MovableBatches)
+    assert isinstance(batches, Batches)
     assert batches.on_device(torch.device("cpu")) is batches
 
 

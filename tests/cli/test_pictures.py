@@ -1,7 +1,6 @@
 """`r2mae pictures`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -28,8 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, config in {
         "a": BASE,
         "low": BASE.replace(scheme="fixed", ratio=0.3),
-        "seed": replace(BASE, seed=1),
-        "other": replace(BASE, data=str(folder / "other.npz")),
+        "seed": BASE.replace(seed=1),
+        "other": BASE.replace(data=str(folder / "other.npz")),
     }.items():
         fit(config, DOMAIN, folder / name, data=data if config.data.source == "digits" and not config.seed else None)
     (folder / "new").mkdir()
@@ -37,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pets").mkdir()
     for row, image in enumerate(np.load(folder / "other.npz")["images"]):
         Image.fromarray(image).save(folder / "pets" / f"{row}.png")
-    fit(replace(BASE, data=str(folder / "pets")), DOMAIN, folder / "files")
+    fit(BASE.replace(data=str(folder / "pets")), DOMAIN, folder / "files")
     (folder / "text").mkdir()
     (folder / "text" / "config.yaml").write_text("domain: text\ndata: notes.txt\n")
     return folder

@@ -123,7 +123,7 @@ def test_a_run_of_another_domain(tmp_path: Path) -> None:
 
 
 def test_an_encoder_that_lacks_weights(tokenizer: TextTokenizer) -> None:
-    whole = GPT2LMHeadModel(GPT2Config.make(vocab_size=270, n_embd=8, n_layer=1, n_head=1)).base_model
+    whole = GPT2LMHeadModel(GPT2Config(vocab_size=270, n_embd=8, n_layer=1, n_head=1)).base_model
     del whole.ln_f.weight
     with pytest.raises(UserError, match=r"the encoder lacks weights \(ln_f.weight\)"):
         build_classifier(whole, 2)

@@ -23,7 +23,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
-from r2mae.training.task import Corrupted, Output, Task
+from r2mae.training.task import Batches, Corrupted, Output, Task
 from r2mae.training.task import Data as BaseData
 
 KEY = Key.root(0).fold("mask", 0)
@@ -188,7 +188,7 @@ def test_embedding_is_the_mean_over_ordinary_tokens() -> None:
     assert torch.equal(one.embed(ours, torch.ones(2, 4, dtype=torch.int32)), torch.zeros(2, 16))
 
 
-class Rows:
+class Rows(Batches):
     """A packed corpus of which the next token follows from the one before."""
 
     def __len__(self) -> int:

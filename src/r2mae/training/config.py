@@ -442,7 +442,8 @@ def group_names(kind: type[RunConfig]) -> tuple[str, ...]:
 
 def _without_groups(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by short names; groups are mappings of fields, or prefixes as in `optimizer.lr`."""
-    groups, flat = group_names(kind), {}
+    groups = group_names(kind)
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         group, dot, field = str(name).partition(".")
         if name in kind.omitted or group in kind.omitted:

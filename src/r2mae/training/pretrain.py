@@ -11,12 +11,12 @@ from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.measure import log_notes, measure
 from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
-from r2mae.training.task import Data, Trainable
+from r2mae.training.task import Data, Measurable
 
 
 def pretrain(
     config: RunConfig,
-    domain: Trainable,
+    domain: Measurable,
     out: Path,
     *,
     reporter: Reporter | None = None,
@@ -38,7 +38,7 @@ def pretrain(
 
 def _pretrain(
     config: RunConfig,
-    domain: Trainable,
+    domain: Measurable,
     out: Path,
     reporter: Reporter | None,
     data: Data | None,

@@ -40,7 +40,12 @@ def test_recipes_of_mae_by_size(width: int, expected: tuple[float, ...]) -> None
 
 def test_the_recipe_of_a_probe_trains_one_layer_on_crops() -> None:
     made = FinetuneConfig.make(**{**PROBE, **recipe({"model": "vit-mae", "width": 768}, "linear")})
-    assert (made.optimizer.base_lr, made.optimizer.epochs, made.optimizer.weight_decay, made.pool) == (0.1, 90, 0, "class")
+    assert (made.optimizer.base_lr, made.optimizer.epochs, made.optimizer.weight_decay, made.pool) == (
+        0.1,
+        90,
+        0,
+        "class",
+    )
     assert (made.mixup, made.cutmix, made.erasing, made.randaugment, made.smoothing) == (0, 0, 0, 0, 0)
     assert made.crop < 1
     assert made.flip

@@ -264,7 +264,12 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
     own = plan(tmp_path / "run", PROBE)
     assert (own.machine.cache, own.data.skip_broken, own.data.draft, own.data.resize) == ("none", True, True, 8)
     other = plan(tmp_path / "run", PROBE, images)
-    assert (other.machine.cache, other.data.skip_broken, other.data.draft, other.data.resize) == ("auto", False, False, 8)
+    assert (other.machine.cache, other.data.skip_broken, other.data.draft, other.data.resize) == (
+        "auto",
+        False,
+        False,
+        8,
+    )
     DOMAIN.check(other)
     with pytest.raises(UserError, match="skip_broken is for files of images"):
         DOMAIN.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
