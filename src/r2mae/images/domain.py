@@ -6,8 +6,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
     BN_STATISTICS,
@@ -30,6 +28,7 @@ from r2mae.images.sets import SETS
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
     from r2mae.evaluation.bn_statistics import BnStatistics
@@ -301,7 +300,7 @@ class ImagesDomain(Domain):
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
         skip_broken: bool | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> "dict[str, np.ndarray]":
         """Embed a set of images.
 
         `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
@@ -314,6 +313,8 @@ class ImagesDomain(Domain):
             the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
             the data have any.
         """
+        import numpy as np
+
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set

@@ -5,16 +5,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.keys import Key
-from r2mae.masking.ratios import is_per_sample
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import coerce_values, describe_type, require_at_least, require_positive, short_repr
 from r2mae.training.records import read_yaml as read_config
 from r2mae.training.scheme import SchemeSpec
+
+if TYPE_CHECKING:
+    from r2mae.masking.keys import Key
 
 __all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type", "read_config"]
 
@@ -241,6 +242,8 @@ class RunConfig:
                 raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_combinations(self) -> None:
+        from r2mae.masking.ratios import is_per_sample
+
         for field in dataclasses.fields(self):
             if field.name in self.omitted_fields and getattr(self, field.name) != field.default:
                 raise UserError(f"{field.name} has no meaning in a run of {self.domain}: omit it")
@@ -286,8 +289,10 @@ class RunConfig:
             raise UserError("activation_checkpointing and compile do not go together: omit one")
 
     @property
-    def key(self) -> Key:
+    def key(self) -> "Key":
         """The root of all random numbers of the run."""
+        from r2mae.masking.keys import Key
+
         return Key.root(self.seed)
 
     @property
