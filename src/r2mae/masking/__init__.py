@@ -22,9 +22,8 @@ from r2mae.masking.schemes import (
 )
 
 if TYPE_CHECKING:
-    from r2mae.masking.keys import Key, permutation, uniforms
-    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
     from r2mae.masking.curriculum import FeatureWeights, UnitWeights, scale_gradient, select_weights, sinkhorn
+    from r2mae.masking.keys import Key, permutation, uniforms
     from r2mae.masking.masks import (
         column_mask,
         corrupt_tokens,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         patch_mask,
         token_mask,
     )
+    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Ratio, Uniform, UniformAbove, as_ratio, draw, ends_of
 
 __all__ = [
     "DNA_CURRICULUM",
