@@ -10,12 +10,11 @@ from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder
-from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import is_first
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
+    from r2mae.training.folder import RunFolder
 
 _INIT = "init"  # the field r2mae.training.initial.INIT, whose module loads torch
 _PICTURE = ".png"  # the only format of a command's output that a data folder may contain
@@ -48,6 +47,9 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     folders : iterable of Path
         Their folders. Runs that have taken steps no longer need their initial weights.
     """
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.loggers import check_logger
+
     check_logger(config.logger)
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
         nothing: dict[str, Any] = {_INIT: None}
@@ -55,7 +57,7 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     domain.check(config)
 
 
-def _has_weights(folder: RunFolder) -> bool:
+def _has_weights(folder: "RunFolder") -> bool:
     return folder.trained or folder.checkpoint.exists()
 
 
@@ -90,6 +92,8 @@ def open_run(path: Path) -> "tuple[Domain, RunConfig]":
     UserError
         If the folder does not exist, or holds no run.
     """
+    from r2mae.training.folder import RunFolder
+
     folder = RunFolder(path)
     written = folder.read_config()
     domain = domain_of_run(written, path)

@@ -56,6 +56,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
+    common_fields: ClassVar[tuple[str, ...]] = ("resize",)
     measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"bn_statistics": "no", "finetune_epochs": 0.0}

@@ -66,6 +66,7 @@ class TextConfig(RobertaSettings, ModelConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = RobertaSettings
+    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size")
     measurement_fields: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"eval_sequences": MOST_SEQUENCES, "glue_probes": (), "glue_limit": None}

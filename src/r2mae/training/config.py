@@ -11,13 +11,12 @@ from r2mae.errors import UserError, nearest
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.fields import coerce_values, describe_type, require_at_least, require_positive, short_repr
-from r2mae.training.records import read_yaml as read_config
 from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
     from r2mae.masking.keys import Key
 
-__all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type", "read_config"]
+__all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type"]
 
 # Far above what any run needs, and low enough to prevent overflow, endless runs and too many threads.
 _DEFAULT_MAXIMUM = 2**31 - 1
@@ -149,6 +148,8 @@ class RunConfig:
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     omitted_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields without a meaning in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
+    common_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of the domain that the short help shows, next to the usual ones of every domain."""
     measurement_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that set how a finished model is measured and used: a run may be measured again with other values."""
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})

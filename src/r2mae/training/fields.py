@@ -1,11 +1,286 @@
-"""Types of configuration fields: their description in words, and checks of values."""
+"""Fields of dataclasses as options: types in words, values from text, checks, and help from NumPy docstrings. No torch.
 
+A command's options are the fields of a dataclass. The docstring gives the help: its first paragraphs describe the
+command, "Parameters" the options, and "Examples" is shown as it is.
+"""
+
+import dataclasses
+import inspect
+import os
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
 
+if TYPE_CHECKING:
+    from r2mae.training.config import RunConfig
+
 _MAX_REPR = 120  # characters of a value in an error
+_NULL = "null"  # the text for None, as in YAML
+
+
+@dataclass(frozen=True)
+class ConfigOption:
+    """An option of the command line, such as a field of a dataclass.
+
+    Parameters
+    ----------
+    name : str
+        Name in Python; on the command line, dashes replace its underscores.
+    kind : type
+        Type of the values, as annotated.
+    default : Any
+        Default; :data:`dataclasses.MISSING` if the option is required.
+    help : str
+        Help text.
+    group : str
+        Heading of its part of the help.
+    common : bool
+        Whether it is among the usual options, which the short help shows.
+    positional : bool
+        Whether it is a positional argument.
+    short : str
+        A short form, such as "-o".
+    metavar : str
+        Name of the value in the help; by default from the type.
+    flag : str
+        The option as typed, without dashes at the start, if it is not the name.
+    words : tuple of str
+        Values to suggest for completion, if the type does not give them; others are accepted, too.
+    shown : bool
+        Whether the help adds the default.
+    """
+
+    name: str
+    kind: Any
+    default: Any = MISSING
+    help: str = ""
+    group: str = "options"
+    common: bool = True
+    positional: bool = False
+    short: str = ""
+    metavar: str = ""
+    flag: str = ""
+    words: tuple[str, ...] = ()
+    shown: bool = True
+
+    @property
+    def typed(self) -> str:
+        """The option as typed: ``--batch-size``; of a positional argument its name in the help."""
+        if self.positional:
+            return self.metavar or self.name.upper()
+        return "--" + (self.flag or self.name).replace("_", "-")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes several words."""
+        return any(get_origin(part) is tuple for part in (self.kind, *get_args(self.kind)))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only words that it takes; empty for any, or if it takes numbers, too."""
+        parts = _parts(self.kind)
+        literal = all(get_origin(part) is Literal for part in parts)
+        return tuple(str(word) for part in parts for word in get_args(part)) if literal else ()
+
+    def read(self, text: str) -> Any:
+        """Return the value of a word of the command line.
+
+        Raises
+        ------
+        UserError
+            If the option takes no such value.
+        """
+        try:
+            return value_of(text, self.kind)
+        except ValueError:
+            raise UserError(f"{self.typed} takes {describe_type(self.kind)}, not {short_repr(text)}") from None
+
+
+def argument(default: Any = MISSING, **settings: Any) -> Any:
+    """Return a field that is a positional argument of a command; settings are attributes of :class:`ConfigOption`."""
+    return dataclasses.field(default=default, metadata={"positional": True, **settings})
+
+
+def option(default: Any = MISSING, **settings: Any) -> Any:
+    """Return a field that is an option with some attributes of :class:`ConfigOption`."""
+    return dataclasses.field(default=default, metadata=settings)
+
+
+def value_of(text: str, kind: Any) -> Any:
+    """Return the value of a type that a text means: the number 3 or 3.0, true or yes, a word, a path from ``~``.
+
+    Raises
+    ------
+    ValueError
+        If it means none.
+    """
+    if type(None) in get_args(kind) and text == _NULL and not any(get_origin(part) is tuple for part in get_args(kind)):
+        return None
+    for part in _parts(kind):
+        if get_origin(part) is Literal and text in get_args(part):
+            return text
+        if part is bool and text.lower() in ("true", "yes", "false", "no"):
+            return text.lower() in ("true", "yes")
+        if part in (int, float):
+            try:
+                return part(text.encode("ascii").decode())  # Python also reads the digits of other scripts
+            except ValueError:
+                continue
+        if part is str:
+            return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111 (of a text, not a path)
+    raise ValueError(text)
+
+
+def _parts(kind: Any) -> list[Any]:
+    """Return the types of a union without None; for a list those of its entries."""
+    if get_origin(kind) is tuple:
+        return _parts(get_args(kind)[0])
+    if get_origin(kind) is Literal or not get_args(kind):
+        return [kind]
+    return [found for part in get_args(kind) if part is not type(None) for found in _parts(part)]
+
+
+def options_of(kind: type, group: str = "options") -> list[ConfigOption]:
+    """Return the fields of a dataclass as options, with help from the docstrings of the class and its bases.
+
+    A field's metadata may set other attributes of :class:`ConfigOption`.
+    """
+    hints, texts = get_type_hints(kind), parameter_texts(kind)
+    return [
+        ConfigOption(**{
+            "name": field.name, "kind": hints[field.name], "default": _default(field),
+            "help": texts.get(field.name, ""), "group": group, **field.metadata,
+        })
+        for field in dataclasses.fields(kind)
+    ]  # fmt: skip
+
+
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+_SECTION = re.compile(r"^(\w+)\n-{3,}\n", re.MULTILINE)
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*)(?: :.*)?\n((?: {4}.*\n*)+)", re.MULTILINE)
+
+
+def docstring_part(kind: type, section: str = "") -> str:
+    """Return a section of a NumPy docstring, such as "Examples"; without a name the text before the first section."""
+    before, *others = _SECTION.split(inspect.cleandoc(kind.__doc__ or "") + "\n")
+    return {"": before, **dict(zip(others[::2], others[1::2], strict=True))}.get(section, "").strip("\n")
+
+
+def parameter_texts(kind: type) -> dict[str, str]:
+    """Return the descriptions of parameters by name, from the NumPy docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        for names, text in _PARAMETER.findall(docstring_part(one, "Parameters") + "\n"):
+            texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return texts
+
+
+# The lead's nested configurations will bring the groups; until then they follow from the names of fields.
+_GROUPS = {
+    "scheme": ("scheme", "weighting", "exact", "fill", "corruption", "timing"),
+    "optimizer": (
+        "epochs", "steps", "batch_size", "accumulate", "optimizer", "betas", "lr", "base_lr", "schedule", "warmup",
+        "warmup_epochs", "ema", "weight_decay", "clip", "validation", "validate_every", "patience", "keep", "seed",
+    ),
+    "machine": (
+        "device", "devices", "nodes", "sync_batchnorm", "strategy", "activation_checkpointing", "workers", "threads",
+        "save_every", "keep_every", "logger", "precision", "compile",
+    ),
+    "model": ("model", "preset", "mask_input", "init"),
+}  # fmt: skip
+GROUPS = ("data", "model", "scheme", "optimizer", "machine", "evaluation")
+"""The parts of a configuration, in the order of the help."""
+
+_COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
+
+
+def config_options(kind: "type[RunConfig]", model: str | None = None) -> list[ConfigOption]:
+    """Return the fields of a configuration as options, by group.
+
+    Parameters
+    ----------
+    kind : type
+        The configuration.
+    model : str, optional
+        The model whose settings are options; by default the domain's.
+
+    Raises
+    ------
+    UserError
+        If there is no such model.
+    """
+    common = {*_COMMON, *kind.common_fields}
+    found = [
+        dataclasses.replace(option, group=_group_of(kind, option.name), common=option.name in common)
+        for option in options_of(kind)
+        if option.name not in {"data", "scheme", "model_settings"} | kind.omitted_fields
+    ]
+    found += _model_options(kind, found, model)
+    if "scheme" not in kind.omitted_fields:
+        found = [*_scheme_options(kind), *found]
+    return sorted(found, key=lambda option: (*GROUPS, "").index(option.group))
+
+
+def _model_options(kind: Any, found: list[ConfigOption], model: str | None) -> list[ConfigOption]:
+    """Return the options of the model's settings, named ``model.NAME``, and hide those of the default model."""
+    from r2mae.training.models import PREFIX, default_model, settings_of
+
+    if not hasattr(kind, "models"):
+        return []
+    default = default_model(kind)
+    own = {field.name for field in dataclasses.fields(kind.default_settings)}
+    for place, option in enumerate(found):
+        if option.name == "model":
+            help_ = f"{', '.join(kind.models)}. Its settings are the options --{PREFIX}NAME."
+            found[place] = dataclasses.replace(option, help=help_, words=tuple(kind.models), metavar="NAME")
+        elif option.name in own and model not in (None, default):
+            found[place] = dataclasses.replace(option, group="")
+    settings = options_of(settings_of(kind, model or default), "" if model in (None, default) else "model")
+    return [dataclasses.replace(option, name=PREFIX + option.name, common=False) for option in settings]
+
+
+def _scheme_options(kind: "type[RunConfig]") -> list[ConfigOption]:
+    """Return the scheme and its options, with the domain's defaults in their help."""
+    from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
+
+    names = tuple(scheme_names())
+    values: dict[str, dict[Any, list[str]]] = {}  # the schemes of each default, by option
+    for scheme in names:
+        for name, value in resolve_options(scheme, {}, kind.ratios).items():
+            values.setdefault(name, {}).setdefault(value, []).append(scheme)
+    paper = "" if kind.ratios.not_in_paper else ", the paper's"
+    found = [
+        ConfigOption("scheme", str, kind.scheme.name, f"{', '.join(names)}.", "scheme", words=names, metavar="NAME")
+    ]
+    for name, option in SCHEME_OPTIONS.items():
+        defaults = sorted(values.get(name, {}).items(), key=lambda item: -len(item[1]))
+        texts = [value if isinstance(value, str) else f"{value:.3g}" for value, _ in defaults]
+        texts = [text + (f" of {', '.join(defaults[place][1])}" if place else "") for place, text in enumerate(texts)]
+        whose = paper if name in ("ratio", "low", "high") else ""
+        help_ = option.help + (f" (default: {', '.join(texts)}{whose})" if texts else "")
+        found.append(ConfigOption(name, option.kind, None, help_, "scheme", name in _COMMON, shown=False))
+    further = "Further options of a scheme, as NAME=NUMBER."
+    return [
+        *found,
+        ConfigOption("scheme_options", tuple[str, ...], (), further, "scheme", False, metavar="NAME=NUMBER"),
+    ]
+
+
+def _group_of(kind: "type[RunConfig]", name: str) -> str:
+    if name in kind.measurement_fields:
+        return "evaluation"
+    return next((group for group, names in _GROUPS.items() if name in names), _data_or_model(kind, name))
+
+
+def _data_or_model(kind: "type[RunConfig]", name: str) -> str:
+    settings = getattr(kind, "default_settings", None)
+    return "model" if settings and name in {field.name for field in dataclasses.fields(settings)} else "data"
 
 
 def describe_type(kind: Any) -> str:
