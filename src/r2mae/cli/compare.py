@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _IN_FILE = ("schemes", "seeds", "ratios", "baselines")
 _VARIANT_FIELDS = ("scheme", "seed")
-_SCHEMES = ("fixed", "r2mae")
+_SEEDS = ["3"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Options(ClusterOptions):
     Parameters
     ----------
     schemes : list of str
-        Schemes to compare, see below. Those with one ratio have a variant for each of --ratios.
+        Schemes to compare; those with one ratio have a variant for each of --ratios.
     seeds : list of str
         How many seeds, or which (two or more numbers).
     ratios : list of str
@@ -64,7 +64,7 @@ class Options(ClusterOptions):
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
     config: str | None = option(None, metavar="FILE")
-    print_config: bool = False
+    print_config: bool = option(False, common=False)
     dry_run: bool = option(False, common=False)
     plan_power: bool = option(False, common=False)
     json: bool = option(False, common=False)
@@ -85,17 +85,17 @@ def run(subject: Subject, options: Options, given: Mapping[str, Any]) -> int:
 
     domain = subject.known_domain
     config, of_schemes = make_config(subject, given)
-    own = {name: _words(subject, name, getattr(options, name)) for name in _IN_FILE}
+    own = {name: None if getattr(options, name) is None else words_of(getattr(options, name)) for name in _IN_FILE}
     baselines = parse_baselines(own["baselines"], _default_baselines(domain, config))
     schemes = list(DEFAULT_SCHEMES) if own["schemes"] is None else own["schemes"]
-    seeds = parse_seeds(own["seeds"] or ["3"]) if own["seeds"] is None else parse_seeds(own["seeds"])
+    seeds = parse_seeds(_SEEDS if own["seeds"] is None else own["seeds"])
     ratios = None if own["ratios"] is None else parse_ratios(own["ratios"])
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
     if options.print_config:
         further = [f"{name}={value!r}" for name, value in of_schemes.items() if name not in SCHEME_OPTIONS]
         more = {name: value for name, value in of_schemes.items() if name in SCHEME_OPTIONS}
         more |= {SCHEME_OWN: further} if further else {}
-        shown = {"schemes": schemes, "seeds": own["seeds"] or ["3"], "ratios": own["ratios"]}
+        shown = {"schemes": schemes, "seeds": own["seeds"] or _SEEDS, "ratios": own["ratios"]}
         print_config(config, skip=_VARIANT_FIELDS, **more, **shown, baselines=baselines or ["none"])
         return 0
     cluster = read_cluster(options)
@@ -133,14 +133,6 @@ def run(subject: Subject, options: Options, given: Mapping[str, Any]) -> int:
         return 0
     print(f"table, figures and report.html are in {out}")
     return 0
-
-
-def _words(subject: Subject, name: str, given: object) -> list[str] | None:
-    """Return the words of an option; errors name the file that they come from."""
-    try:
-        return None if given is None else words_of(given)
-    except UserError as error:
-        raise UserError(f"{subject.file}: {name}: {error}") from None
 
 
 def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:

@@ -4,7 +4,7 @@ import argparse
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from r2mae.errors import UserError
 from r2mae.training.fields import argument
@@ -36,26 +36,28 @@ def run(options: Options) -> int:
     return 0
 
 
-def answer_shell() -> None:
-    """Print the completions of a command line, which the shell passes in variables of the environment, and exit."""
+def answer_shell(**settings: Any) -> None:
+    """Print the completions of a command line, which the shell passes in variables of the environment, and exit.
+
+    Settings are those of argcomplete.
+    """
     from argcomplete import autocomplete, split_line
 
     from r2mae.cli.main import next_words, parser_for, split_command
 
     before = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
     words = before[int(os.environ["_ARGCOMPLETE"]) :]
-    outer = argparse.ArgumentParser(prog="r2mae")
+    outer = inner = argparse.ArgumentParser(prog="r2mae")
+    outer.add_argument("--version", action="store_true")
     name, rest = split_command(words)
+    if rest and next_words(words):  # "data alignment", of which "data" is a command, too
+        name = ""
     with suppress(UserError):  # then there is nothing to complete
+        *first, last = name.split() or [*words, ""]
+        for word in first:
+            inner = inner.add_subparsers().add_parser(word, add_help=False)
         if name:
-            inner = outer
-            for word in name.split():
-                last = len(name.split()) - 1 == name.split().index(word)
-                parents = [parser_for(name, [*rest, "--help-all"])] if last else []
-                inner = inner.add_subparsers().add_parser(word, parents=parents, add_help=False)
+            inner.add_subparsers().add_parser(last, parents=[parser_for(name, [*rest, "--help-all"])], add_help=False)
         else:
-            inner = outer
-            for word in words:
-                inner = inner.add_subparsers().add_parser(word, add_help=False)
             inner.add_argument("command", choices=next_words(words))
-    autocomplete(outer, always_complete_options=False, print_suppressed=True)
+    autocomplete(outer, always_complete_options=False, print_suppressed=True, **settings)

@@ -1,5 +1,6 @@
 """The configuration of ``pretrain`` and ``compare``: from named set, presets, file and options, in this order."""
 
+import argparse
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.domains.lookup import (
     all_domains,
@@ -19,7 +21,7 @@ from r2mae.domains.lookup import (
     public_sets,
 )
 from r2mae.errors import UserError, nearest
-from r2mae.masking.schemes import SCHEME_OPTIONS, check_option
+from r2mae.masking.schemes import SCHEME_OPTIONS, check_option, scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import SCHEME_OWN, RunConfig, own_options
 from r2mae.training.fields import GROUPS, ConfigOption, config_options, docstring_part, options_of
@@ -93,10 +95,11 @@ def read_subject(
         If the domain or the data are missing, unless help is asked for.
     """
     leading = _leading(words)
-    first = Parser(f"r2mae {command}", "")
-    first.add(ConfigOption(name, str, None) for name in ("config", "model", "preset"))
-    said = vars(first.parse_known_args([word for word in words if word not in HELP])[0])
-    file, model = said.get("config"), said.get("model")
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("config", "model", "preset"):
+        first.add_argument(f"--{name}", nargs="?")  # the parser of the command refuses it without a value
+    said = first.parse_known_args(words)[0]
+    file, model = _at_home(said.config), said.model
     written = {} if file is None else _read_file(file)
     name = written.get("domain")
     if leading and is_domain(leading[0]):
@@ -116,16 +119,29 @@ def read_subject(
     domain = get_domain(name)
     if written.get("preset") is not None:
         written["preset"] = preset_name(domain, written["preset"], written.get("model"))
-    preset = preset_name(domain, said.get("preset"), model)
+    preset = preset_name(domain, said.preset, model)
     check_preset(domain, preset, model)
-    own = {name: written.pop(name) for name in in_file if name in written}
+    own = {name: _listed(file, name, written.pop(name)) for name in in_file if name in written}
     return Subject(domain, data, preset, model, file, written, own, skip)
+
+
+def _listed(file: str | None, name: str, value: object) -> tuple[str, ...] | None:
+    """Return the words of a list in a file."""
+    try:
+        return None if value is None else tuple(words_of(value))
+    except UserError as error:
+        raise UserError(f"{file}: {name}: {error}") from None
 
 
 def _leading(words: Sequence[str]) -> list[str]:
     """Return the words before the options, with ``~`` expanded."""
     end = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    return [os.path.expanduser(word) if word.startswith("~") else word for word in words[:end]]  # noqa: PTH111
+    return list(map(_at_home, words[:end]))
+
+
+def _at_home(value: Any) -> Any:
+    """Return a text with ``~`` at its start expanded; other values as they are."""
+    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~") else value  # noqa: PTH111 (no path)
 
 
 def _read_file(file: str) -> dict[str, Any]:
@@ -137,7 +153,7 @@ def _read_file(file: str) -> dict[str, Any]:
         inner = value if name in GROUPS and name != "scheme" and isinstance(value, Mapping) else {name: value}
         for key, one in inner.items():
             own = name if key == "name" else PREFIX + key if inner is value and name == "model" else key
-            written[own] = os.path.expanduser(one) if isinstance(one, str) and one.startswith("~") else one  # noqa: PTH111
+            written[own] = _at_home(one)
     for name in ("domain", "data", "preset", "model"):  # which are read before the options are known
         if not isinstance(written.get(name), str | None):
             raise UserError(f"{file}: {name} takes text, not {str(written[name])[:80]!r}")
@@ -187,7 +203,7 @@ def config_parser(
         f"r2mae {command} {domain.name}", about, f"r2mae {command} {source} {example}", run=call, everything=everything
     )
     known = merge(subject, {})
-    parser.add([data, *(replace(one, default=subject.own.get(one.name, one.default)) for one in own)])
+    parser.add([data, *(_suggested(replace(one, **_known(one, subject.own)), domain, everything) for one in own)])
     for one in config_options(domain.config, subject.model or known.get("model")):
         if one.name not in subject.skip:
             parser.add([_suggested(replace(one, **_known(one, known)), domain, everything)])
@@ -200,13 +216,17 @@ def _known(option: ConfigOption, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> ConfigOption:
-    """Return an option with the words that the domain suggests for it."""
+    """Return an option with the words that complete it."""
     if option.name == "preset":
         names = tuple(domain.presets)
-        first = names if everything or len(names) <= _PRESETS else (*names[-_PRESETS:], "…")
+        more = len(names) - _PRESETS
+        first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
         return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
+    words = {"device": ("auto", "cpu", "cuda"), "baselines": ("none", *domain.default_baselines)}
+    if option.name == "schemes":
+        return replace(option, words=tuple(scheme_names()), help=f"{option.help} Any of: {', '.join(scheme_names())}.")
     suggest = domain.command_line.words.get(option.name) if everything else None
-    return option if suggest is None else replace(option, words=tuple(suggest()))
+    return replace(option, words=words.get(option.name, option.words) if suggest is None else tuple(suggest()))
 
 
 def merge(subject: Subject, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,6 +247,7 @@ def merge(subject: Subject, given: Mapping[str, Any]) -> dict[str, Any]:
         spoken = {name for name, value in layer.items() if name in default and value != default[name]}
         merged = _over(kind, merged, layer, spoken)
     own = {name: value for name, value in given.items() if _is_of_config(kind, name)}
+    own |= {"preset": subject.preset} if "preset" in own else {}  # by its full name
     return _over(kind, merged, _settings_once(kind, own, merged), set(own))
 
 
@@ -236,7 +257,8 @@ def _over(
     """Put later values in the place of earlier ones; `spoken` are those that say something."""
     pairs = [pair for one in kind.alternatives.items() for pair in (one, one[::-1])]
     lost = {other for one, other in pairs if one in spoken and other not in spoken}
-    if later.get("model", before.get("model")) != before.get("model", _default_model(kind)):
+    model = before.get("model", _default_model(kind))
+    if later.get("model", model) != model:
         lost |= {name for name in before if name.startswith(PREFIX) or name in _default_settings(kind)}
     return {**{name: value for name, value in before.items() if name not in lost}, **later}
 

@@ -40,7 +40,8 @@ def parser(words: Sequence[str]) -> Parser:
 
     made = Parser("r2mae data", docstring_part(Options), docstring_part(Options, "Examples").strip(), run=run)
     named = tuple(public_sets()) if "--help-all" in words else ()
-    made.add(replace(one, words=named) if one.name == "name" else one for one in options_of(Options))
+    action, name, *_ = options_of(Options)
+    made.add([action, replace(name, words=named)] if words[:1] != ["--help-all"] else [action])
     return made
 
 

@@ -62,5 +62,5 @@ def run(options: Options) -> int:
     console.print(table)
     counts = Counter(state.state for state in states)
     summary = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
-    console.print(f"{summary} in {values['folder']}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"{summary} in {options.folder}", highlight=False, soft_wrap=True, markup=False)
     return 0

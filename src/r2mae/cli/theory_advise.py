@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r2mae.cli.early import loading
 from r2mae.cli.theory_model import output_folder
@@ -10,8 +10,7 @@ from r2mae.errors import UserError
 from r2mae.training.fields import argument, option
 
 if TYPE_CHECKING:
-    from r2mae.matrices import Matrix
-    from r2mae.theory.advise import Advice
+    pass
 
 _RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations
 
@@ -74,6 +73,7 @@ def run(options: Options) -> int:
 
         from r2mae.files import print_json
         from r2mae.matrices import MAX_FEATURES, load_matrix
+        from r2mae.report.theory_output import print_advice, write_advice
         from r2mae.theory import advise, from_data
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
@@ -92,52 +92,10 @@ def run(options: Options) -> int:
     holds, cautions = caveats(x, cov, n)
     text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")
     out = Path(f"runs/advise-{data.name}") if out is None else out
-    _write(out, data, advice, text)
+    write_advice(out, data.name, data.features, advice, text)
     if options.json:
         print_json(text)
     else:
-        _print(text)
+        print_advice(text)
         print(f"figure and tables are in {out}")
     return 0
-
-
-def _print(text: dict[str, Any]) -> None:
-    import textwrap
-
-    from r2mae.terminal import Terminal
-
-    width = min(Terminal().width, 100)
-    print(text["answer"])
-    print(textwrap.fill(text["caveat"], width, break_on_hyphens=False), end="\n\n")
-    for note in text["notes"]:
-        print(f"note: {note}")
-    for words in (text["paragraph"], *(f"Caution: {caution}" for caution in text["cautions"])):
-        print(textwrap.fill(words, width, break_on_hyphens=False))
-
-
-def _write(out: Path, data: "Matrix", advice: "Advice", text: dict[str, Any]) -> None:
-    """Write ``advice.json``, ``curves.csv``, ``targets.csv`` and the figure ``advice`` to a folder."""
-    import pandas as pd
-
-    from r2mae.files import atomic_write, write_json
-    from r2mae.report.style import save_figure
-    from r2mae.report.theory_figures import advice_figure
-
-    lead, features = advice.directions, advice.features
-    names = [f"direction_{index + 1}" for index in range(len(lead.variance))]
-    curves = pd.DataFrame(lead.normalised, columns=names)
-    means = {"directions_mean": lead.mean, "features_weighted": features.weighted, "worst_excess": lead.worst_excess}
-    targets = {
-        "target": [*names, *data.features],
-        "variance": [*lead.variance, *features.variance],
-        "best_ratio": [*lead.best_ratio, *features.best_ratio],
-        "lowest_risk": [*lead.lowest, *features.lowest],
-        "learnable": [*lead.learnable.astype(int), *features.learnable.astype(int)],
-    }
-    tables = {"curves": pd.DataFrame({"ratio": lead.ratios, **means}).join(curves), "targets": pd.DataFrame(targets)}
-    for name, table in tables.items():
-        with atomic_write(out / f"{name}.csv") as file:
-            table.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
-    write_json(out / "advice.json", text)
-    short = data.name if len(data.name) <= 28 else f"{data.name[:27]}…"
-    save_figure(advice_figure(advice, short, holds=text["held"]["linear_regression"]), out, "advice")

@@ -1,6 +1,5 @@
 """The options of ``r2mae theory risk`` and ``simulate`` that describe a linear model, and the problem they mean."""
 
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _MODELS = ("identity", "spiked", "uniform", "beta", "latent", "plateau")
 _SPECTRA = ("uniform", "beta", "latent")
 _BYTES = 500  # bytes per feature: some dozens of vectors
-_MOST = 1000  # most ratios of a curve
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def read_problem(options: ModelOptions) -> "Problem":
     """
     import numpy as np
 
-    from r2mae.theory.problem import Problem, ordinal
+    from r2mae.theory.problem import Problem, ordinal, parse_ratios, quantile_of
     from r2mae.theory.ranges import Range
 
     low, high = options.low, options.high
@@ -101,40 +99,11 @@ def read_problem(options: ModelOptions) -> "Problem":
     with user_errors():
         chosen = None if low is None or high is None else Range(low, high)
         cov, signal, title = _covariance(options)
-        place = None if signal is not None else cov.at_quantile(_quantile(options.direction))
+        place = None if signal is not None else cov.at_quantile(quantile_of(options.direction))
     if place is not None:
         title += f", {ordinal(place)} eigenvector"
     title += f", n = {options.n:,}, d = {cov.d:,}"
     return Problem(cov, place, signal, title, options.n, options.noise, options.ridge, fixed, chosen)
-
-
-def parse_ratios(text: str) -> list[float]:
-    """Read "0.05:0.95:0.05" or "0.1,0.5,0.9".
-
-    Raises
-    ------
-    UserError
-        If it is neither, or a ratio is not from 0 to below 1.
-    """
-    wanted = f"--ratios takes FIRST:LAST:STEP such as 0.05:0.95:0.05, or ratios such as 0.1,0.5, not {text!r}"
-    parts = text.split(":")
-    try:
-        words = parts if len(parts) == 3 else re.split(r"[,\s]+", text.strip(", "))
-        numbers = [float(word.encode("ascii")) for word in words]
-    except ValueError:
-        raise UserError(wanted) from None
-    if len(parts) == 3:
-        first, last, step = numbers
-        if not (step > 0 and first <= last):
-            raise UserError(f"{wanted}: LAST not below FIRST, and STEP above 0")
-        steps = (last - first) / step + 1e-9
-        if not steps < _MOST:
-            raise UserError(f"--ratios asks for {steps + 1:,.0f} ratios: at most {_MOST:,}, take a larger STEP")
-        numbers = [round(first + k * step, 10) for k in range(int(steps) + 1)]
-    wrong = [number for number in numbers if not 0 <= number < 1]
-    if wrong:
-        raise UserError(f"--ratios must be at least 0 and below 1, not {wrong[0]:g}")
-    return sorted(set(numbers))
 
 
 def output_folder(text: str | None) -> Path | None:
@@ -168,8 +137,7 @@ def print_note(note: str) -> None:
 
 def _covariance(options: ModelOptions) -> "tuple[Covariance, np.ndarray | None, str]":
     """Return the covariance, the signal (None for an eigenvector) and the name of the model."""
-    from r2mae import theory
-    from r2mae.theory.problem import load_covariance
+    from r2mae.theory.problem import load_covariance, named_covariance
 
     model, seed = options.model, options.seed
     if seed < 0:
@@ -188,19 +156,7 @@ def _covariance(options: ModelOptions) -> "tuple[Covariance, np.ndarray | None, 
         _refuse_options(options, f"--model {model}", "delta", "cosine")
     if model not in _SPECTRA:
         _refuse_options(options, f"--model {model}", "direction")
-    if model == "identity":
-        return theory.identity(d), theory.uniform_direction(d, seed), "identity"
-    if model == "spiked":
-        delta = 10.0 if options.delta is None else options.delta
-        cosine = 1.0 if options.cosine is None else options.cosine
-        v = theory.uniform_direction(d, seed)
-        return theory.spiked(delta, v), theory.signal_at(v, cosine, seed), f"spiked, δ = {delta:g}, cos = {cosine:g}"
-    if model == "plateau":
-        return *theory.plateau(d, min(50, d), seed), "plateau"
-    if model == "latent":
-        return theory.latent(d, seed), None, model
-    spectrum = theory.uniform_spectrum if model == "uniform" else theory.beta_spectrum
-    return spectrum(d, seed), None, model
+    return named_covariance(model, d, seed, options.delta, options.cosine)
 
 
 def check_memory(size: int, d: int, n: int) -> None:
@@ -217,15 +173,3 @@ def _refuse_options(options: ModelOptions, what: str, *names: str) -> None:
     for name in names:
         if getattr(options, name) is not None:
             raise UserError(f"{what} does not take --{name}: see --help")
-
-
-def _quantile(direction: str | None) -> float:
-    if direction is None or direction == "top":
-        return 0.0
-    try:
-        quantile = float(direction)
-    except ValueError:
-        quantile = -1.0
-    if not 0 <= quantile <= 1:
-        raise UserError(f"--direction takes top, or a quantile from the top such as 0.1, not {direction!r}")
-    return quantile

@@ -68,7 +68,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     )
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = GpnMsaSettings
-    common_fields: ClassVar[tuple[str, ...]] = ("window", "species", "test_regions")
+    common_fields: ClassVar[tuple[str, ...]] = ("window", "species")
     measurement_fields: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"contrasts": (), "eval_windows": MOST_WINDOWS}

@@ -159,7 +159,7 @@ class CommonOption:
 
 _TIME = int | float
 SCHEME_OPTIONS: Mapping[str, CommonOption] = {
-    "ratio": CommonOption(float, "Mask ratio of the schemes with one ratio, which hides this fraction."),
+    "ratio": CommonOption(float, "Fraction that schemes with one ratio hide."),
     "low": CommonOption(float, "Lower end of the range of ratios."),
     "high": CommonOption(float, "Upper end of the range of ratios."),
     "sampling": CommonOption(

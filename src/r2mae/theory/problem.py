@@ -1,5 +1,6 @@
 """A regression problem of the theory: covariance, signal, rows, noise and ratios; and its risk as rows of a table."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from r2mae import theory
 from r2mae.errors import UserError
-from r2mae.theory import Covariance, Dense, RatioLike, Risk, Rotated, direction_risk, risk
+from r2mae.theory import Covariance, Dense, RatioLike, Risk, Rotated, Simulation, direction_risk, risk
 from r2mae.theory.ranges import Range
 
+_MOST = 1000  # most ratios of a curve
 MODELS = {
     "identity": "Σ = I",
     "spiked": "I + δvvᵀ, v from uniform entries",
@@ -77,7 +80,7 @@ class Problem:
         return names if self.range is None else [*names, range_label(self.range)]
 
     def properties(self, null: float) -> dict[str, Any]:
-        """Return the properties of the problem, to be written with its results; `null` is the risk of predicting zero."""
+        """Return the properties of the problem, for its results; `null` is the risk of predicting zero."""
         return {
             "model": self.title,
             "n": self.n,
@@ -108,6 +111,36 @@ class Problem:
 def range_label(chosen: Range) -> str:
     """Return a range in words."""
     return f"R²MAE {chosen.low:g}–{chosen.high:g}"  # noqa: RUF001
+
+
+def named_covariance(
+    model: str, d: int, seed: int = 0, delta: float | None = None, cosine: float | None = None
+) -> tuple[Covariance, np.ndarray | None, str]:
+    """Return one of the covariances of :data:`MODELS`, the signal (None for an eigenvector) and its name in words.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    d : int
+        Number of features.
+    seed : int
+        Seed of random directions and spectra.
+    delta, cosine : float, optional
+        Of "spiked": strength of the spike, by default 10, and its cosine with the signal, by default 1.
+    """
+    if model == "identity":
+        return theory.identity(d), theory.uniform_direction(d, seed), model
+    if model == "spiked":
+        delta, cosine = 10.0 if delta is None else delta, 1.0 if cosine is None else cosine
+        v = theory.uniform_direction(d, seed)
+        return theory.spiked(delta, v), theory.signal_at(v, cosine, seed), f"spiked, δ = {delta:g}, cos = {cosine:g}"
+    if model == "plateau":
+        return *theory.plateau(d, min(50, d), seed), model
+    if model == "latent":
+        return theory.latent(d, seed), None, model
+    spectrum = theory.uniform_spectrum if model == "uniform" else theory.beta_spectrum
+    return spectrum(d, seed), None, model
 
 
 def load_covariance(path: Path) -> Covariance:
@@ -150,6 +183,27 @@ def risk_rows(problem: Problem, result: Risk) -> list[dict[str, Any]]:
     ]
 
 
+def simulation_rows(problem: Problem, formula: Risk, measured: Simulation) -> list[dict[str, Any]]:
+    """Return the measured risk next to the formula's, one row for each ratio."""
+    expected = formula.risk[:, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.where(np.isfinite(expected), (measured.risk - expected) / measured.error, np.nan)
+    parts = {
+        "kept_rows": measured.kept.mean(axis=0),
+        "risk": measured.risk,
+        "normalised": measured.normalised,
+        "sd": measured.deviation,
+        "standard_error": measured.error,
+        "formula": expected,
+        "difference_in_errors": np.where(np.isfinite(gap), gap, np.nan),
+        "magnitude": measured.magnitude,
+    }
+    return [
+        {"ratio": label, **{name: float(part[index]) for name, part in parts.items()}}
+        for index, label in enumerate(problem.labels())
+    ]
+
+
 def summary_sentence(rows: Sequence[dict[str, Any]]) -> str:
     """Return a sentence that names the best ratio and compares the range with it."""
     fixed = [row for row in rows if not row["ratio"].startswith("R²MAE")]
@@ -176,3 +230,51 @@ def ordinal(index: int) -> str:
     """Return "1st" for 0."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get((index + 1) % 10 if (index + 1) % 100 not in (11, 12, 13) else 0, "th")
     return f"{index + 1}{ending}"
+
+
+def parse_ratios(text: str) -> list[float]:
+    """Read "0.05:0.95:0.05" or "0.1,0.5,0.9".
+
+    Raises
+    ------
+    UserError
+        If it is neither, or a ratio is not from 0 to below 1.
+    """
+    wanted = f"--ratios takes FIRST:LAST:STEP such as 0.05:0.95:0.05, or ratios such as 0.1,0.5, not {text!r}"
+    parts = text.split(":")
+    try:
+        words = parts if len(parts) == 3 else re.split(r"[,\s]+", text.strip(", "))
+        numbers = [float(word.encode("ascii")) for word in words]
+    except ValueError:
+        raise UserError(wanted) from None
+    if len(parts) == 3:
+        first, last, step = numbers
+        if not (step > 0 and first <= last):
+            raise UserError(f"{wanted}: LAST not below FIRST, and STEP above 0")
+        steps = (last - first) / step + 1e-9
+        if not steps < _MOST:
+            raise UserError(f"--ratios asks for {steps + 1:,.0f} ratios: at most {_MOST:,}, take a larger STEP")
+        numbers = [round(first + k * step, 10) for k in range(int(steps) + 1)]
+    wrong = [number for number in numbers if not 0 <= number < 1]
+    if wrong:
+        raise UserError(f"--ratios must be at least 0 and below 1, not {wrong[0]:g}")
+    return sorted(set(numbers))
+
+
+def quantile_of(direction: str | None) -> float:
+    """Return the quantile of the eigenvector that "top", or a number from 0 to 1, names.
+
+    Raises
+    ------
+    UserError
+        If it is neither.
+    """
+    if direction is None or direction == "top":
+        return 0.0
+    try:
+        quantile = float(direction)
+    except ValueError:
+        quantile = -1.0
+    if not 0 <= quantile <= 1:
+        raise UserError(f"--direction takes top, or a quantile from the top such as 0.1, not {direction!r}")
+    return quantile

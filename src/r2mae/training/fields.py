@@ -241,8 +241,9 @@ def _model_options(kind: Any, found: list[ConfigOption], model: str | None) -> l
             found[place] = dataclasses.replace(option, help=help_, words=tuple(kind.models), metavar="NAME")
         elif option.name in own and model not in (None, default):
             found[place] = dataclasses.replace(option, group="")
-    settings = options_of(settings_of(kind, model or default), "" if model in (None, default) else "model")
-    return [dataclasses.replace(option, name=PREFIX + option.name, common=False) for option in settings]
+    group = "" if model in (None, default) else "model"
+    settings = options_of(settings_of(kind, model or default), group)
+    return [dataclasses.replace(option, name=PREFIX + option.name) for option in settings]
 
 
 def _scheme_options(kind: "type[RunConfig]") -> list[ConfigOption]:
