@@ -120,7 +120,8 @@ def test_options_are_spelled_with_dashes_or_underscores(run: Run) -> None:
     assert first[0] == 0 and all(other == first for other in others)
     assert yaml.safe_load(first[1])["batch_size"] == 64
     assert yaml.safe_load(run("pretrain digits --compile=false --print-config")[1])["compile"] is False
-    assert yaml.safe_load(run("pretrain digits --preset vit-mae-tiny --base-lr null --print-config")[1])["base_lr"] is None
+    line = "pretrain digits --preset vit-mae-tiny --base-lr null --print-config"
+    assert yaml.safe_load(run(line)[1])["base_lr"] is None
 
 
 def test_a_file_may_be_nested_by_group(run: Run, tmp_path: Path) -> None:

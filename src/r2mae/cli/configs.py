@@ -212,7 +212,7 @@ def config_parser(
 
 def _known(option: ConfigOption, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the default that named set, file and preset give an option."""
-    return {"default": known[option.name], "shown": True} if option.name in known else {}
+    return {"default": known[option.name]} if option.name in known else {}
 
 
 def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> ConfigOption:

@@ -31,7 +31,7 @@ def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) ->
     parser = parser_of(command.name, command.options, run, words)
     if command.config is not None:
         fields = (option for option in config_options(command.config) if option.name in command.fields)
-        parser.add(replace(option, shown=False) for option in fields)
+        parser.add(replace(option, default=None) for option in fields)
     return parser
 
 

@@ -67,7 +67,7 @@ def parser(words: Sequence[str]) -> Parser:
         made.add(options_of(Options))
         return made
     made = Parser("r2mae embed", about, *examples, run=partial(run, path, domains[0]))
-    made.whose = f" for runs of {domains[0].name}"
+    made.lacks = f"{path} is a run of the domain {domains[0].name}, which has no"
     made.add(options_of(Options))
     for kind in _kinds(domains[0]):
         made.add(options_of(kind, domains[0].name))

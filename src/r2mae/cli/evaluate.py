@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,9 @@ def parser(words: Sequence[str]) -> Parser:
         return made
     domain, _ = open_run(path)
     chosen = _evaluation(domain, words)
-    made = Parser("r2mae evaluate", _about([domain]), *_examples([domain]), run=partial(run, path, domain, chosen))
-    made.whose = f" for runs of {domain.name}" + (f", {chosen.name}" if chosen.name else "")
+    examples = [f"r2mae evaluate {example}" for example in chosen.examples]
+    made = Parser("r2mae evaluate", _about([domain]), *examples, run=partial(run, path, domain, chosen))
+    made.lacks = f"{path} is a run of the domain {domain.name}, which has no"
     names = tuple(one.name or domain.name for one in evaluations_of(domain))
     helps = {
         "what": {"words": names, "help": f"The evaluation: {', '.join(names)}."},
@@ -71,7 +73,7 @@ def parser(words: Sequence[str]) -> Parser:
     made.add(options_of(domain.command_line.reading, "with --data"))
     made.elsewhere = {
         one.typed: f"belongs to {other.name or domain.name}: r2mae evaluate {path} {other.name} {one.typed} …"
-        for other in evaluations_of(domain)
+        for other in reversed(evaluations_of(domain))
         for one in options_of(other.options)
         if one.typed not in [own.typed for own in made.options.values()]
     }
@@ -81,9 +83,8 @@ def parser(words: Sequence[str]) -> Parser:
 def _evaluation(domain: "Domain", words: Sequence[str]) -> "Evaluation":
     """Return the evaluation that the word after RUN names, or the domain's default one."""
     found = {one.name or domain.name: one for one in evaluations_of(domain)}
-    named = (
-        words[1] if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-") else domain.name
-    )
+    leading = list(takewhile(lambda word: not word.startswith("-"), words))
+    named = leading[1] if len(leading) > 1 else domain.name
     if named not in found:
         raise unknown("evaluation", named, found)
     return found[named]

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.run, self.everything, self.examples = run, everything, examples
         self.options: dict[str, ConfigOption] = {}
-        self.whose = ""  # what the options are for, in errors
+        self.lacks = ""  # the beginning of an error on options of others: "a is a run of images, which has no"
         self.elsewhere: dict[str, str] = {}  # options of other commands, with a remark
         self._places: list[str] = []
         self._headings: dict[str, Any] = {"options": self, "": self}
@@ -94,21 +94,26 @@ class Parser(argparse.ArgumentParser):
             For words that the command does not take.
         """
         given, rest = self.parse_known_args(list(map(_with_dashes, words)))
-        unknown = next((word for word in rest if word.startswith("-")), None)
-        if unknown is not None:
-            name = unknown.partition("=")[0]
-            if name in self.elsewhere:
-                raise UserError(f"{name} {self.elsewhere[name]}")
-            known = [option.typed for option in self.options.values() if not option.positional]
-            hint = nearest(name, known)
-            raise UserError(
-                f"unknown option {name!r} of {self.prog!r}{self.whose}: {hint if 'mean' in hint else 'see --help'}"
-            )
+        if unknown := next((word.partition("=")[0] for word in rest if word.startswith("-")), None):
+            raise self._unknown_option(unknown)
         if rest:
             raise UserError(f"{self.prog!r} does not take {rest[0]!r}: see --help")
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in vars(given).items()}
         omitted = {name for name, option in self.options.items() if option.positional and values[name] in (None, ())}
+        empty = [name for name, value in values.items() if value == () and self.options[name].default is MISSING]
+        if empty:
+            self.error(f"the following arguments are required: {self.options[empty[0]].typed}")
         return {name: value for name, value in values.items() if name not in omitted}
+
+    def _unknown_option(self, name: str) -> UserError:
+        """Return the error for an option that the command does not have."""
+        if name in self.elsewhere:
+            return UserError(f"{name} {self.elsewhere[name]}")
+        hint = nearest(name, [option.typed for option in self.options.values() if not option.positional])
+        if "did you mean" in hint or not self.lacks:
+            hint = hint if "did you mean" in hint else "see --help"
+            return UserError(f"unknown option {name!r} of {self.prog!r}: {hint}")
+        return UserError(f"{self.lacks} {name}: omit it")
 
     def format_help(self) -> str:
         """Return the help; its usage does not repeat every option."""
@@ -162,17 +167,14 @@ def _metavar(option: ConfigOption) -> str:
 
 def _help(option: ConfigOption) -> str:
     """Return the help of an option with its default."""
-    default = option.default
-    if not option.shown or default in (MISSING, None, False, "", ()):
-        return option.help.replace("%", "%%")
-    value = (
-        " ".join(map(str, default))
-        if isinstance(default, tuple)
-        else str(default).lower()
-        if default is True
-        else f"{default}"
-    )
-    return f"{option.help} (default: {value})".replace("%", "%%")
+    value = option.default
+    if value is False or value in (MISSING, None, "", ()):
+        text = option.default_text
+    elif isinstance(value, tuple):
+        text = " ".join(map(str, value))
+    else:
+        text = "true" if value is True else str(value)
+    return (option.help + (f" (default: {text})" if text else "")).replace("%", "%%")
 
 
 def _complete(option: ConfigOption, prefix: str, **_: Any) -> Iterable[str]:

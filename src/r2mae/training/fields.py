@@ -49,8 +49,8 @@ class ConfigOption:
         The option as typed, without dashes at the start, if it is not the name.
     words : tuple of str
         Values to suggest for completion, if the type does not give them; others are accepted, too.
-    shown : bool
-        Whether the help adds the default.
+    default_text : str
+        The default in words, if `default` is None.
     """
 
     name: str
@@ -64,7 +64,7 @@ class ConfigOption:
     metavar: str = ""
     flag: str = ""
     words: tuple[str, ...] = ()
-    shown: bool = True
+    default_text: str = ""
 
     @property
     def typed(self) -> str:
@@ -264,8 +264,12 @@ def _scheme_options(kind: "type[RunConfig]") -> list[ConfigOption]:
         texts = [value if isinstance(value, str) else f"{value:.3g}" for value, _ in defaults]
         texts = [text + (f" of {', '.join(defaults[place][1])}" if place else "") for place, text in enumerate(texts)]
         whose = paper if name in ("ratio", "low", "high") else ""
-        help_ = option.help + (f" (default: {', '.join(texts)}{whose})" if texts else "")
-        found.append(ConfigOption(name, option.kind, None, help_, "scheme", name in _COMMON, shown=False))
+        found.append(
+            ConfigOption(
+                name, option.kind, None, option.help, "scheme", name in _COMMON,
+                default_text=", ".join(texts) + (whose if texts else ""),
+            )
+        )  # fmt: skip
     further = "Further options of a scheme, as NAME=NUMBER."
     return [
         *found,
