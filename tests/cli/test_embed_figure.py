@@ -14,10 +14,11 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
-from r2mae.cli.embed import _columns, _text_or_floats
 from r2mae.cli.main import main
+from r2mae.domains.options import NoOptions
 from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
+from r2mae.report.embedding_figure import columns_of, text_or_floats
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -139,7 +140,7 @@ def test_columns_of_a_domain() -> None:
         "age": np.array(["17", "60-69", "nan"]),
         "grade": np.array([1, 2, 3]),
     }
-    found = _columns(arrays, ["age"])
+    found = columns_of(arrays, ["age"])
     assert list(found) == ["cells", "labels", "age", "grade"]
     assert found["labels"].tolist() == ["dog", "cat", "dog"]
     np.testing.assert_array_equal(found["age"], [17, np.nan, np.nan])
@@ -158,7 +159,7 @@ def test_columns_of_a_domain() -> None:
     ],
 )
 def test_values_of_a_table(column: "pd.Series[str]", expected: list[object]) -> None:
-    found = _text_or_floats(column)
+    found = text_or_floats(column)
     assert found.dtype.kind == ("f" if isinstance(expected[0], float) else "U")
     np.testing.assert_array_equal(found, expected)
 
@@ -223,7 +224,7 @@ def test_batch_statistics_of_choice(run: Run, folder: Path, which: str, of_train
 
 
 def test_domains_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    embedding = replace(IMAGES.command_line.embedding, loading=())
+    embedding = replace(IMAGES.command_line.embedding, loading=NoOptions)
     monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
     code, _, err = run("embed digits digits -o x.npz --bn-statistics no")
     assert code == 2

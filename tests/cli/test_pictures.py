@@ -85,7 +85,7 @@ MISTAKES = {
     "embed files pets --figure pets/0.png": "pets/0.png: is a file of pets, which is read: name another",
     "embed other other.npz -o other.npz": "other.npz is the input file: name another output",
     "embed a ./other.npz -o a/../other.npz": "a/../other.npz is the input file: name another output",
-    "pictures": "name the runs: r2mae pictures RUN",
+    "pictures": "required: RUN; for example: r2mae pictures runs/a",
 }
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.cli.main import main
-from r2mae.cli.plans import duration
-from r2mae.compare.estimate import elapsed, estimate
+from r2mae.compare.estimate import duration, elapsed, estimate
 from r2mae.compare.variants import plan_variants
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

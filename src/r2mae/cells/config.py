@@ -129,6 +129,8 @@ class CellsConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key", "layer")
+
     timing: Literal["hlca", "sea-ad"] = "hlca"
     data: CellsDataConfig = CellsDataConfig()
     model: Any = MLPSettings()

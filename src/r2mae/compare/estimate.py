@@ -15,6 +15,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory
 
+_UNITS = ((100.0, 1.0, "s"), (6_000.0, 60.0, "min"), (360_000.0, 3600.0, "h"), (float("inf"), 86_400.0, "days"))
 WARM_UP, STEPS = 5, 20  # optimiser steps: first untimed, then timed
 
 
@@ -107,3 +108,20 @@ def elapsed(seconds: Sequence[float], jobs: int) -> float:
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)
     return max(ends)
+
+
+def print_estimate(estimate: Estimate) -> None:
+    """Print the time of one run, and of all."""
+    done = f", {estimate.finished} of them finished" if estimate.finished else ""
+    per_run = duration(estimate.steps * estimate.seconds_per_step)
+    print(f"{estimate.runs} runs{done}; a run of {estimate.timed} takes about {per_run} ({estimate.steps:,} steps)")
+    print(
+        f"training: about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with {estimate.jobs} at a "
+        "time; start-up, validation and measuring come on top. Nothing was written"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that suits it: ``3.2 h``."""
+    _, unit, name = next(one for one in _UNITS if seconds < one[0])
+    return f"{seconds / unit:,.3g} {name}"

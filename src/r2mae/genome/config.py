@@ -145,6 +145,8 @@ class GenomeConfig(RunConfig):
     )
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    common_fields: ClassVar[tuple[str, ...]] = ("window", "species")
+
     data: GenomeDataConfig = GenomeDataConfig()
     model: Any = GpnMsaSettings()
     task: GenomeTaskConfig = GenomeTaskConfig()

@@ -128,6 +128,8 @@ class ImagesConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    common_fields: ClassVar[tuple[str, ...]] = ("resize",)
+
     init: str | None = None
     data: ImagesDataConfig = ImagesDataConfig()
     model: Any = MLPSettings()

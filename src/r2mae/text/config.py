@@ -133,6 +133,8 @@ class TextConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size")
+
     data: TextDataConfig = TextDataConfig()
     model: Any = RobertaSettings()
     task: TextTaskConfig = TextTaskConfig()

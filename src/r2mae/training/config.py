@@ -5,12 +5,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.keys import Key
-from r2mae.masking.ratios import is_per_sample
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config_groups import (
     DataConfig,
@@ -24,8 +22,10 @@ from r2mae.training.config_groups import (
 )
 from r2mae.training.fields import coerce_values, describe_type, require_at_least, short_repr
 from r2mae.training.models import ModelSettings, settings_of
-from r2mae.training.records import read_yaml as read_config
 from r2mae.training.scheme import SchemeSpec
+
+if TYPE_CHECKING:
+    from r2mae.masking.keys import Key
 
 __all__ = [
     "DataConfig",
@@ -36,9 +36,10 @@ __all__ = [
     "RunConfig",
     "TaskConfig",
     "describe_type",
-    "read_config",
 ]
 
+PREFIX = "model."
+"""What begins the name of a model's setting."""
 SCHEME_OWN = "scheme_options"
 """The option that gives the options that only one scheme has, as NAME=NUMBER."""
 
@@ -86,6 +87,8 @@ class RunConfig:
     """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
     omitted: ClassVar[frozenset[str]] = frozenset()
     """Groups and fields without a meaning in such runs: they are refused, and not written."""
+    common_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of the domain that the short help shows, next to the usual ones of every domain."""
     alternatives: ClassVar[Mapping[str, str]] = MappingProxyType({"lr": "base_lr", "warmup": "warmup_epochs"})
     """Pairs of fields that exclude each other: a given one replaces the preset's other one."""
 
@@ -126,6 +129,8 @@ class RunConfig:
 
     def _check_validation(self) -> None:
         """Refuse what needs a validation loss without one, and weights that need one ratio for the mini-batch."""
+        from r2mae.masking.ratios import is_per_sample
+
         for name, off in (("patience", None), ("validate_every", None), ("keep", "last")):
             value = getattr(self.optimizer, name)
             if value != off and self.data.validation == 0:
@@ -160,8 +165,10 @@ class RunConfig:
         return getattr(getattr(self, group) if group else self, field)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> "Key":
         """The root of all random numbers of the run."""
+        from r2mae.masking.keys import Key
+
         return Key.root(self.seed)
 
     @property
@@ -241,6 +248,30 @@ class RunConfig:
         return known[name]
 
     @classmethod
+    def with_prefixes(cls, values: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
+        """Return values by short names, with ``model.`` before the settings of the model.
+
+        Parameters
+        ----------
+        values : mapping
+            Values by name, as in :meth:`make`.
+        model : str, optional
+            The model, if the values do not name one; by default the domain's.
+
+        Raises
+        ------
+        UserError
+            For unknown groups or models, and a value that is given twice.
+        """
+        flat, known = _short_names(cls, values), {*fields_of(cls), *SCHEME_OPTIONS}
+        name = flat.get("model") or model or cls.default_model()
+        own = set() if not isinstance(name, str) else set(cls.settings_of(name).own_fields())
+        found: dict[str, Any] = {}
+        for key, value in flat.items():
+            _put(found, PREFIX + key if key in own - known else key, value)
+        return found
+
+    @classmethod
     def make(cls: type[_Own], **values: Any) -> _Own:
         """Return a configuration with these values, and the domain's defaults for all others.
 
@@ -273,7 +304,7 @@ class RunConfig:
 
     @classmethod
     def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:
-        values = _without_groups(cls, values)
+        values = _short_names(cls, values)
         if before is None and "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
         groups: dict[str, Any] = {name: getattr(before or cls, name) for name in group_names(cls)}
@@ -440,7 +471,7 @@ def group_names(kind: type[RunConfig]) -> tuple[str, ...]:
     return tuple(top.name for top in dataclasses.fields(kind) if isinstance(getattr(kind, top.name), Group))
 
 
-def _without_groups(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, Any]:
+def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by short names; groups are mappings of fields, or prefixes as in `optimizer.lr`."""
     groups = group_names(kind)
     flat: dict[str, Any] = {}
@@ -469,6 +500,22 @@ def _put(flat: dict[str, Any], name: str, value: Any) -> None:
     if name in flat:
         raise UserError(f"{name} is given twice, by itself and in its group: give it once")
     flat[name] = value
+
+
+def flat_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a file by short names, whichever domain it is of.
+
+    The scheme of a run stays a mapping. Unknown groups are left as they are.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, Mapping) or name == "scheme":
+            _put(flat, str(name), value)
+            continue
+        for key, entry in value.items():
+            own = str(name) if key in _NAMED_AFTER_GROUP else f"{name}.{key}" if name == "model" else str(key)
+            _put(flat, own, entry)
+    return flat
 
 
 def _refuse_setting_of_other_model(kind: type[RunConfig], model: str, name: str) -> None:

@@ -96,7 +96,7 @@ class OptimizerConfig(Group):
     steps : int, optional
         Optimiser steps; overrides `epochs`.
     batch_size : int
-        Samples of one optimiser step, over all micro-batches and processes together.
+        Samples of one optimiser step, over all micro-batches and processes.
     accumulate : int
         Micro-batches of one optimiser step.
     lr : float

@@ -57,6 +57,7 @@ class FinetuneConfig(RunConfig):
 
     domain: ClassVar[str] = "images-finetune"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
+    common_fields: ClassVar[tuple[str, ...]] = ("probe", "cached", "pool", "base_lr", "resize")
     omitted: ClassVar[frozenset[str]] = frozenset(
         {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy", "activation_checkpointing"}
     )
