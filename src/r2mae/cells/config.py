@@ -70,7 +70,7 @@ class CellsConfig(MLPSettings, ModelConfig):
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
-    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key", "layer")
+    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
     measurement_fields: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"representation": "latent", "bn_statistics": "no"}

@@ -130,8 +130,15 @@ def value_of(text: str, kind: Any) -> Any:
             except ValueError:
                 continue
         if part is str:
-            return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111 (of a text, not a path)
+            return at_home(text)
     raise ValueError(text)
+
+
+def at_home(value: Any) -> Any:
+    """Return a text with ``~`` at its start expanded; other values as they are."""
+    if not isinstance(value, str) or not value.startswith("~"):
+        return value
+    return os.path.expanduser(value)  # noqa: PTH111 (a text need not be a path)
 
 
 def _parts(kind: Any) -> list[Any]:
@@ -197,6 +204,7 @@ _GROUPS = {
 GROUPS = ("data", "model", "scheme", "optimizer", "machine", "evaluation")
 """The parts of a configuration, in the order of the help."""
 
+_WORDS = {"device": ("auto", "cpu", "cuda")}
 _COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
 
 
@@ -217,7 +225,12 @@ def config_options(kind: "type[RunConfig]", model: str | None = None) -> list[Co
     """
     common = {*_COMMON, *kind.common_fields}
     found = [
-        dataclasses.replace(option, group=_group_of(kind, option.name), common=option.name in common)
+        dataclasses.replace(
+            option,
+            group=_group_of(kind, option.name),
+            common=option.name in common,
+            words=_WORDS.get(option.name, ()),
+        )
         for option in options_of(kind)
         if option.name not in {"data", "scheme", "model_settings"} | kind.omitted_fields
     ]
