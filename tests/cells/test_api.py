@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import anndata

@@ -87,9 +87,7 @@ def test_a_terminal_gets_the_colours_of_rich_alone() -> None:
 def test_paths_begin_at_home(word: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     parser = Parser("r2mae test", "")
-    parser.add(
-        [ConfigOption("data", str, None, positional=True), ConfigOption("out", str | None, None, short="-o")]
-    )
+    parser.add([ConfigOption("data", str, None, positional=True), ConfigOption("out", str | None, None, short="-o")])
     assert list(parser.read([word]).values()) == [found.replace("HOME", "/home/me")]
 
 

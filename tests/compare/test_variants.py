@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
 from r2mae.domains.lookup import defaults_of, domain_of, get_domain, public_sets
 from r2mae.errors import UserError

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from r2mae.cli.early import check_source
+from r2mae.domains.checks import check_source
 from r2mae.errors import UserError
 from r2mae.images import arrays, decode, store
 from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks

@@ -129,7 +129,7 @@ class CellsConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
 
-    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key", "layer")
+    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
 
     timing: Literal["hlca", "sea-ad"] = "hlca"
     data: CellsDataConfig = CellsDataConfig()

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.cluster import ClusterOptions, read_cluster
-from r2mae.cli.configs import Subject, config_parser, make_config, print_config, read_subject
-from r2mae.cli.early import check_run, loading
-from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.cli.configs import config_parser, print_config, read_sources
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.domains.checks import check_run
+from r2mae.domains.sources import Sources, make_config
 from r2mae.errors import UserError
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config import SCHEME_OWN, RunConfig
@@ -72,19 +74,19 @@ class Options(ClusterOptions):
 
 def parser(words: Sequence[str]) -> Parser:
     """Return the parser for a kind of data."""
-    subject = read_subject("compare", words, _VARIANT_FIELDS, _IN_FILE)
+    sources = read_sources("compare", words, _VARIANT_FIELDS, _IN_FILE)
     example = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
-    return config_parser("compare", Options, subject, example, run, words)
+    return config_parser("compare", Options, sources, example, run, words)
 
 
-def run(subject: Subject, options: Options, given: Mapping[str, Any]) -> int:
+def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants
     from r2mae.sweep.runs import runs_of
     from r2mae.sweep.worker_start import load_ahead
 
-    domain = subject.known_domain
-    config, of_schemes = make_config(subject, given)
+    domain = sources.domain
+    config, of_schemes = make_config(sources, given)
     own = {name: None if getattr(options, name) is None else words_of(getattr(options, name)) for name in _IN_FILE}
     baselines = parse_baselines(own["baselines"], _default_baselines(domain, config))
     schemes = list(DEFAULT_SCHEMES) if own["schemes"] is None else own["schemes"]

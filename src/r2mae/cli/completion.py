@@ -50,8 +50,6 @@ def answer_shell(**settings: Any) -> None:
     outer = inner = argparse.ArgumentParser(prog="r2mae")
     outer.add_argument("--version", action="store_true")
     name, rest = split_command(words)
-    if rest and next_words(words):  # "data alignment", of which "data" is a command, too
-        name = ""
     with suppress(UserError):  # then there is nothing to complete
         *first, last = name.split() or [*words, ""]
         for word in first:

@@ -1,24 +1,23 @@
 """``r2mae embed RUN DATA``: embed data with a pretrained model, and draw the embedding."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import listed, options_by_domain, run_in, taken
-from r2mae.cli.early import check_output, check_source, loading, open_run
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.domains.checks import check_output, check_source, open_run
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
 from r2mae.training.fields import argument, docstring_part, option, options_of
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from r2mae.domains.base import Domain
-    from r2mae.domains.options import FigureColumns
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,13 @@ def run(path: Path, domain: "Domain", given: dict[str, Any]) -> int:
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     if values.figure is not None:
-        _draw(config, arrays, table, values, domain.figure_columns(config))
+        from r2mae.report.embedding_figure import draw_embedding
+
+        colours = draw_embedding(
+            values.figure, arrays, table, values.color, domain.figure_columns(config),
+            data=values.data, scheme=config.scheme.name, max_points=values.max_points,
+        )  # fmt: skip
+        print(f"its UMAP, coloured by {colours}, is in {values.figure}")
     return 0
 
 
@@ -129,27 +134,3 @@ def _check_figure(domain: "Domain", values: Options) -> "pd.DataFrame | None":
     import_umap()
     check_output(domain, values.figure, values.data)
     return table
-
-
-def _draw(
-    config: Any,
-    arrays: "Mapping[str, np.ndarray]",
-    table: "pd.DataFrame | None",
-    values: Options,
-    default: "FigureColumns",
-) -> None:
-    from r2mae.report.embedding_figure import MOST, check_columns, columns_of, embedding_figure, text_or_floats
-    from r2mae.report.style import write_figure
-
-    assert values.figure is not None
-    names = values.color
-    if table is not None:
-        columns = {name: text_or_floats(table[name]) for name in names}
-    else:
-        columns = columns_of(arrays, default.numbers)
-        check_columns(names, list(columns), values.data)
-        columns = {name: columns[name] for name in names or columns if names or name not in default.omitted}
-    title = f"{Path(values.data).stem}: UMAP of the embedding by {config.scheme.name}"
-    most = MOST if values.max_points is None else values.max_points
-    write_figure(embedding_figure(arrays["embedding"], columns, title=title, max_points=most), values.figure)
-    print(f"its UMAP, coloured by {', '.join(columns) or 'nothing (--color COLUMN)'}, is in {values.figure}")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import baselines_in_words, evaluations_of, listed, options_by_domain, run_in, taken
-from r2mae.cli.early import check_source, loading, open_run
-from r2mae.cli.lists import words_of
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.compare.lists import words_of
+from r2mae.domains.checks import check_source, open_run
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, docstring_part, option, options_of

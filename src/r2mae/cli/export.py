@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import listed, run_in, taken
-from r2mae.cli.early import loading, open_run
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.domains.checks import open_run
 from r2mae.domains.lookup import all_domains, format_writer
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, docstring_part, option, options_of

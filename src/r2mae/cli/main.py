@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
@@ -121,7 +121,7 @@ def _dispatch(words: list[str]) -> int:
     if not words or words[-1] in ("-h", "--help", "help"):
         _print_help(words[:-1])
         return 0
-    group, commands = _group_of(words)
+    group, _ = _group_of(words)
     if words[0] in SEPARATE:
         _, package, install = SEPARATE[words[0]]
         hint = f"{install} in a checkout of r2mae"
@@ -129,18 +129,27 @@ def _dispatch(words: list[str]) -> int:
     if group and len(words) == len(group):
         raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")
     kind = f"subcommand of r2mae {' '.join(group)}" if group else "command"
-    raise unknown(kind, words[len(group)], next_words(group) if group else commands)
+    raise unknown(kind, words[len(group)], next_words(group))
 
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the command that begins the words, such as "theory risk", or "" if none does, and the other words."""
     own = {name for domain in BUILT_IN.values() for name in domain.commands} | {*COMMANDS}
-    for known in (lambda: own, all_commands):  # the second imports the domains of other packages
-        for size in range(min(3, len(words)), 0, -1):
-            name = " ".join(words[:size])
-            if name in known() and (name not in SEPARATE or name in external_commands()):
-                return name, list(words[size:])
-    return "", list(words)
+    name = _longest(words, own)
+    if name is None:  # which imports the domains of other packages
+        name = _longest(words, {*all_commands()} - ({*SEPARATE} - {*external_commands()}))
+    return name or "", list(words[len(name.split()) :]) if name else list(words)
+
+
+def _longest(words: Sequence[str], names: Collection[str]) -> str | None:
+    """Return the longest name that begins the words; "" for the beginning of names only, and None for neither."""
+    for size in range(min(3, len(words)), 0, -1):
+        start = " ".join(words[:size])
+        if start in names:
+            return start
+        if any(name.startswith(f"{start} ") for name in names):
+            return ""
+    return None
 
 
 def _group_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -168,7 +177,8 @@ def _print_help(words: Sequence[str]) -> None:
     lines = "\n".join(f"  {name:<{width}}{text}" for name, text in commands.items())
     prog = " ".join(["r2mae", *group])
     examples = [one for one in _EXAMPLES if one.startswith(f"{prog} ")][: None if group else 3]
-    print(_HELP.format(prog=prog, title=_TITLE, commands=lines, examples="\n".join(f"  {e}" for e in examples)), end="")
+    title = f"Commands of {prog}." if group else _TITLE
+    print(_HELP.format(prog=prog, title=title, commands=lines, examples="\n".join(f"  {e}" for e in examples)), end="")
 
 
 def all_commands() -> dict[str, str]:

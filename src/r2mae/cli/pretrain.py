@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from r2mae.cli.configs import Subject, config_parser, make_config, print_config, read_subject
-from r2mae.cli.early import check_run, loading
+from r2mae.cli.configs import config_parser, print_config, read_sources
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.domains.checks import check_run
+from r2mae.domains.sources import Sources, make_config
 from r2mae.training.fields import option
 
 
@@ -35,19 +37,19 @@ class Options:
 
 def parser(words: Sequence[str]) -> Parser:
     """Return the parser for a kind of data."""
-    subject = read_subject("pretrain", words)
+    sources = read_sources("pretrain", words)
     example = "--scheme r2mae --low 0.5 --high 0.9 --out runs/a"
-    return config_parser("pretrain", Options, subject, example, run, words)
+    return config_parser("pretrain", Options, sources, example, run, words)
 
 
-def run(subject: Subject, options: Options, given: Mapping[str, Any]) -> int:
+def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
-    config, _ = make_config(subject, given)
+    config, _ = make_config(sources, given)
     if options.print_config:
         print_config(config)
         return 0
     name = f"{Path(config.data.source).stem}-{config.scheme.name}-seed{config.seed}"
-    domain, out = subject.known_domain, Path(options.out or f"runs/{name}")
+    domain, out = sources.domain, Path(options.out or f"runs/{name}")
     check_run(domain, config, [out])
 
     with loading():

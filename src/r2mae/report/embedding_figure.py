@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import pandas as pd
 from jaxtyping import Float, Float32
 from matplotlib.figure import Figure
 
+from r2mae.domains.options import FigureColumns
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation
-from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style
+from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,3 +148,45 @@ def check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None
     for name in names:
         if name not in known:
             raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")
+
+
+def draw_embedding(
+    file: str,
+    arrays: Mapping[str, np.ndarray],
+    annotations: "pd.DataFrame | None",
+    names: Sequence[str],
+    treatment: FigureColumns,
+    *,
+    data: str,
+    scheme: str,
+    max_points: int | None = None,
+) -> str:
+    """Draw the UMAP of what a domain returned for data into a file, and return in words what it is coloured by.
+
+    Parameters
+    ----------
+    file : str
+        The file to write.
+    arrays : mapping
+        The embedding, and columns of the run.
+    annotations : DataFrame, optional
+        Columns of the data, to choose from.
+    names : sequence of str
+        The chosen columns; by default those of the run.
+    treatment : FigureColumns
+        How the columns of the run are treated.
+    data, scheme : str
+        Names for the title.
+    max_points : int, optional
+        Draw this many points; by default :data:`MOST`.
+    """
+    if annotations is not None:
+        columns = {name: text_or_floats(annotations[name]) for name in names}
+    else:
+        columns = columns_of(dict(arrays), treatment.numbers)
+        check_columns(names, list(columns), data)
+        columns = {name: columns[name] for name in names or columns if names or name not in treatment.omitted}
+    title = f"{Path(data).stem}: UMAP of the embedding by {scheme}"
+    most = MOST if max_points is None else max_points
+    write_figure(embedding_figure(arrays["embedding"], columns, title=title, max_points=most), file)
+    return ", ".join(columns) or "nothing (--color COLUMN)"

@@ -12,6 +12,7 @@ from r2mae.training.models import ModelSettings
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation")
 """The parts of a configuration, in the order of the help; "run" are its fields outside of groups."""
 
+_WORDS = {"device": ("auto", "cpu", "cuda")}
 _COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
 
 
@@ -46,6 +47,7 @@ def config_options(kind: type[RunConfig], model: str | None = None) -> list[Conf
                 default=kind.default_of(name),
                 group=group or "run",
                 common=name in common,
+                words=_WORDS.get(name, ()),
             )
         )
     if "model" not in kind.omitted:

@@ -128,8 +128,15 @@ def value_of(text: str, kind: Any) -> Any:
             except ValueError:
                 continue
         if part is str:
-            return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111 (of a text, not a path)
+            return at_home(text)
     raise ValueError(text)
+
+
+def at_home(value: Any) -> Any:
+    """Return a text with ``~`` at its start expanded; other values as they are."""
+    if not isinstance(value, str) or not value.startswith("~"):
+        return value
+    return os.path.expanduser(value)  # noqa: PTH111 (a text need not be a path)
 
 
 def _parts(kind: Any) -> list[Any]:

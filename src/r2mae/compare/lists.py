@@ -1,4 +1,4 @@
-"""Parse words of the command line: schemes, ratios, seeds and baselines of a comparison. No torch."""
+"""The lists of a comparison as words, of a command line or file: ratios, seeds and baselines. No torch."""
 
 from collections.abc import Sequence
 
