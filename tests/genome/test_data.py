@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import load_data, other_data, species_columns, stride_of
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.source import check, chosen_species, fingerprint_of
 from r2mae.masking.keys import Key
 
@@ -122,6 +123,21 @@ def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore
         check(config(small, weight_track="v"))
 
 
+def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore, tmp_path: Path) -> None:
+    fields = DOMAIN.presets["gpn-msa"]
+    run = config(small, **{name: fields[name] for name in ("conservation",)})
+    with pytest.raises(UserError, match="has no tracks: add one with r2mae data alignment track"):
+        check(run)
+    for name, value in (("phylop", 2.0), ("phastcons", 0.5)):
+        (tmp_path / "w.bg").write_text(f"chr1\t0\t1000\t{value}\n")
+        add_track(small.folder, small.layout, tmp_path / "w.bg", name)
+        assert fingerprint_of(run) != fingerprint_of(config(small))
+    check(run)
+    data = load_data(run)
+    assert load_data(config(small)).architecture["flip"] == 0 != data.architecture["flip"]
+    assert (data.train.batch([0], KEY)["weights"] == np.float32(1.2)).all()
+
+
 def test_a_store_that_a_run_is_measured_on_needs_no_track(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 200, 4, "b")
     assert fingerprint_of(config(other, weight_track="w")) == fingerprint_of(config(other))
@@ -156,6 +172,9 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"most_unknown": 1.0}, "most_unknown must be below 1"),
         ({"repeat_weight": -1.0}, "repeat_weight must be a number of 0 or more"),
         ({"missing_weight": 1.0}, "name one with --weight-track"),
+        ({"flip": 2.0}, "flip must be a fraction"),
+        ({"conservation": ("phylop",)}, "names two tracks"),
+        ({"conservation": ("a", "b"), "weight_track": "w"}, "give one of them"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
         ({"species": ("a", "none")}, "takes either 'none' or names"),

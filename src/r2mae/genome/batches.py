@@ -5,7 +5,8 @@ from typing import TypedDict
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, UInt8
+from jaxtyping import Bool, Float32, Int64, UInt8
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from r2mae.errors import UserError
@@ -19,13 +20,19 @@ class WindowBatch(TypedDict):
     """A batch of windows.
 
     The keys: `target`, the tokens of the reference; `aligned`, those of the other species; `soft`, a mask of the
-    soft-masked positions of the reference; `weights`, the weight of each position in the loss.
+    soft-masked positions of the reference; `weights`, the weight of each position in the loss; `neutral`, a mask of the
+    positions that are not conserved (of none without tracks of conservation).
     """
 
     target: UInt8[Tensor, "batch length"]
     aligned: UInt8[Tensor, "batch length others"]
     soft: Bool[Tensor, "batch length"]
     weights: Float32[Tensor, "batch length"]
+    neutral: Bool[Tensor, "batch length"]
+
+
+_REACH = 3  # positions on each side over which GPN-MSA takes the maximum of phastCons
+_NEUTRAL = float(np.float16(0.1))  # tracks may be float16: a value of 0.1 is conserved, as in GPN-MSA
 
 
 class WindowBatches:
@@ -43,6 +50,9 @@ class WindowBatches:
         Name of a track with the weights of positions; without it all weights are 1.
     missing : float
         Weight of positions without a value.
+    conservation : (phyloP, phastCons), optional
+        Names of tracks that weigh positions as in GPN-MSA, instead of `weights`:
+        max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
 
     Raises
     ------
@@ -58,13 +68,14 @@ class WindowBatches:
         reverse: float = 0.5,
         weights: str | None = None,
         missing: float = 0.0,
+        conservation: Sequence[str] = (),
     ) -> None:
         if not 0 <= reverse <= 1:
             raise UserError(f"the share of reverse complements must be from 0 to 1, not {reverse}")
-        if weights is not None:
-            store.track(weights)
+        for name in (*conservation, *([] if weights is None else [weights])):
+            store.track(name)
         self.store, self.starts, self.reverse = store, starts, reverse
-        self.weights, self.missing = weights, missing
+        self.weights, self.missing, self.conservation = weights, missing, tuple(conservation)
 
     def __repr__(self) -> str:
         return f"WindowBatches({len(self):,} windows of {self.starts.length} x {len(self.store.species)} species)"
@@ -85,17 +96,30 @@ class WindowBatches:
         contigs, first = self.starts.at(indices)
         length = self.starts.length
         tokens, soft = self.store.soft_windows(contigs, first, length)
-        if self.weights is None:
-            weights = np.ones(soft.shape, np.float32)
-        else:
+        weights, neutral = np.ones(soft.shape, np.float32), np.zeros(soft.shape, bool)
+        if self.weights is not None:
             weights = self.store.track_windows(self.weights, contigs, first, length, missing=self.missing)
+        if self.conservation:
+            weights, neutral = self._conservation(contigs, first)
         if self.reverse:
             turned = uniforms(key.fold("strand"), len(tokens)) < self.reverse
             tokens[turned] = reverse_complement(tokens[turned])
-            soft[turned], weights[turned] = soft[turned, ::-1], weights[turned, ::-1]
+            for values in (soft, weights, neutral):
+                values[turned] = values[turned, ::-1]
         return {
             "target": torch.from_numpy(np.ascontiguousarray(tokens[:, :, 0])),
             "aligned": torch.from_numpy(np.ascontiguousarray(tokens[:, :, 1:])),
             "soft": torch.from_numpy(soft),
             "weights": torch.from_numpy(weights),
+            "neutral": torch.from_numpy(neutral),
         }
+
+    def _conservation(
+        self, contigs: Int64[np.ndarray, " batch"], first: Int64[np.ndarray, " batch"]
+    ) -> tuple[Float32[np.ndarray, "batch length"], Bool[np.ndarray, "batch length"]]:
+        """Return GPN-MSA's weights of positions, and which are not conserved."""
+        length, (phylop, phastcons) = self.starts.length, self.conservation
+        wide = self.store.track_windows(phastcons, contigs, first - _REACH, length + 2 * _REACH, missing=0)
+        largest = sliding_window_view(wide, 2 * _REACH + 1, axis=1).max(-1)
+        weights = np.maximum(self.store.track_windows(phylop, contigs, first, length, missing=0), 1) * (0.1 + largest)
+        return weights.astype(np.float32), largest < _NEUTRAL

@@ -114,9 +114,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
     train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
     validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
     test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
-    batches = WindowBatches(
-        store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
-    )
+    batches = _batches(store, train, config, reverse=config.reverse)
     made = GenomeData(
         store,
         SpeciesWindows(batches, species_columns(store, names)),
@@ -143,8 +141,8 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
-    """Return the configuration without the track of weights, which another store may lack."""
-    return replace(config, weight_track=None, missing_weight=0.0)
+    """Return the configuration without the tracks of weights, which another store may lack."""
+    return config.replace(weight_track=None, missing_weight=0.0, conservation=())
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
@@ -185,6 +183,7 @@ def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[st
         "corruption": config.corruption,
         "exact": config.exact,
         "repeat_weight": config.repeat_weight,
+        "flip": config.flip if config.conservation else 0.0,
     }
 
 
@@ -193,8 +192,18 @@ def adjacent_windows(
 ) -> SpeciesWindows:
     """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
     starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
-    batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
-    return SpeciesWindows(batches, species_columns(store, names))
+    return SpeciesWindows(_batches(store, starts, config, reverse=0), species_columns(store, names))
+
+
+def _batches(store: AlignmentStore, starts: WindowStarts, config: GenomeConfig, *, reverse: float) -> WindowBatches:
+    return WindowBatches(
+        store,
+        starts,
+        reverse=reverse,
+        weights=config.weight_track,
+        missing=config.missing_weight,
+        conservation=config.conservation,
+    )
 
 
 def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:

@@ -1,7 +1,6 @@
 """The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +85,9 @@ def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> 
     return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
 
 
+_BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
+
+
 class GenomeDomain(Domain):
     """Genomes with their alignments, read from a store, and GPN-MSA, computed only where the loss needs it."""
 
@@ -94,7 +96,8 @@ class GenomeDomain(Domain):
     config = GenomeConfig
     # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
     presets: Mapping[str, Mapping[str, Any]] = {
-        "base": _preset(768, 12, 12, 2048, 1e-4),
+        "base": _BASE,
+        "gpn-msa": {**_BASE, "conservation": ("phylop", "phastcons")},
         "small": _preset(512, 8, 8, 1024, 2e-4),
         "mini": _preset(256, 4, 8, 256, 5e-4),
         "tiny": _preset(128, 2, 4, 128, 1e-3),
@@ -223,7 +226,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
+        config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:

@@ -40,8 +40,8 @@ def check(config: GenomeConfig) -> None:
     chosen_species(meta.layout.species, config.species)
     for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
         read_regions(regions, meta.layout)
-    if config.weight_track is not None:
-        _check_track(config, config.weight_track)
+    for track in _track_names(config):
+        _check_track(config, track)
 
 
 def fingerprint_of(config: GenomeConfig) -> str:
@@ -50,8 +50,8 @@ def fingerprint_of(config: GenomeConfig) -> str:
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
     parts = [read_source(config.data).content]
-    if config.weight_track is not None and (track := _track_file(config, config.weight_track)).is_file():
-        parts.append(str(json.loads(track.read_text("utf-8"))["digest"]))
+    tracks = [path for path in (_track_file(config, name) for name in _track_names(config)) if path.is_file()]
+    parts += [str(json.loads(path.read_text("utf-8"))["digest"]) for path in tracks]
     named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
@@ -82,6 +82,11 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
         if name not in known:
             raise unknown("species", name, known[1:])
     return tuple(wanted)
+
+
+def _track_names(config: GenomeConfig) -> tuple[str, ...]:
+    """Return the tracks that weigh positions."""
+    return (*config.conservation, *([] if config.weight_track is None else [config.weight_track]))
 
 
 def _track_file(config: GenomeConfig, name: str) -> Path:
