@@ -38,7 +38,7 @@ def config(store: AlignmentStore, **fields: Any) -> GenomeConfig:
 
 
 def spans(part: Any) -> list[tuple[int, int]]:
-    _, starts = part.batches.starts.at(np.arange(len(part.batches)))
+    _, starts = part.starts.at(np.arange(len(part)))
     return [(int(start), int(start) + 16) for start in starts]
 
 
@@ -87,7 +87,7 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
     data = other_data(config(other), built)
     assert data.measured is data.test
     assert len(data.test or ()) == 200 // 16
-    assert (data.train.columns == [1, 0]).all()
+    assert data.train.columns == [1, 0]
     with pytest.raises(UserError, match=r"lacks 1 of the 1 aligned species of the model \(s9\)"):
         species_columns(other, ("s9",))
 
@@ -191,3 +191,17 @@ def test_a_genome_too_small_to_hold_a_block_out(tmp_path: Path) -> None:
     store = aligned(tmp_path, 100, 2)
     with pytest.raises(UserError, match="no block of 64 positions can be held out"):
         load_data(config(store))
+
+
+def test_a_step_that_does_not_fit_into_memory_is_refused(
+    small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 5,000 windows on a machine with little memory."""
+    monkeypatch.setattr("r2mae.genome.source.available_memory", lambda: 4 << 30)
+    large = {"window": 128, "batch_size": 5000, "width": 128, "layers": 2, "heads": 4, "device": "cpu"}
+    told = r"5,000 windows at a time need about 19 GB, and 4.3 GB are free: give --accumulate 10 \(500 at a time"
+    with pytest.raises(UserError, match=told):
+        check(config(small, **large))
+    check(config(small, **large, accumulate=10))
+    with pytest.raises(UserError, match="a smaller --window"):
+        check(config(small, **{**large, "window": 1000, "batch_size": 97, "layers": 2000 // 4, "accumulate": 97}))

@@ -1,6 +1,7 @@
 """Batches of windows of an alignment: the target separate from the aligned species, on either strand."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -35,6 +36,7 @@ _REACH = 3  # positions on each side over which GPN-MSA takes the maximum of pha
 _NEUTRAL = float(np.float16(0.1))  # tracks may be float16: a value of 0.1 is conserved, as in GPN-MSA
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class WindowBatches:
     """The windows of a part (:class:`r2mae.training.task.Batches`).
 
@@ -53,6 +55,8 @@ class WindowBatches:
     conservation : (phyloP, phastCons), optional
         Names of tracks that weigh positions as in GPN-MSA, instead of `weights`:
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
+    columns : sequence of int, optional
+        The store's aligned species to keep, in this order; by default all.
 
     Raises
     ------
@@ -60,22 +64,20 @@ class WindowBatches:
         If there is no such track, or the share is not from 0 to 1.
     """
 
-    def __init__(
-        self,
-        store: AlignmentStore,
-        starts: WindowStarts,
-        *,
-        reverse: float = 0.5,
-        weights: str | None = None,
-        missing: float = 0.0,
-        conservation: Sequence[str] = (),
-    ) -> None:
-        if not 0 <= reverse <= 1:
-            raise UserError(f"the share of reverse complements must be from 0 to 1, not {reverse}")
-        for name in (*conservation, *([] if weights is None else [weights])):
-            store.track(name)
-        self.store, self.starts, self.reverse = store, starts, reverse
-        self.weights, self.missing, self.conservation = weights, missing, tuple(conservation)
+    store: AlignmentStore
+    starts: WindowStarts
+    _: KW_ONLY
+    reverse: float = 0.5
+    weights: str | None = None
+    missing: float = 0.0
+    conservation: Sequence[str] = ()
+    columns: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reverse <= 1:
+            raise UserError(f"the share of reverse complements must be from 0 to 1, not {self.reverse}")
+        for name in (*self.conservation, *([] if self.weights is None else [self.weights])):
+            self.store.track(name)
 
     def __repr__(self) -> str:
         return f"WindowBatches({len(self):,} windows of {self.starts.length} x {len(self.store.species)} species)"
@@ -83,6 +85,13 @@ class WindowBatches:
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self.starts)
+
+    def spread(self, most: int) -> "WindowBatches":
+        """Return at most `most` of the windows, evenly spaced."""
+        if len(self) <= most:
+            return self
+        places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
+        return replace(self, starts=self.starts.only(places))
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
         """Return these windows; the key draws which are on the other strand.
@@ -106,9 +115,10 @@ class WindowBatches:
             tokens[turned] = reverse_complement(tokens[turned])
             for values in (soft, weights, neutral):
                 values[turned] = values[turned, ::-1]
+        aligned = torch.from_numpy(np.ascontiguousarray(tokens[:, :, 1:]))
         return {
             "target": torch.from_numpy(np.ascontiguousarray(tokens[:, :, 0])),
-            "aligned": torch.from_numpy(np.ascontiguousarray(tokens[:, :, 1:])),
+            "aligned": aligned if self.columns is None else aligned[:, :, list(self.columns)],
             "soft": torch.from_numpy(soft),
             "weights": torch.from_numpy(weights),
             "neutral": torch.from_numpy(neutral),

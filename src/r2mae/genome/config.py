@@ -145,9 +145,8 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         windows = f"Hidden bases are measured on at most {self.eval_windows:,} windows." if changed else ""
         if self.variants is None:
             return windows
-        conditions = f", {' and '.join(self.where)}" if self.where else ""
-        contrasts = f"; told apart: {', '.join(self.contrasts)}" if self.contrasts else ""
-        variants = f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
+        contrasts = f"; contrasts: {', '.join(self.contrasts)}" if self.contrasts else ""
+        variants = f"Variants: {self.variants} against {self.label}{contrasts}."
         return f"{variants} {windows}".rstrip()
 
     def _check_species(self) -> None:

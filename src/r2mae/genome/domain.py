@@ -71,7 +71,6 @@ _VARIANTS = (
     Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
     Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
     Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
-    Option("where", "values that rows must have: COLUMN=VALUE, such as consequence=missense.", tuple[str, ...]),
     Option("classes", "a column of classes, which are also measured one by one."),
     Option(
         "contrasts",
@@ -212,7 +211,7 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
         """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
-        from r2mae.genome.baselines import baseline_scores
+        from r2mae.genome.evaluate import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
         found = {} if config.variants is None else baseline_variants(config, name, data)
