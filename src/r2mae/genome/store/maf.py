@@ -138,7 +138,7 @@ class MafFiles(Source):
         for first, piece in read_pieces(file, self._share("reading", part)):
             for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
                 if line[:1] == b"s":
-                    self._read_row(block, line, f"{file}, line {number:,}")
+                    self._read_row(block, line, file, number)
                 elif line[:1] == b"a" and line[1:2] in _SPACE:
                     yield from self._placed(block, skipped)
                     block = _Block()
@@ -148,17 +148,17 @@ class MafFiles(Source):
                     raise UserError(f"{file}, line {number:,}: begins with {_shown(line)}, which no line of a MAF does")
         yield from self._placed(block, skipped)
 
-    def _read_row(self, block: _Block | None, line: bytes, where: str) -> None:
+    def _read_row(self, block: _Block | None, line: bytes, file: Path, number: int) -> None:
         """Read a row of a block. Every row of an alignment comes here: it calls as little as it can."""
         row = _ROW.fullmatch(line)
         if block is None or row is None:
-            raise UserError(f"{where}: {_mistake(block, line)}")
+            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
         name, start, size, strand, length, letters = row.groups()
         column, contig = self._column(name)
         if block.columns < 0:
             block.columns = len(letters)
         if len(letters) != block.columns or int(size) != len(letters) - letters.count(b"-"):
-            raise UserError(f"{where}: {_mistake(block, line)}")
+            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
         if column < 0:
             self.counts["other_species"] += 1
         elif column in block.rows:
@@ -166,10 +166,10 @@ class MafFiles(Source):
         else:
             block.rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
             if INVALID in tokens:
-                raise UserError(f"{where}: {_mistake(block, line)}")
+                raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
             if column == 0:
                 block.reversed = strand == b"-"
-                self._place(block, contig, int(start), int(size), int(length), where)
+                self._place(block, contig, int(start), int(size), int(length), f"{file}, line {number:,}")
 
     def _place(self, block: _Block, contig: str, start: int, size: int, length: int, where: str) -> None:
         """Set the place of a block from the reference's row."""
