@@ -90,7 +90,7 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     """
     read_source(config.data)
     store = AlignmentStore(config.data)
-    windows = adjacent_windows(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
+    windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
@@ -203,7 +203,7 @@ def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts:
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
-    omitted = f" ({starts.left_out:,} with too many unknown bases are omitted)" if starts.left_out else ""
+    omitted = f" ({starts.omitted:,} with too many unknown bases are omitted)" if starts.omitted else ""
     notes = [
         f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{omitted}, with "
         f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"

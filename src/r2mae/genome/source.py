@@ -1,13 +1,13 @@
 """Read and check the store, species, tracks and regions that a configuration names. No torch."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.meta import TRACKS, Meta, read_meta
+from r2mae.genome.store.meta import Meta, read_meta
+from r2mae.genome.store.tracks import check_track, track_digest
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.memory import available_memory
 
@@ -45,7 +45,7 @@ def check(config: GenomeConfig) -> None:
     for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
         read_regions(regions, meta.layout)
     for track in _track_names(config):
-        _check_track(config, track)
+        check_track(Path(config.data).expanduser(), track)
     _check_memory(config)
 
 
@@ -85,9 +85,8 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    parts = [read_source(config.data).content]
-    tracks = [path for path in (_track_file(config, name) for name in _track_names(config)) if path.is_file()]
-    parts += [str(json.loads(path.read_text("utf-8"))["digest"]) for path in tracks]
+    digests = (track_digest(Path(config.data).expanduser(), name) for name in _track_names(config))
+    parts = [read_source(config.data).content, *filter(None, digests)]
     named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
@@ -123,21 +122,6 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
 def _track_names(config: GenomeConfig) -> tuple[str, ...]:
     """Return the tracks that weigh positions."""
     return (*config.conservation, *([] if config.weight_track is None else [config.weight_track]))
-
-
-def _track_file(config: GenomeConfig, name: str) -> Path:
-    """Return the path of the file that describes a track; it exists if the store has the track."""
-    return Path(config.data).expanduser() / TRACKS / f"{name}.json"
-
-
-def _check_track(config: GenomeConfig, name: str) -> None:
-    """Refuse a track that the store does not have."""
-    path = _track_file(config, name)
-    if not path.is_file():
-        names = sorted(one.stem for one in path.parent.glob("*.json"))
-        if not names:
-            raise UserError(f"{config.data} has no tracks: add one with r2mae data alignment track")
-        raise unknown("track", name, names)
 
 
 def _store_name(path: Path) -> str:
