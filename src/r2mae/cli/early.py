@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import check_output_is_not_source
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import RunFolder
-from r2mae.training.loggers import check_logger
 from r2mae.training.ranks import is_first
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
+    from r2mae.training.folder import RunFolder
 
 _INIT = "init"  # the field r2mae.training.initial.INIT, whose module loads torch
 _PICTURE = ".png"  # the only format of a command's output that a data folder may contain
@@ -48,20 +46,22 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
     folders : iterable of Path
         Their folders. Runs that have taken steps no longer need their initial weights.
     """
-    check_logger(config.logger)
+    from r2mae.training.folder import RunFolder
+    from r2mae.training.loggers import check_logger
+
+    check_logger(config.machine.logger)
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):
-        nothing: dict[str, Any] = {_INIT: None}
-        config = replace(config, **nothing)
+        config = config.replace(**{_INIT: None})
     domain.check(config)
 
 
-def _has_weights(folder: RunFolder) -> bool:
+def _has_weights(folder: "RunFolder") -> bool:
     return folder.trained or folder.checkpoint.exists()
 
 
 def check_source(domain: "Domain", config: RunConfig, data: str) -> None:
     """Refuse missing data."""
-    domain.check_source(replace(config, data=data))
+    domain.check_source(config.replace(data=data))
 
 
 def check_output(domain: "Domain", output: str | Path, data: str) -> None:
@@ -90,6 +90,8 @@ def open_run(path: Path) -> "tuple[Domain, RunConfig]":
     UserError
         If the folder does not exist, or holds no run.
     """
+    from r2mae.training.folder import RunFolder
+
     folder = RunFolder(path)
     written = folder.read_config()
     domain = domain_of_run(written, path)

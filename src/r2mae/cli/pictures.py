@@ -2,38 +2,61 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from r2mae.cli.early import check_output, check_source, loading, open_run
-from r2mae.cli.parsing import Parser
 from r2mae.domains.lookup import all_domains
 from r2mae.errors import UserError
+from r2mae.training.fields import argument, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
     from r2mae.training.config import RunConfig
 
 
-def run(words: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Options:
+    """Draw test images, the masked images, and their reconstructions by finished runs, a column for each run.
+
+    All runs have the same masks. They are of a domain whose models reconstruct pictures, such as images.
+
+    Parameters
+    ----------
+    runs : list of str
+        Run folders of one domain, on the same data.
+    ratio : float, optional
+        The mask ratio; by default the default ratio of the first run's model.
+    output : str, optional
+        File to write, .svg, .png or .pdf; by default pictures.png in the first RUN.
+
+    Examples
+    --------
+    r2mae pictures runs/a runs/b -o pictures.png
+    r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9
+    """
+
+    runs: tuple[str, ...] = argument(metavar="RUN")
+    ratio: float | None = None
+    output: str | None = option(None, short="-o", metavar="OUT")
+
+
+def run(options: Options) -> int:
     """Run the command."""
-    values = _parser().read(words)
-    if not values["runs"]:
-        raise UserError("name the runs: r2mae pictures RUN [RUN ...] -o pictures.png")
-    ratio = values["ratio"]
+    ratio = options.ratio
     if ratio is not None and not 0 < ratio < 1:
         raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
-    domain, runs = _open_runs([Path(word) for word in values["runs"]])
-    output = Path(values["output"] or runs[0][0] / "pictures.png")
+    domain, runs = _open_runs(list(map(Path, options.runs)))
+    output = Path(options.output or runs[0][0] / "pictures.png")
 
     from r2mae.report.style import check_suffix, write_figure
 
     check_suffix(output, "-o")
     for _, config in runs:
-        check_source(domain, config, config.data)
-        if values["output"] is not None:
-            check_output(domain, output, config.data)
+        check_source(domain, config, config.data.source)
+        if options.output is not None:
+            check_output(domain, output, config.data.source)
 
     with loading():
         from r2mae.compare.variants import variant_of
@@ -45,7 +68,7 @@ def run(words: Sequence[str]) -> int:
     variants = [variant_of(config) for _, config in runs]
     names = _column_names([variant.label for variant in variants], [path for path, _ in runs])
     for path, config in runs:
-        RunFolder(path).check_data(config.data, domain.fingerprint(config))
+        RunFolder(path).check_data(config.data.source, domain.fingerprint(config))
     finished = [
         SweepRun(replace(variant, label=name), config.seed, config, path)
         for variant, name, (path, config) in zip(variants, names, runs, strict=True)
@@ -58,24 +81,6 @@ def run(words: Sequence[str]) -> int:
     models = "1 model completes them" if len(names) == 1 else f"{len(names)} models complete them"
     print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
     return 0
-
-
-def _parser() -> Parser:
-    parser = Parser(
-        "r2mae pictures",
-        "Draw test images, the masked images, and their reconstructions by finished runs, a column for each run. All "
-        "runs have the same masks. For runs of: " + ", ".join(domain.name for domain in _domains_with_pictures()) + ".",
-        "r2mae pictures runs/a runs/b -o pictures.png",
-        "r2mae pictures runs/compare-digits/runs/*/seed-0 --ratio 0.9",
-    )
-    parser.add_argument("runs", metavar="RUN", nargs="*", type=str, help="Run folders of one domain, on the same data.")
-    parser.add_argument(
-        "--ratio", type=float, help="The mask ratio; by default the default ratio of the first run's model."
-    )
-    parser.add_argument(
-        "-o", "--output", type=str, help="File to write, .svg, .png or .pdf; by default pictures.png in the first RUN."
-    )
-    return parser
 
 
 def _domains_with_pictures() -> "list[Domain]":

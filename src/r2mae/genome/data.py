@@ -12,6 +12,7 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Data
 
 VALIDATION_WINDOWS = 4096
 """Most windows of the validation loss, evenly spaced over the part."""
@@ -21,7 +22,7 @@ _BLOCK = 4  # fewest windows of a block
 
 
 @dataclass(frozen=True)
-class GenomeData:
+class GenomeData(Data):
     """The data of a run.
 
     Parameters
@@ -139,7 +140,7 @@ def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[st
         "corruption": config.task.corruption,
         "exact": config.task.exact,
         "repeat_weight": config.task.repeat_weight,
-        "flip": config.flip if config.conservation else 0.0,
+        "flip": config.task.flip if config.task.conservation else 0.0,
     }
 
 
@@ -160,7 +161,7 @@ def _batches(
         reverse=reverse,
         weights=config.task.weight_track,
         missing=config.task.missing_weight,
-        conservation=config.conservation,
+        conservation=config.task.conservation,
         columns=species_columns(store, names),
     )
 

@@ -88,7 +88,7 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
         raise UserError(
             f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
         )
-    source = data or str(found.get("data"))
+    source = data or str(found["data"].get("source"))
     read_source(source)
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:

@@ -63,7 +63,7 @@ def step_bytes(config: GenomeConfig) -> int:
         + 2 * inner
         + (4 * config.model.heads * config.data.window if config.model.dropout else 0)
     )
-    return round(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
+    return int(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
 
 
 def _check_memory(config: GenomeConfig) -> None:
@@ -125,7 +125,7 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
 
 def _track_names(config: GenomeConfig) -> tuple[str, ...]:
     """Return the tracks that weigh positions."""
-    return (*config.conservation, *([] if config.task.weight_track is None else [config.task.weight_track]))
+    return (*config.task.conservation, *([] if config.task.weight_track is None else [config.task.weight_track]))
 
 
 def _store_name(path: Path) -> str:

@@ -20,7 +20,7 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Corrupted, Output, Task
 
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
@@ -139,7 +139,7 @@ class HiddenBases(Corrupted):
 
 
 @dataclass(frozen=True)
-class AlignmentTask:
+class AlignmentTask(Task[Any, "WindowModel"]):
     """Masked modelling of a genome with its alignment (DNA appendix of the paper).
 
     Parameters

@@ -2,7 +2,7 @@
 
 import textwrap
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from math import ceil
@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float, Float32
 from matplotlib.figure import Figure
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style
@@ -118,3 +118,31 @@ def _draw(axes: "Axes", positions: Float32[np.ndarray, "points 2"], values: np.n
         handles=handles, loc="upper left", bbox_to_anchor=(-0.02, below), ncols=2, fontsize=8,
         handletextpad=0.1, columnspacing=0.8, labelspacing=0.3, markerscale=(36 / size) ** 0.5,
     )  # fmt: skip
+
+
+def columns_of(arrays: dict[str, np.ndarray], numbers: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the columns next to a domain's `embedding`; `numbers` are numbers though they are text."""
+    columns, rows = {}, arrays["embedding"].shape[:1]
+    if "labels" in arrays and "classes" in arrays:
+        arrays = {**arrays, "labels": arrays["classes"].astype(str)[arrays["labels"].astype(int)]}
+    for name, values in arrays.items():
+        if name in ("embedding", "classes") or values.shape != rows:
+            continue
+        number = name in numbers or values.dtype.kind == "f"
+        column = pd.to_numeric(pd.Series(values), errors="coerce") if number else pd.Series(values.astype(str))
+        columns[name] = text_or_floats(column)
+    return columns
+
+
+def text_or_floats(column: "pd.Series[Any]") -> np.ndarray:
+    """Return numbers as floats, and all else (categories, truth values) as text; missing values are NaN or ""."""
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
+        return column.to_numpy(dtype="float64", na_value=float("nan"))
+    return column.astype(object).where(column.notna(), "").astype(str).to_numpy().astype(str)
+
+
+def check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None:
+    """Refuse columns that data do not have."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")

@@ -87,7 +87,7 @@ class AlignmentTransformer(WindowModel):
         return made
 
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
 
     def forward(
