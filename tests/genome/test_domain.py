@@ -161,7 +161,7 @@ def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 320, 5, "b")
     architecture = DOMAIN.load(run).architecture
     there, data = DOMAIN.load_other_data(found, str(other.folder), architecture)
-    assert there.validation_regions == ()
+    assert there.data.validation_regions == ()
     assert len(data.measured or ()) == 20
     assert 0 <= DOMAIN.evaluate(there, own, model, data)["accuracy"] <= 1
 
