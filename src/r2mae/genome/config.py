@@ -96,6 +96,12 @@ class GenomeTaskConfig(TaskConfig):
         as 0.
     missing_weight : float
         Weight of positions without a value in this track.
+    conservation : list of str
+        The store's tracks of phyloP and phastCons, in this order. Positions then weigh, as in GPN-MSA,
+        max(phyloP, 1) x (0.1 + the maximum of phastCons over the 7 positions around).
+    flip : float
+        With `conservation`: the probability with which the label of a hidden base that is not conserved (a maximum of
+        phastCons below 0.1) is replaced by a random base (GPN-MSA: 0.5).
     """
 
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
@@ -103,6 +109,8 @@ class GenomeTaskConfig(TaskConfig):
     repeat_weight: float = 0.1
     weight_track: str | None = None
     missing_weight: float = 0.0
+    conservation: tuple[str, ...] = ()
+    flip: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +119,12 @@ class GenomeTaskConfig(TaskConfig):
                 raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
         if self.missing_weight and self.weight_track is None:
             raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
+        if not 0 <= self.flip <= 1:
+            raise UserError(f"flip must be a fraction from 0 to 1, not {self.flip}")
+        if len(self.conservation) not in (0, 2):
+            raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
+        if self.conservation and self.weight_track is not None:
+            raise UserError("conservation and weight_track both weigh positions: give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +165,14 @@ class GenomeConfig(RunConfig):
     model: Any = GpnMsaSettings()
     task: GenomeTaskConfig = GenomeTaskConfig()
     optimizer: OptimizerConfig = OptimizerConfig(
-        name="adamw", epochs=10, batch_size=2048, lr=1e-4, warmup=1 / 30, weight_decay=0.01
+        name="adamw",
+        epochs=10,
+        batch_size=2048,
+        lr=1e-4,
+        schedule="cosine",
+        warmup=1 / 30,
+        weight_decay=0.01,
+        clip=1.0,
     )
     evaluation: GenomeEvaluationConfig = GenomeEvaluationConfig()
 
@@ -168,7 +189,6 @@ class GenomeConfig(RunConfig):
         windows = f"Hidden bases are measured on at most {scores.eval_windows:,} windows." if changed else ""
         if scores.variants is None:
             return windows
-        conditions = f", {' and '.join(scores.where)}" if scores.where else ""
-        contrasts = f"; told apart: {', '.join(scores.contrasts)}" if scores.contrasts else ""
-        variants = f"Variants: {scores.variants} against {scores.label}{conditions}{contrasts}."
+        contrasts = f"; contrasts: {', '.join(scores.contrasts)}" if scores.contrasts else ""
+        variants = f"Variants: {scores.variants} against {scores.label}{contrasts}."
         return f"{variants} {windows}".rstrip()

@@ -31,8 +31,6 @@ class LabelledVariants:
         The column that scores are compared with; for a VCF also a key of INFO.
     positive : str, optional
         The value of the label that marks harmful variants; by default 1, or true.
-    where : list of str
-        Values that rows must have: COLUMN=VALUE, such as consequence=missense.
     classes : str, optional
         A column of classes, which are also measured one by one.
     contrasts : list of str
@@ -42,7 +40,6 @@ class LabelledVariants:
     variants: str = option(metavar="FILE")
     label: str | None = None
     positive: str | None = None
-    where: tuple[str, ...] = ()
     classes: str | None = None
     contrasts: tuple[str, ...] = ()
 
