@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("here.npz").touch()
     for name, domain in (("run", "images"), ("text", "text")):
         Path(name).mkdir()
-        Path(name, "config.yaml").write_text(f"domain: {domain}\ndata: here.npz\n")
+        Path(name, "config.yaml").write_text(f"domain: {domain}\ndata: {{source: here.npz}}\n")
     return tmp_path
 
 

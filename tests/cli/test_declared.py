@@ -145,7 +145,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 
     def make(domain: str) -> None:
         Path(domain).mkdir()
-        Path(domain, "config.yaml").write_text(f"domain: {domain}\ndata: none\n")
+        Path(domain, "config.yaml").write_text(f"domain: {domain}\ndata: {{source: none}}\n")
 
     return make
 

@@ -332,7 +332,7 @@ def test_runs_and_json(run: Run, tmp_path: Path) -> None:
     for name, domain in (("[d]", "[images]"), ("e", "{}")):
         (tmp_path / "runs" / name).mkdir()
         (tmp_path / "runs" / name / "config.yaml").write_text(
-            f"domain: {domain}\ndata: '[/x]'\nscheme: {{name: '[red]'}}\n"
+            f"domain: {domain}\ndata: {{source: '[/x]'}}\nscheme: {{name: '[red]'}}\n"
         )
     states = {entry["path"]: entry for entry in json.loads(run("runs --json")[1])}
     found = {path.removeprefix("runs/"): entry["state"] for path, entry in states.items()}

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(image).save(folder / "pets" / f"{row}.png")
     fit(BASE.replace(data=str(folder / "pets")), DOMAIN, folder / "files")
     (folder / "text").mkdir()
-    (folder / "text" / "config.yaml").write_text("domain: text\ndata: notes.txt\n")
+    (folder / "text" / "config.yaml").write_text("domain: text\ndata: {source: notes.txt}\n")
     return folder
 
 

@@ -32,7 +32,7 @@ def test_no_command_sends_escapes_of_a_strangers_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
-    config = {"domain": "images", "data": OWNED, "scheme": {"name": OWNED, "given": []}, "seed": 1}
+    config = {"domain": "images", "data": {"source": OWNED}, "scheme": {"name": OWNED, "given": []}, "seed": 1}
     (tmp_path / "a" / "config.yaml").write_text(yaml.safe_dump(config))
     main(line.split())
     said = capsys.readouterr()

@@ -29,9 +29,7 @@ _SEEDS = ["3"]
 
 @dataclass(frozen=True)
 class Options(ClusterOptions):
-    """Pretrain under several masking schemes and seeds, and say which wins.
-
-    The same command resumes an interrupted comparison; finished runs are never repeated.
+    """Pretrain under several masking schemes and seeds, and say which wins. The same command resumes.
 
     Parameters
     ----------

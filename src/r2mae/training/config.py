@@ -505,16 +505,16 @@ def _put(flat: dict[str, Any], name: str, value: Any) -> None:
 def flat_names(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a file by short names, whichever domain it is of.
 
-    The scheme of a run stays a mapping. Unknown groups are left as they are.
+    The scheme of a run stays a mapping, and so does what is no group.
     """
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if not isinstance(value, Mapping) or name == "scheme":
+        if not isinstance(value, Mapping) or name not in group_names(RunConfig):
             _put(flat, str(name), value)
             continue
         for key, entry in value.items():
-            own = str(name) if key in _NAMED_AFTER_GROUP else f"{name}.{key}" if name == "model" else str(key)
-            _put(flat, own, entry)
+            settings = name == "model" and key != "mask_input"
+            _put(flat, str(name) if key in _NAMED_AFTER_GROUP else PREFIX + str(key) if settings else str(key), entry)
     return flat
 
 

@@ -10,9 +10,10 @@ from r2mae.training.fields import ConfigOption, options_of
 from r2mae.training.models import ModelSettings
 
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation")
-"""The parts of a configuration, in the order of the help; "run" are its fields outside of groups."""
+"""The parts of a configuration, in the order of the help; "run" are its fields outside of groups, but the preset."""
 
 _WORDS = {"device": ("auto", "cpu", "cuda")}
+_USUAL = 2  # the first settings of a model are in the short help
 _COMMON = ("preset", "model", "scheme", "ratio", "low", "high", "epochs", "batch_size", "lr", "seed", "device")
 
 
@@ -35,7 +36,9 @@ def config_options(kind: type[RunConfig], model: str | None = None) -> list[Conf
         If there is no such model.
     """
     common, found = {*_COMMON, *kind.common_fields}, []
-    of_group = {group: {option.name: option for option in options_of(type(getattr(kind, group)))} for group in _groups(kind)}
+    of_group = {
+        group: {option.name: option for option in options_of(type(getattr(kind, group)))} for group in _groups(kind)
+    }
     of_group[""] = {option.name: option for option in options_of(kind)}
     for name, (group, field) in fields_of(kind).items():
         if name == "data" or {name, group} & kind.omitted:
@@ -45,7 +48,7 @@ def config_options(kind: type[RunConfig], model: str | None = None) -> list[Conf
                 of_group[group][field],
                 name=name,
                 default=kind.default_of(name),
-                group=group or "run",
+                group="model" if name == "preset" else group or "run",
                 common=name in common,
                 words=_WORDS.get(name, ()),
             )
@@ -78,10 +81,11 @@ def _with_models(kind: type[RunConfig], found: list[ConfigOption], model: str | 
 
 def _settings(kind: type[ModelSettings], known: set[str], *, shown: bool, bare: bool) -> list[ConfigOption]:
     """Return the settings of a model, with and without prefix; without, only if no other option has the name."""
-    found = []
+    found, own = [], kind.own_fields()
     for option in options_of(kind):
-        if option.name not in kind.own_fields():
+        if option.name not in own:
             continue
+        option = dataclasses.replace(option, common=option.name in own[:_USUAL])
         if option.name not in known:
             found.append(dataclasses.replace(option, group="model" if shown and bare else ""))
         if shown:
@@ -118,4 +122,6 @@ def _in_words(schemes_of: Mapping[Any, list[str]]) -> str:
     """Return the defaults of an option, the most frequent first, and the schemes of the others."""
     ordered = sorted(schemes_of.items(), key=lambda item: -len(item[1]))
     texts = [value if isinstance(value, str) else f"{value:.3g}" for value, _ in ordered]
-    return ", ".join(text + (f" of {', '.join(ordered[place][1])}" if place else "") for place, text in enumerate(texts))
+    return ", ".join(
+        text + (f" of {', '.join(ordered[place][1])}" if place else "") for place, text in enumerate(texts)
+    )

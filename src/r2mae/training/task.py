@@ -279,6 +279,7 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
         """Load the weights of a file that the configuration names, and return their origin; None without any."""
 
+
 @runtime_checkable
 class Measurable(Trainable[_Config, _Task_co, _Model_co], Protocol[_Config, _Task_co, _Model_co]):
     """What measuring a finished run needs of a domain, in addition."""
