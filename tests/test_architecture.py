@@ -18,12 +18,13 @@ LAYERS = {
     "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "screen": -2,  # utilities
     "files": -1, "zarr_folder": -1, "terminal": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
-    "training": 2, "evaluation": 2,
-    "domains": 3,
-    "images": 4, "text": 4, "genome": 4, "cells": 4,
-    "report": 5, "sweep": 5, "matrices": 5,
-    "compare": 6,
-    "cli": 7,
+    "evaluation": 2,
+    "training": 3,
+    "domains": 4,
+    "images": 5, "text": 5, "genome": 5, "cells": 5,
+    "report": 6, "sweep": 6, "matrices": 6,
+    "compare": 7,
+    "cli": 8,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
 LIBRARIES = {

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import COMMANDS, main
 from r2mae.domains.lookup import get_domain
 from r2mae.images.domain import DOMAIN
@@ -108,9 +109,9 @@ def test_the_help_fits_a_screen_and_help_all_has_every_option(run: Run, command:
     for group in ("data", "model", "scheme", "optimizer", "machine"):
         assert f"\n{group}:\n" in short and f"\n{group}:\n" in every
     options = set(re.findall(r"^  (?:-\w, )?--([\w-]+)", every, re.MULTILINE))
-    fields = {name.replace("_", "-") for name in get_domain(domain).config(data="x").to_dict()}
+    names = {name.replace("_", "-") for name in get_domain(domain).config.names()}
     idle = {"domain", "data"} | ({"scheme", "seed"} if command == "compare" else set())
-    assert options >= fields - idle
+    assert options >= names - idle
     assert options > set(re.findall(r"^  (?:-\w, )?--([\w-]+)", short, re.MULTILINE))
 
 
@@ -119,9 +120,9 @@ def test_options_are_spelled_with_dashes_or_underscores(run: Run) -> None:
     first, *others = [run(f"pretrain digits {line} --print-config") for line in lines]
     assert first[0] == 0 and all(other == first for other in others)
     assert yaml.safe_load(first[1])["batch_size"] == 64
-    assert yaml.safe_load(run("pretrain digits --compile=false --print-config")[1])["compile"] is False
+    assert fields(run("pretrain digits --compile=false --print-config")[1])["compile"] is False
     line = "pretrain digits --preset vit-mae-tiny --base-lr null --print-config"
-    assert yaml.safe_load(run(line)[1])["base_lr"] is None
+    assert fields(run(line)[1])["base_lr"] is None
 
 
 def test_a_file_may_be_nested_by_group(run: Run, tmp_path: Path) -> None:
@@ -248,17 +249,17 @@ def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, lin
 
 
 def test_a_named_set_implies_its_domain_and_its_defaults(run: Run) -> None:
-    values = yaml.safe_load(run("pretrain digits --print_config")[1])
+    values = fields(run("pretrain digits --print_config")[1])
     assert (values["domain"], values["data"], values["epochs"]) == ("images", "digits", 100.0)
-    assert yaml.safe_load(run("pretrain images mnist --print-config")[1])["epochs"] == 15
+    assert fields(run("pretrain images mnist --print-config")[1])["epochs"] == 15
 
 
 def test_options_win_over_presets_and_presets_over_sets(run: Run) -> None:
-    values = yaml.safe_load(run("pretrain digits --preset mlp-16-64 --latent 32 --exact --print_config")[1])
+    values = fields(run("pretrain digits --preset mlp-16-64 --latent 32 --exact --print_config")[1])
     assert (values["hidden"], values["latent"], values["exact"]) == (16, 32, True)
     assert values["preset"] == "mlp-16-64"
     for preset, fields in DOMAIN.presets.items():
-        values = yaml.safe_load(run(f"pretrain digits --preset {preset} --print_config")[1])
+        values = fields(run(f"pretrain digits --preset {preset} --print_config")[1])
         assert {name: values[name] for name in fields} == {
             name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
         }
@@ -268,15 +269,15 @@ def test_a_configuration_file_is_read_and_options_win(run: Run, tmp_path: Path) 
     text = run("pretrain digits --scheme fixed --ratio 0.3 --batch-size 64 --print_config")[1]
     (tmp_path / "c.yaml").write_text(text)
     assert run("pretrain --config c.yaml --print_config")[1] == text
-    values = yaml.safe_load(run("pretrain --config=c.yaml --ratio 0.4 --print_config")[1])
+    values = fields(run("pretrain --config=c.yaml --ratio 0.4 --print_config")[1])
     assert (values["scheme"]["ratio"], values["batch_size"]) == (0.4, 64)
 
 
 def test_a_preset_on_the_command_line_wins_over_the_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(run("pretrain digits --preset mlp-16-64 --print_config")[1])
-    values = yaml.safe_load(run("pretrain --config c.yaml --print_config")[1])
+    values = fields(run("pretrain --config c.yaml --print_config")[1])
     assert (values["preset"], values["hidden"], values["latent"]) == ("mlp-16-64", 16, 64)
-    values = yaml.safe_load(run("pretrain --config c.yaml --preset mlp-512-32 --print_config")[1])
+    values = fields(run("pretrain --config c.yaml --preset mlp-512-32 --print_config")[1])
     assert (values["preset"], values["hidden"], values["latent"]) == ("mlp-512-32", 512, 32)
 
 
@@ -284,13 +285,13 @@ def test_a_comparison_can_be_rerun_from_its_configuration(run: Run, tmp_path: Pa
     text = run("compare digits --schemes fixed mdlm --seeds 3 5 --ratios 0.2 0.4 --epochs 3 --print_config")[1]
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print_config")[1] == text
-    values = yaml.safe_load(text)
+    values = fields(text)
     assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], ["3", "5"], ["0.2", "0.4"])
 
 
 def test_paths_are_kept_so_that_they_can_be_found_from_elsewhere(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((9, 4, 4), dtype=np.uint8))
-    values = yaml.safe_load(run("pretrain images x.npy --print_config")[1])
+    values = fields(run("pretrain images x.npy --print_config")[1])
     assert values["data"] == str(tmp_path / "x.npy")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models import MODELS
@@ -26,7 +27,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def printed(capsys: pytest.CaptureFixture[str]) -> Print:
     def call(line: str) -> dict[str, Any]:
         assert main(["pretrain", "images", "digits", *line.split(), "--print-config"]) == 0
-        found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+        found: dict[str, Any] = fields(capsys.readouterr().out)
         return found
 
     return call

@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from cli.printed import fields
 from r2mae.cli import theory_model
 from r2mae.cli.main import main
 from r2mae.cli.parsing import Parser
@@ -102,7 +103,7 @@ def test_commands_write_to_the_folder_at_home(
     Path("c.yaml").write_text("domain: images\ndata: ~/d.npz\n")
     capsys.readouterr()
     assert main(["pretrain", "--config", "c.yaml", "--print-config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["data"] == str(tmp_path / "me" / "d.npz")
+    assert fields(capsys.readouterr().out)["data"] == str(tmp_path / "me" / "d.npz")
     assert not (tmp_path / "~").exists()
 
 
