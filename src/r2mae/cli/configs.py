@@ -113,7 +113,7 @@ def config_parser(
         lines = "\n".join(f"  r2mae {command} {one.name} {_example(one)}" for one in all_domains())
         about += f"\n\nEach domain has its own options: r2mae {command} DOMAIN --help. For example:\n\n{lines}"
         parser = Parser(f"r2mae {command} DOMAIN", about, f"r2mae {command} digits {example}")
-        parser.add([replace(data, words=(*DOMAINS, *(public_sets() if everything else ()))), *own])
+        parser.add([replace(data, words=lambda: (*DOMAINS, *public_sets())), *own])
         return parser
     domain, sets = sources.domain, tuple(sources.domain.sets)
     named = f", or a named set, without {domain.name!r} before it: {', '.join(sets)}" if sets else ""
@@ -156,9 +156,8 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
         )
         return replace(option, words=("none", *domain.default_baselines), help=help_)
     if option.name == "schemes":
-        return replace(option, words=tuple(scheme_names()), help=f"{option.help} Any of: {', '.join(scheme_names())}.")
-    suggest = domain.command_line.words.get(option.name) if everything else None
-    return option if suggest is None else replace(option, words=tuple(suggest()))
+        return replace(option, words=scheme_names, help=f"{option.help} Any of: {', '.join(scheme_names())}.")
+    return replace(option, words=domain.command_line.words.get(option.name, option.words))
 
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:

@@ -182,6 +182,7 @@ def _complete(option: ConfigOption, prefix: str, **_: Any) -> Iterable[str]:
     from argcomplete.completers import FilesCompleter
 
     kinds = {option.kind, *get_args(option.kind)}
-    words = [*option.choices, *option.words, *(("true", "false") if bool in kinds else ())]
+    suggested = option.words() if callable(option.words) else option.words
+    words = [*option.choices, *suggested, *(("true", "false") if bool in kinds else ())]
     takes_files = option.name in _PATHS or (str in kinds and not words)
     return [*words, *(FilesCompleter()(prefix) if takes_files else ())]

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -47,8 +47,8 @@ class ConfigOption:
         Name of the value in the help; by default from the type.
     flag : str
         The option as typed, without dashes at the start, if it is not the name.
-    words : tuple of str
-        Values to suggest for completion, if the type does not give them; others are accepted, too.
+    words : sequence of str, or callable
+        Values to suggest for completion, or a function that returns them; others are accepted, too.
     default_text : str
         The default in words, if `default` is None.
     """
@@ -63,7 +63,7 @@ class ConfigOption:
     short: str = ""
     metavar: str = ""
     flag: str = ""
-    words: tuple[str, ...] = ()
+    words: Sequence[str] | Callable[[], Sequence[str]] = ()
     default_text: str = ""
 
     @property
