@@ -50,8 +50,8 @@ def read_sources(
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("config", "model", "preset"):
-        first.add_argument(f"--{name}", nargs="?")  # the parser of the command refuses it without a value
+    for option in ("config", "model", "preset"):
+        first.add_argument(f"--{option}", nargs="?")  # the parser of the command refuses it without a value
     said = first.parse_known_args(words)[0]
     file, model = at_home(said.config), said.model
     written = {} if file is None else read_file(file)

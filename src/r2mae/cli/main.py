@@ -117,7 +117,8 @@ def _dispatch(words: list[str]) -> int:
         made = parser_for(name, rest)
         values = made.read(rest)
         assert made.run is not None
-        return made.run(values)
+        code: int = made.run(values)
+        return code
     if not words or words[-1] in ("-h", "--help", "help"):
         _print_help(words[:-1])
         return 0

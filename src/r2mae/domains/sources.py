@@ -83,7 +83,8 @@ def merge(sources: Sources, given: Mapping[str, Any]) -> dict[str, Any]:
     # The file of a run describes it completely. Fields that it lacks must not come from the named set.
     data = None if _is_of_run(sources.file) else sources.data
     preset = sources.written.get("preset")
-    kind, merged = domain.config, {}
+    kind: type[RunConfig] = domain.config
+    merged: dict[str, Any] = {}
     for layer in (defaults_of(domain, data, preset), filed, defaults_of(domain, None, sources.preset)):
         default = {one.name: one.default for one in dataclasses.fields(kind)}
         spoken = {name for name, value in layer.items() if name in default and value != default[name]}
