@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NoReturn, get_args
 
 from r2mae.errors import UserError, nearest
-from r2mae.training.fields import ConfigOption, docstring_part, options_of
+from r2mae.training.fields import TRUTHS, ConfigOption, docstring_part, options_of
 
 HELP = ("-h", "--help", "--help-all")
 _WIDTH, _INDENT = 118, 26
@@ -80,7 +80,7 @@ class Parser(argparse.ArgumentParser):
                 settings |= {"dest": option.name, "required": required, "default": argparse.SUPPRESS}
                 if option.is_list:
                     settings["nargs"] = "*"
-                elif option.kind in (bool, bool | None):
+                elif option.is_flag:
                     settings |= {"nargs": "?", "const": True}
             action = self._headings.get(option.group, self).add_argument(*names, **settings)
             action.completer = partial(_complete, option)  # where argcomplete looks for it
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
         UserError
             For words that the command does not take.
         """
-        given, rest = self.parse_known_args(list(map(_with_dashes, words)))
+        given, rest = self.parse_known_args(self._spelled(words))
         if unknown := next((word.partition("=")[0] for word in rest if word.startswith("-")), None):
             raise self._unknown_option(unknown)
         if rest:
@@ -104,6 +104,17 @@ class Parser(argparse.ArgumentParser):
         if empty:
             self.error(f"the following arguments are required: {self.options[empty[0]].typed}")
         return {name: value for name, value in values.items() if name not in omitted}
+
+    def _spelled(self, words: Sequence[str]) -> list[str]:
+        """Return the words with ``--batch-size`` for ``--batch_size``, and ``--json=true`` for a bare ``--json``."""
+        flags = {option.typed for option in self.options.values() if option.is_flag}
+        spelled = []
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            name, equals, value = word.partition("=")
+            name = name.replace("_", "-") if name.startswith("--") else name
+            bare = name in flags and not equals and following.lower() not in TRUTHS
+            spelled.append(f"{name}=true" if bare else f"{name}{equals}{value}")
+        return spelled
 
     def _unknown_option(self, name: str) -> UserError:
         """Return the error for an option that the command does not have."""
@@ -148,12 +159,6 @@ def parser_of(name: str, options: type, run: Run, words: Sequence[str] = ()) -> 
     parser = Parser(f"r2mae {name}", docstring_part(options), *examples, run=run, everything="--help-all" in words)
     parser.add(options_of(options))
     return parser
-
-
-def _with_dashes(word: str) -> str:
-    """Return a word with ``--batch-size`` for ``--batch_size``."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _metavar(option: ConfigOption) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_REPR = 120  # characters of a value in an error
 _NULL = "null"  # the text for None, as in YAML
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+"""The words that flags take, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class ConfigOption:
         return any(get_origin(part) is tuple for part in (self.kind, *get_args(self.kind)))
 
     @property
+    def is_flag(self) -> bool:
+        """Whether it is true if it is given without a value."""
+        return self.kind in (bool, bool | None)
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The only words that it takes; empty for any, or if it takes numbers, too."""
         parts = _parts(self.kind)
@@ -122,8 +129,8 @@ def value_of(text: str, kind: Any) -> Any:
     for part in _parts(kind):
         if get_origin(part) is Literal and text in get_args(part):
             return text
-        if part is bool and text.lower() in ("true", "yes", "false", "no"):
-            return text.lower() in ("true", "yes")
+        if part is bool and text.lower() in TRUTHS:
+            return TRUTHS[text.lower()]
         if part in (int, float):
             try:
                 return part(text.encode("ascii").decode())  # Python also reads the digits of other scripts
