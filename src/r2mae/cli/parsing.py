@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING
 from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn, get_args
 
 from r2mae.errors import UserError, nearest
@@ -109,7 +110,7 @@ class Parser(argparse.ArgumentParser):
         """Return the words with ``--batch-size`` for ``--batch_size``, and ``--json=true`` for a bare ``--json``."""
         flags = {option.typed for option in self.options.values() if option.is_flag}
         spelled = []
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in pairwise([*words, ""]):
             name, equals, value = word.partition("=")
             name = name.replace("_", "-") if name.startswith("--") else name
             bare = name in flags and not equals and following.lower() not in TRUTHS
