@@ -62,7 +62,7 @@ LINES: dict[str, set[str]] = {
     "theory risk --cos": {"--cosine"},
     "theory advise --cos": set(),
     "theory advise wik": set(),
-    "data ": {"list", "fetch", "path", "verify", "alignment"},
+    "data ": {"list", "fetch", "path", "verify", "alignment", *public_sets()},
     "data alignment ": {"build", "info", "track", "export", "import"},
     "data alignment build he": {"here.npz"},
     "data fetch mn": {"mnist"},

@@ -83,6 +83,8 @@ READ: dict[str, dict[str, Any]] = {
     "a --names": {"names": ()},
     "a --names b --names c d": {"names": ("c", "d")},
     "a --quick": {"quick": True},
+    "--quick a": {"quick": True},
+    "--quick NO a": {"quick": False},
     "a --quick=no --count=4": {"quick": False, "count": 4},
     "a --time 500": {"time": 500},
     "a --time 1.0": {"time": 1.0},
@@ -153,6 +155,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 EVALUATIONS = {
     "text glue": "the following arguments are required: --task; for example: r2mae evaluate runs/text glue --task",
     "text --task sst2": "--task belongs to glue: r2mae evaluate text glue --task",
+    "--json none": "r2mae evaluate: name what it works on before the options",
     "text glu": "unknown evaluation 'glu': did you mean 'glue'",
     "text --zzz 1": "text is a run of the domain text, which has no --zzz: omit it",
     "images --layer counts": "images is a run of the domain images, which has no --layer: omit it",

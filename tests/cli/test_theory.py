@@ -179,7 +179,7 @@ MISTAKES = {
     "risk --cov flat.npy --model beta": "--model and --cov exclude each other",
     "simulate --repetitions 0": "repetitions must be 1 or more",
     "simulate --jobs 0": "jobs must be 1 or more",
-    "simulate --design free": "unknown design 'free'",
+    "simulate --design free": "--design takes one of fixed, fresh, not 'free'",
 }
 
 

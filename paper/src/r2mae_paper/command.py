@@ -83,7 +83,7 @@ def run(words: Sequence[str]) -> int:
     options = Options(**parser.read(words))
     values = vars(options)
     if options.scale not in SCALES:
-        raise unknown("scale", options.scale, SCALES)
+        raise unknown("--scale", options.scale, SCALES)
     if values["claims"] is not None:
         from r2mae_paper.judge import show_claims
 

@@ -30,7 +30,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    from argcomplete import shellcode
+    from argcomplete.shell_integration import shellcode
 
     print(shellcode(["r2mae"], shell=options.shell), end="")
     return 0
@@ -41,7 +41,8 @@ def answer_shell(**settings: Any) -> None:
 
     Settings are those of argcomplete.
     """
-    from argcomplete import autocomplete, split_line
+    from argcomplete import autocomplete
+    from argcomplete.lexers import split_line
 
     from r2mae.cli.main import next_words, parser_for, split_command
 

@@ -51,8 +51,8 @@ def read_sources(
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("config", "model", "preset"):
-        first.add_argument(f"--{name}", nargs="?")  # the parser of the command refuses it without a value
+    for option in ("config", "model", "preset"):
+        first.add_argument(f"--{option}", nargs="?")  # the parser of the command refuses it without a value
     said = first.parse_known_args(words)[0]
     file, model = at_home(said.config), said.model
     written = {} if file is None else read_file(file)
@@ -114,7 +114,7 @@ def config_parser(
         lines = "\n".join(f"  r2mae {command} {one.name} {_example(one)}" for one in all_domains())
         about += f"\n\nEach domain has its own options: r2mae {command} DOMAIN --help. For example:\n\n{lines}"
         parser = Parser(f"r2mae {command} DOMAIN", about, f"r2mae {command} digits {example}")
-        parser.add([replace(data, words=(*DOMAINS, *(public_sets() if everything else ()))), *own])
+        parser.add([replace(data, words=lambda: (*DOMAINS, *public_sets())), *own])
         return parser
     domain, sets = sources.domain, tuple(sources.domain.sets)
     named = f", or a named set, without {domain.name!r} before it: {', '.join(sets)}" if sets else ""
@@ -157,9 +157,8 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
         )
         return replace(option, words=("none", *domain.default_baselines), help=help_)
     if option.name == "schemes":
-        return replace(option, words=tuple(scheme_names()), help=f"{option.help} Any of: {', '.join(scheme_names())}.")
-    suggest = domain.command_line.words.get(option.name) if everything else None
-    return option if suggest is None else replace(option, words=tuple(suggest()))
+        return replace(option, words=scheme_names, help=f"{option.help} Any of: {', '.join(scheme_names())}.")
+    return replace(option, words=domain.command_line.words.get(option.name, option.words))
 
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:

@@ -1,14 +1,17 @@
 """``r2mae data list | fetch NAME | path NAME | verify NAME``: public data sets."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument, docstring_part, options_of
+from r2mae.training.fields import argument
 
 ACTIONS = ("list", "fetch", "path", "verify")
+
+
+def _sets() -> tuple[str, ...]:
+    from r2mae.domains.lookup import public_sets
+
+    return tuple(public_sets())
 
 
 @dataclass(frozen=True)
@@ -31,23 +34,11 @@ class Options:
     """
 
     action: str = argument("list", words=(*ACTIONS, "alignment"))
-    name: str | None = argument(None)
+    name: str | None = argument(None, words=_sets)
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """Return the parser, which suggests the names of sets for completion."""
-    from r2mae.domains.lookup import public_sets
-
-    made = Parser("r2mae data", docstring_part(Options), docstring_part(Options, "Examples").strip(), run=run)
-    named = tuple(public_sets()) if "--help-all" in words else ()
-    action, name, *_ = options_of(Options)
-    made.add([action, replace(name, words=named)] if words[:1] != ["--help-all"] else [action])
-    return made
-
-
-def run(given: dict[str, Any]) -> int:
+def run(options: Options) -> int:
     """Run the command."""
-    options = Options(**given)
     action, name = options.action, options.name
     if action not in ACTIONS:
         raise unknown("action", action, (*ACTIONS, "alignment"))

@@ -65,7 +65,7 @@ def parser(words: Sequence[str]) -> Parser:
     made = Parser("r2mae evaluate", _about([domain]), *examples, run=partial(run, path, domain, chosen))
     made.lacks = f"{path} is a run of the domain {domain.name}, which has no"
     names = tuple(one.name or domain.name for one in evaluations_of(domain))
-    helps = {
+    helps: dict[str, dict[str, Any]] = {
         "what": {"words": names, "help": f"The evaluation: {', '.join(names)}."},
         "baselines": {"words": domain.default_baselines, "help": f"Baselines to measure: {_baselines([domain])}."},
     }

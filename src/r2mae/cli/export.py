@@ -49,6 +49,7 @@ def parser(words: Sequence[str]) -> Parser:
     examples = [f"r2mae export {example}" for _, one in layouts for example in one.examples]
     made = Parser("r2mae export", about, *examples, run=None if path is None else partial(run, path, domains[0]))
     names = tuple(dict.fromkeys(one.name for _, one in layouts))
+    made.lacks = f"--to {'|'.join(names)} of the domain {domains[0].name} has no" if path is not None and names else ""
     made.add(replace(one, words=names) if one.name == "to" else one for one in options_of(Options))
     kinds = dict.fromkeys(one.options for _, one in layouts)
     made.add(option for kind in kinds for option in options_of(kind))

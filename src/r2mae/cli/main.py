@@ -116,8 +116,10 @@ def _dispatch(words: list[str]) -> int:
     if name:
         made = parser_for(name, rest)
         values = made.read(rest)
-        assert made.run is not None
-        return made.run(values)
+        if made.run is None:  # such as of evaluate, without a run
+            raise UserError(f"{made.prog}: name what it works on before the options")
+        code: int = made.run(values)
+        return code
     if not words or words[-1] in ("-h", "--help", "help"):
         _print_help(words[:-1])
         return 0

@@ -6,10 +6,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING
 from functools import partial
+from itertools import pairwise
 from typing import Any, NoReturn, get_args
 
 from r2mae.errors import UserError, nearest
-from r2mae.training.fields import ConfigOption, docstring_part, options_of
+from r2mae.training.fields import TRUTHS, ConfigOption, docstring_part, options_of
 
 HELP = ("-h", "--help", "--help-all")
 _WIDTH, _INDENT = 118, 26
@@ -80,7 +81,7 @@ class Parser(argparse.ArgumentParser):
                 settings |= {"dest": option.name, "required": required, "default": argparse.SUPPRESS}
                 if option.is_list:
                     settings["nargs"] = "*"
-                elif option.kind in (bool, bool | None):
+                elif option.is_flag:
                     settings |= {"nargs": "?", "const": True}
             action = self._headings.get(option.group, self).add_argument(*names, **settings)
             action.completer = partial(_complete, option)  # where argcomplete looks for it
@@ -93,7 +94,7 @@ class Parser(argparse.ArgumentParser):
         UserError
             For words that the command does not take.
         """
-        given, rest = self.parse_known_args(list(map(_with_dashes, words)))
+        given, rest = self.parse_known_args(self._spelled(words))
         if unknown := next((word.partition("=")[0] for word in rest if word.startswith("-")), None):
             raise self._unknown_option(unknown)
         if rest:
@@ -104,6 +105,17 @@ class Parser(argparse.ArgumentParser):
         if empty:
             self.error(f"the following arguments are required: {self.options[empty[0]].typed}")
         return {name: value for name, value in values.items() if name not in omitted}
+
+    def _spelled(self, words: Sequence[str]) -> list[str]:
+        """Return the words with ``--batch-size`` for ``--batch_size``, and ``--json=true`` for a bare ``--json``."""
+        flags = {option.typed for option in self.options.values() if option.is_flag}
+        spelled = []
+        for word, following in pairwise([*words, ""]):
+            name, equals, value = word.partition("=")
+            name = name.replace("_", "-") if name.startswith("--") else name
+            bare = name in flags and not equals and following.lower() not in TRUTHS
+            spelled.append(f"{name}=true" if bare else f"{name}{equals}{value}")
+        return spelled
 
     def _unknown_option(self, name: str) -> UserError:
         """Return the error for an option that the command does not have."""
@@ -150,12 +162,6 @@ def parser_of(name: str, options: type, run: Run, words: Sequence[str] = ()) -> 
     return parser
 
 
-def _with_dashes(word: str) -> str:
-    """Return a word with ``--batch-size`` for ``--batch_size``."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value if word.startswith("--") else word
-
-
 def _metavar(option: ConfigOption) -> str:
     if option.choices:
         return "{" + ",".join(option.choices) + "}"
@@ -182,6 +188,7 @@ def _complete(option: ConfigOption, prefix: str, **_: Any) -> Iterable[str]:
     from argcomplete.completers import FilesCompleter
 
     kinds = {option.kind, *get_args(option.kind)}
-    words = [*option.choices, *option.words, *(("true", "false") if bool in kinds else ())]
+    suggested = option.words() if callable(option.words) else option.words
+    words = [*option.choices, *suggested, *(("true", "false") if bool in kinds else ())]
     takes_files = option.name in _PATHS or (str in kinds and not words)
     return [*words, *(FilesCompleter()(prefix) if takes_files else ())]

@@ -1,18 +1,15 @@
 """``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.cli.early import loading
 from r2mae.cli.theory_model import ModelOptions, check_memory, output_folder, print_note, read_problem, user_errors
-from r2mae.errors import unknown
-from r2mae.training.fields import option
 
 if TYPE_CHECKING:
     pass
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
-_DESIGNS = ("fixed", "fresh")
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
@@ -26,7 +23,7 @@ class Options(ModelOptions):
     ----------
     repetitions : int
         Number of draws of masks (and with --design fresh of rows).
-    design : str
+    design : {"fixed", "fresh"}
         fixed: rows are drawn once (the paper); fresh: in each repetition.
     jobs : int
         Number of threads; the results do not depend on it.
@@ -37,14 +34,12 @@ class Options(ModelOptions):
     """
 
     repetitions: int = 50
-    design: str = option("fixed", words=_DESIGNS)
+    design: Literal["fixed", "fresh"] = "fixed"
     jobs: int = 1
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    if options.design not in _DESIGNS:
-        raise unknown("design", options.design, _DESIGNS)
     out = output_folder(options.out)
     with loading("scientific libraries"):
         from r2mae.files import print_json

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -17,6 +17,8 @@ from r2mae.errors import UserError
 
 _MAX_REPR = 120  # characters of a value in an error
 _NULL = "null"  # the text for None, as in YAML
+TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+"""The words that flags take, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class ConfigOption:
         Name of the value in the help; by default from the type.
     flag : str
         The option as typed, without dashes at the start, if it is not the name.
-    words : tuple of str
-        Values to suggest for completion, if the type does not give them; others are accepted, too.
+    words : sequence of str, or callable
+        Values to suggest for completion, or a function that returns them; others are accepted, too.
     default_text : str
         The default in words, if `default` is None.
     """
@@ -61,7 +63,7 @@ class ConfigOption:
     short: str = ""
     metavar: str = ""
     flag: str = ""
-    words: tuple[str, ...] = ()
+    words: Sequence[str] | Callable[[], Sequence[str]] = ()
     default_text: str = ""
 
     @property
@@ -75,6 +77,11 @@ class ConfigOption:
     def is_list(self) -> bool:
         """Whether it takes several words."""
         return any(get_origin(part) is tuple for part in (self.kind, *get_args(self.kind)))
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is true if it is given without a value."""
+        return self.kind in (bool, bool | None)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -120,8 +127,8 @@ def value_of(text: str, kind: Any) -> Any:
     for part in _parts(kind):
         if get_origin(part) is Literal and text in get_args(part):
             return text
-        if part is bool and text.lower() in ("true", "yes", "false", "no"):
-            return text.lower() in ("true", "yes")
+        if part is bool and text.lower() in TRUTHS:
+            return TRUTHS[text.lower()]
         if part in (int, float):
             try:
                 return part(text.encode("ascii").decode())  # Python also reads the digits of other scripts

@@ -188,7 +188,7 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert '"masked_loss"' not in printed
     assert '"phylo"' in printed
     assert main(["evaluate", str(tmp_path / "run"), "variants", "--label", "fitness"]) == 2
-    assert "needs a file: --variants FILE" in capsys.readouterr().err
+    assert "required: --variants; for example: r2mae evaluate runs/genome variants" in capsys.readouterr().err
     again = ["--label", "fitness", "--classes", "kind", "--contrasts", "missense / synonymous", "--json"]
     assert main([*words[:5], *again]) == 0
     told = json.loads(capsys.readouterr().out)

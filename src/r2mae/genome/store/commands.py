@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.errors import UserError
 
@@ -57,7 +57,7 @@ def info(store: str, verify: bool = False, json: bool = False) -> None:
         print("all checksums match")
 
 
-def track(store: str, file: str, name: str, dtype: str = "float16") -> None:
+def track(store: str, file: str, name: str, dtype: Literal["float16", "float32"] = "float16") -> None:
     """Add values for each position."""
     from r2mae.genome.store.tracks import add_track
 
