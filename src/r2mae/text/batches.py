@@ -13,9 +13,8 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.config import ROBERTA, TextConfig
-from r2mae.text.encoding import Progress, unknown_note
-from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
+from r2mae.text.config import TextConfig
+from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.text.tokenizer.vocabulary import vocabulary_note
 from r2mae.training.progress import counting_bar
@@ -38,7 +37,7 @@ class TokenBatches:
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
-        self.store, self.length, self._vocabulary = store, length, store.vocab_size
+        self.store, self.length = store, length
         offsets = store.offsets()
         chosen = np.arange(len(store)) if documents is None else np.unique(documents)
         # Neighbouring documents make one segment of the file.
@@ -61,11 +60,6 @@ class TokenBatches:
         """Return the number of rows."""
         return self.tokens // self.length
 
-    @property
-    def dropped(self) -> int:
-        """Return the number of tokens at the end that fill no row."""
-        return self.tokens % self.length
-
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
         """Return these rows; the key has no effect.
 
@@ -86,8 +80,9 @@ class TokenBatches:
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
             found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
-        if found.size and (largest := int(found.max())) >= self._vocabulary:
-            raise self.store.damaged(f"token {largest:,} is not in its vocabulary of {self._vocabulary:,}")
+        if found.size and (largest := int(found.max())) >= self.store.meta.vocab_size:
+            with self.store.reading():
+                raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.meta.vocab_size:,}")
         return torch.from_numpy(found)
 
 
@@ -119,17 +114,15 @@ class TextData:
         return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
-def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
+def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextData:
     """Read the corpus of a run, tokenised once, and split its documents; the split depends on the seed.
 
     Parameters
     ----------
     config : TextConfig
-        Without a tokenizer, a byte-level BPE is trained on the corpus; a token store's own tokenizer is used.
+        Without a tokenizer, a byte-level BPE is trained on the corpus.
     cache : path, optional
         Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
-    progress : callable, optional
-        Called with the progress of tokenising; by default a bar on a terminal, or lines in a file or pipe.
 
     Raises
     ------
@@ -141,34 +134,7 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
         tokenizer = corpus_tokenizer(config.data, config.vocab_size, **options)
     else:
         tokenizer = load_tokenizer(config.tokenizer)
-        _check_store(config, tokenizer)
-    return split_data(_tokenised(config, tokenizer, cache, progress), tokenizer, config)
-
-
-def _tokenised(
-    config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None, progress: Progress | None = None
-) -> TokenStore:
-    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
-        return open_store(
-            config.data,
-            tokenizer,
-            column=config.text_column,
-            split=config.split,
-            cache=cache,
-            progress=progress or bar,
-        )
-
-
-def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
-    """Refuse a preset's vocabulary for a token store with another tokenizer."""
-    if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
-        return
-    own = TokenStore(Path(config.data).expanduser()).tokenizer()
-    if own.fingerprint != tokenizer.fingerprint:
-        raise UserError(
-            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} uses: give "
-            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it again"
-        )
+    return split_data(_tokenised(config, tokenizer, cache), tokenizer, config)
 
 
 def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
@@ -183,47 +149,41 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
     return replace(data, validation=data.train, notes=())
 
 
+def _tokenised(config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None) -> TokenStore:
+    options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
+    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
+        return open_store(config.data, tokenizer, progress=bar, **options)
+
+
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
     """Split the documents into training and, with `hold_out`, validation documents by the configuration.
 
     Raises
     ------
     UserError
-        If the documents of either part do not fill a row.
+        If the documents of either part do not fill a row, or no token is known to the tokenizer.
     """
-    length, held_out = config.sequence_length, None
+    length, meta, validation = config.sequence_length, store.meta, None
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
+            f"{config.data}: holds {meta.tokens:,} tokens, less than one sequence of {length}: "
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
     if hold_out and config.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
-    validation = None if held_out is None else TokenBatches(store, length, held_out)
+        validation = TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
-    built = architecture(config, tokenizer)
-    meta = store.meta
-    notes = (
-        vocabulary_note(config, built, store=is_store(config.data)),
-        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
-        *_notes(store, train, validation, config),
-    )
-    return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
-
-
-def _notes(
-    store: TokenStore, train: TokenBatches, validation: TokenBatches | None, config: TextConfig
-) -> tuple[str, ...]:
-    """Return notes on the sizes of the training and validation data."""
-    rest = "none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"
     notes = [
-        f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {train.length} to "
-        f"train on ({train.dropped} tokens at the end are omitted); {rest}"
+        vocabulary_note(config, tokenizer.vocab_size),
+        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
+        f"{meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
+        f"({train.tokens % length} tokens at the end are omitted); "
+        + ("none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"),
     ]
-    share = 0.0 if validation is None else validation.tokens / store.meta.tokens
+    share = 0.0 if validation is None else validation.tokens / meta.tokens
     if share > max(2 * config.validation, config.validation + 0.05):
         notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
     if config.batch_size > len(train):
@@ -231,7 +191,8 @@ def _notes(
             f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
             "a step (--batch-size)"
         )
-    return tuple(notes)
+    built = architecture(config, tokenizer)
+    return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
 
 
 _TOO_FEW_DOCUMENTS = (

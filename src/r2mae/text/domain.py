@@ -142,35 +142,35 @@ class TextDomain(Domain):
 
     def fingerprint(self, config: TextConfig) -> str:
         """Return a fingerprint of the corpus (its content, or for the Hub its name and version) and the tokenizer."""
-        from r2mae.text.store import source_fingerprint
+        from r2mae.text.documents import corpus_of
         from r2mae.training.fingerprint import fingerprint
 
-        own = config.data in SETS and config.data not in HUB
-        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column, split=config.split)
+        corpus = config.data
+        if corpus not in SETS or corpus in HUB:
+            corpus = corpus_of(corpus, column=config.text_column, split=config.split).fingerprint()
         return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
         from r2mae.text.documents import corpus_of
-        from r2mae.text.store import is_store
 
-        if config.data not in HUB and not is_store(config.data):
+        if config.data not in HUB:
             corpus_of(config.data, column=config.text_column, split=config.split)
 
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
-        from r2mae.text.glue import find_glue, read_limited
+        from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
         if config.tokenizer == ROBERTA:
             roberta_here()
         for name in (*config.glue, *config.glue_probes):
-            find_glue(name, data_root() / "glue")
+            find_glue(glue_task(name), data_root() / "glue")
         if config.glue_limit is not None:  # too few examples for a probe are refused
             for name in config.glue_probes:
-                read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
+                read_glue(glue_task(name), data_root() / "glue", config.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
 
     def load(self, config: TextConfig) -> "TextData":

@@ -103,10 +103,16 @@ class MaskedLanguageModel(TokenModel):
         made = {"config.json": str(config.to_json_string())}
         if "tokenizer" not in architecture:
             return made
-        longest = config.max_position_embeddings - architecture["pad_id"] - 1
-        files = tokenizer_of(architecture).files(max_length=longest)
+        files = tokenizer_of(architecture).files(max_length=self.positions)
         rules = architecture["tokenizer"]  # unchanged, independent of the version of the tokenizers library
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
+
+    @property
+    def positions(self) -> int:
+        """The longest sequence that the model has positions for; RoBERTa's begin after the padding's number."""
+        embeddings: Any = self.roberta.embeddings
+        found: int = len(embeddings.position_embeddings.weight) - embeddings.padding_idx - 1
+        return found
 
     def units(self) -> list[nn.Module]:
         """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
@@ -150,8 +156,8 @@ class MaskedLanguageModel(TokenModel):
         """Return the last hidden states; see :class:`TokenModel`. The last layer is computed only at `columns`."""
         module, length = self.roberta.embeddings, input_ids.shape[1]
         first, positions = module.padding_idx + 1, module.position_embeddings.weight
-        if length > len(positions) - first:
-            raise ValueError(f"sequences have {length} tokens, and the model has {len(positions) - first} positions")
+        if length > self.positions:
+            raise ValueError(f"sequences have {length} tokens, and the model has {self.positions} positions")
         places = positions[first : first + length] + module.token_type_embeddings.weight[0]
         states = self._drop(module.LayerNorm(module.word_embeddings(input_ids) + places))
         mask = None if attention_mask is None else attention_mask[:, None, None, :]

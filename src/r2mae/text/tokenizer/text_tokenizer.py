@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
-from r2mae.text.formats import reason
+from r2mae.text.formats import reading
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -111,13 +111,8 @@ class TextTokenizer:
         """
         from tokenizers import Tokenizer
 
-        try:
-            backend = Tokenizer.from_str(text)
-        except Exception as error:  # tokenizers raises plain Exception
-            raise UserError(
-                f"tokenizer {source}: is no tokenizer.json ({reason(error)}): expected {EXPECTED}"
-            ) from None
-        return cls.of(backend, roles or {}, source)
+        with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
+            return cls.of(Tokenizer.from_str(text), roles or {}, source)
 
     @cached_property
     def vocab_size(self) -> int:

@@ -1,7 +1,7 @@
-"""The vocabulary of the paper's presets: RoBERTa's where it is at hand, else one trained at its size. No torch."""
+"""The vocabulary of the paper's presets: RoBERTa's where its files are, else one trained at its size. No torch."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConf
 _BPE = ("encoder.json", "vocab.bpe", "dict.txt")
 _CACHED = ("models--FacebookAI--roberta-base", "models--roberta-base")
 _HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
-_SIZES = ("hidden_size", "layers", "heads", "intermediate_size")
 
 PLAIN_PRESETS: dict[str, dict[str, Any]] = {
     "roberta-medium": {"hidden_size": 512, "layers": 8, "heads": 8, "intermediate_size": 2048, "lr": 7e-4},
@@ -19,14 +18,14 @@ PLAIN_PRESETS: dict[str, dict[str, Any]] = {
     "mini": {"hidden_size": 256, "layers": 4, "heads": 4, "intermediate_size": 1024, "batch_size": 256},
     "tiny": {"hidden_size": 128, "layers": 2, "heads": 2, "intermediate_size": 512, "batch_size": 64},
 }
-"""What presets fix besides the vocabulary."""
+"""The values of presets, without the vocabulary."""
 
 
 def roberta_files() -> Path | None:
-    """Return where RoBERTa's byte-level BPE lies on this machine; None where it does not. Nothing is fetched.
+    """Return the path of RoBERTa's byte-level BPE on this machine; None without one. Nothing is fetched.
 
-    Looked for are ``bpe/`` in the data folder, with fairseq's encoder.json, vocab.bpe and dict.txt (each may end in
-    .gz), and then what Hugging Face's libraries have fetched before.
+    It is searched in ``bpe/`` of the data folder, with fairseq's encoder.json, vocab.bpe and dict.txt (each may end in
+    .gz), and then among the earlier downloads of Hugging Face's libraries.
     """
     from r2mae.catalogue import data_root
 
@@ -40,7 +39,7 @@ def roberta_files() -> Path | None:
 
 
 def roberta_here() -> Path:
-    """Return where RoBERTa's BPE lies.
+    """Return the path of RoBERTa's BPE.
 
     Raises
     ------
@@ -57,89 +56,31 @@ def roberta_here() -> Path:
     return found
 
 
-class Presets(Mapping[str, Mapping[str, Any]]):
-    """Presets by name; those of the paper say which vocabulary they bring only when they are asked for.
+class Presets(UserDict[str, dict[str, Any]]):
+    """Presets by name; those of the paper get their vocabulary on access, by the files on this machine."""
 
-    Parameters
-    ----------
-    plain : mapping
-        What each of them fixes besides.
-    """
-
-    def __init__(self, plain: Mapping[str, Mapping[str, Any]]) -> None:
-        self._plain = plain
-
-    def __getitem__(self, name: str) -> Mapping[str, Any]:
-        fields = self._plain[name]
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        fields = super().__getitem__(name)
         if name not in PAPER_PRESETS:
             return fields
-        # Where RoBERTa's is not at hand, a tokenizer that the set of data names (fineweb's) stays.
+        # Without RoBERTa's files, the tokenizer of a set's defaults (fineweb's) stays.
         own = {"tokenizer": ROBERTA} if roberta_files() else {}
         return {**fields, "vocab_size": PAPER_VOCABULARY, **own}
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plain)
 
-    def __len__(self) -> int:
-        return len(self._plain)
-
-
-def weights(architecture: Mapping[str, Any]) -> int:
-    """Return the number of weights of the model that an architecture describes; tied ones count once."""
-    words, width, inner = (architecture[name] for name in ("vocab_size", "hidden_size", "intermediate_size"))
-    positions = architecture["pad_id"] + 1 + max(architecture["length"], 512)
-    embeddings = (words + positions + 1) * width + 2 * width
-    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-    head = width * width + width + 2 * width + words
-    total: int = embeddings + architecture["layers"] * layer + head
-    return total
-
-
-def vocabulary_note(config: TextConfig, architecture: Mapping[str, Any], *, store: bool = False) -> str | None:
-    """Say in a line which vocabulary a preset of the paper got, and whether the model is the paper's.
-
-    Parameters
-    ----------
-    config : TextConfig
-    architecture : mapping
-        What the model is built from.
-    store : bool
-        Whether the data are a token store, which has a tokenizer of its own.
-
-    Returns
-    -------
-    str or None
-        None for other presets.
-    """
+def vocabulary_note(config: TextConfig, size: int) -> str | None:
+    """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
     if config.preset not in PAPER_PRESETS:
         return None
-    words, known = architecture["vocab_size"], PLAIN_PRESETS[config.preset]
-    other = [name for name in _SIZES if getattr(config, name) != known[name]]
-    paper = weights({**architecture, **known, "vocab_size": PAPER_VOCABULARY, "pad_id": 1, "length": 512})
-    if other:
-        options = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in other)
-        verdict = f"with {options} not the paper's model"
-    elif words != PAPER_VOCABULARY:
-        verdict = f"not the paper's model, which has {PAPER_VOCABULARY:,} tokens and {paper / 1e6:.1f} M weights"
-    elif config.tokenizer in (ROBERTA, *_HUB_NAMES):
-        verdict = "the paper's model"
+    if config.tokenizer in (ROBERTA, *_HUB_NAMES):
+        which = "RoBERTa's own BPE, as in the paper"
+    elif config.tokenizer is not None:
+        which = f"the tokenizer {config.tokenizer}, not the paper's"
+    elif config.vocab_size != PAPER_VOCABULARY:
+        which = f"--vocab-size {config.vocab_size}, a BPE trained on the corpus, not the paper's"
     else:
-        verdict = "of the paper's size, with another vocabulary than the paper's"
-    return (
-        f"{config.preset} with {_told(config, words, store)}: {words:,} tokens, "
-        f"{weights(architecture) / 1e6:.1f} M weights; {verdict}"
-    )
-
-
-def _told(config: TextConfig, words: int, store: bool) -> str:
-    if config.tokenizer == ROBERTA:
-        return "RoBERTa's own BPE"
-    if config.tokenizer is not None:
-        return f"the tokenizer {config.tokenizer}"
-    if store:
-        return "the token store's own tokenizer"
-    if config.vocab_size != PAPER_VOCABULARY:
-        return f"--vocab-size {config.vocab_size}, a BPE trained on the corpus"
-    why = "RoBERTa's is not on this machine (--tokenizer FacebookAI/roberta-base fetches it)"
-    few = f", too small for {PAPER_VOCABULARY:,}" if words < PAPER_VOCABULARY else ""
-    return f"a BPE trained on the corpus{few}, since {why}"
+        which = (
+            "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
+            "FacebookAI/roberta-base fetches it)"
+        )
+    return f"{config.preset} with a vocabulary of {size:,}: {which}"
