@@ -13,11 +13,12 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.config import TextConfig
+from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
-from r2mae.text.tokenizer.vocabulary import vocabulary_note
 from r2mae.training.progress import counting_bar
+
+_HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
 
 
 class TokenBatches:
@@ -177,7 +178,7 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     if not len(train):
         raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
     notes = [
-        vocabulary_note(config, tokenizer.vocab_size),
+        _vocabulary_note(config, tokenizer.vocab_size),
         unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
         f"{meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
@@ -193,6 +194,24 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         )
     built = architecture(config, tokenizer)
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
+
+
+def _vocabulary_note(config: TextConfig, size: int) -> str | None:
+    """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
+    if config.preset not in PAPER_PRESETS:
+        return None
+    if config.tokenizer in (ROBERTA, *_HUB_NAMES):
+        which = "RoBERTa's own BPE, as in the paper"
+    elif config.tokenizer is not None:
+        which = f"the tokenizer {config.tokenizer}, not the paper's"
+    elif config.vocab_size != PAPER_VOCABULARY:
+        which = f"--vocab-size {config.vocab_size}, a BPE trained on the corpus, not the paper's"
+    else:
+        which = (
+            "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
+            "FacebookAI/roberta-base fetches it)"
+        )
+    return f"{config.preset} with a vocabulary of {size:,}: {which}"
 
 
 _TOO_FEW_DOCUMENTS = (

@@ -10,8 +10,9 @@ from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColu
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
+from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.text.tokenizer import roberta_here
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from r2mae.text.batches import load_data
 from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.models.roberta import MaskedLanguageModel
-from r2mae.text.tokenizer import load_tokenizer, train_bpe
-from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, roberta_files
+from r2mae.text.presets import PLAIN_PRESETS
+from r2mae.text.tokenizer import load_tokenizer, roberta_files, train_bpe
 from r2mae.training.config import RunConfig
 
 TEXTS = [f"document {number}: the cat sat on the mat and the dog on the log" for number in range(60)]
