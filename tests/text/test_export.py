@@ -46,6 +46,7 @@ def architecture(tokenizer: TextTokenizer = TOKENIZER) -> dict[str, Any]:
         "intermediate_size": 24,
         "dropout": 0.1,
         "corruption": "mask",
+        "exact": True,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }
