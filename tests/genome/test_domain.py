@@ -76,9 +76,11 @@ def test_the_weight_network_is_the_papers() -> None:
 
 def test_the_largest_preset_is_the_papers() -> None:
     base = GenomeConfig.make(data="x", **DOMAIN.presets["base"])
-    assert base == GenomeConfig(data="x")
+    assert base == GenomeConfig.make(data="x", accumulate=4)
     assert (base.layers, base.heads, base.width, base.window) == (12, 12, 768, 128)
     assert (base.batch_size, base.lr, base.optimizer) == (2048, 1e-4, "adamw")
+    # GPN-MSA's: 1,000 of 30,000 steps of warm-up, half a cosine, decay of weights, clipping by the Trainer.
+    assert (base.warmup * 30_000, base.schedule, base.weight_decay, base.clip) == (1000, "cosine", 0.01, 1.0)
     for fields in DOMAIN.presets.values():
         GenomeConfig.make(data="x", **fields)
 

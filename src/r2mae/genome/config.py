@@ -57,6 +57,12 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         as 0.
     missing_weight : float
         Weight of positions without a value in this track.
+    conservation : list of str
+        The store's tracks of phyloP and phastCons, in this order. Positions then weigh, as in GPN-MSA,
+        max(phyloP, 1) x (0.1 + the maximum of phastCons over the 7 positions around).
+    flip : float
+        With `conservation`: the probability with which the label of a hidden base that is not conserved (a maximum of
+        phastCons below 0.1) is replaced by a random base (GPN-MSA: 0.5).
     eval_windows : int
         Most held-out windows on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
         less time and give less precise scores; below 500 each is masked several times.
@@ -88,13 +94,17 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
     repeat_weight: float = 0.1
     weight_track: str | None = None
     missing_weight: float = 0.0
+    conservation: tuple[str, ...] = ()
+    flip: float = 0.5
     eval_windows: int = MOST_WINDOWS
     epochs: float = 10
     batch_size: int = 2048
     optimizer: Literal["adam", "adamw"] = "adamw"
     lr: float = 1e-4
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
     warmup: float = 1 / 30
     weight_decay: float = 0.01
+    clip: float | None = 1.0
     validation: float = 0.1
 
     def __post_init__(self) -> None:
@@ -105,7 +115,7 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
             raise UserError(f"stride must be 1 or more, not {self.stride}")
         if self.eval_windows < 1:
             raise UserError(f"eval_windows must be 1 or more, not {self.eval_windows}")
-        for name in ("most_unknown", "reverse"):
+        for name in ("most_unknown", "reverse", "flip"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
         if self.most_unknown == 1:
@@ -115,6 +125,10 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
                 raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
         if self.missing_weight and self.weight_track is None:
             raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
+        if len(self.conservation) not in (0, 2):
+            raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
+        if self.conservation and self.weight_track is not None:
+            raise UserError("conservation and weight_track both weigh positions: give one of them")
         if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
             raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
         self._check_species()
@@ -131,9 +145,8 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         windows = f"Hidden bases are measured on at most {self.eval_windows:,} windows." if changed else ""
         if self.variants is None:
             return windows
-        conditions = f", {' and '.join(self.where)}" if self.where else ""
-        contrasts = f"; told apart: {', '.join(self.contrasts)}" if self.contrasts else ""
-        variants = f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
+        contrasts = f"; contrasts: {', '.join(self.contrasts)}" if self.contrasts else ""
+        variants = f"Variants: {self.variants} against {self.label}{contrasts}."
         return f"{variants} {windows}".rstrip()
 
     def _check_species(self) -> None:

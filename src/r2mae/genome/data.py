@@ -4,11 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int64
-
 from r2mae.errors import UserError
-from r2mae.genome.batches import WindowBatch, WindowBatches
+from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, read_source
 from r2mae.genome.store.alignment import AlignmentStore
@@ -23,48 +20,6 @@ _BLOCKS = 32  # most blocks that a fraction of the genome is held out in
 _BLOCK = 4  # fewest windows of a block
 
 
-class SpeciesWindows:
-    """Windows with some of the aligned species (:class:`r2mae.training.task.Batches`).
-
-    Parameters
-    ----------
-    batches : WindowBatches
-    columns : int64 ndarray, optional
-        The store's aligned species to keep, in this order; by default all.
-    chosen : int64 ndarray, optional
-        The windows to keep; by default all.
-    """
-
-    def __init__(
-        self,
-        batches: WindowBatches,
-        columns: Int64[np.ndarray, " species"] | None = None,
-        chosen: Int64[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        self.batches, self.columns, self.chosen = batches, columns, chosen
-
-    def __repr__(self) -> str:
-        return f"SpeciesWindows({len(self):,} of {self.batches})"
-
-    def __len__(self) -> int:
-        """Return the number of windows."""
-        return len(self.batches) if self.chosen is None else len(self.chosen)
-
-    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
-        """Return these windows; see :meth:`r2mae.genome.batches.WindowBatches.batch`."""
-        found = self.batches.batch(indices if self.chosen is None else self.chosen[np.asarray(indices)], key)
-        if self.columns is not None:
-            found["aligned"] = found["aligned"][:, :, self.columns.tolist()]
-        return found
-
-    def spread(self, most: int) -> "SpeciesWindows":
-        """Return at most `most` of the windows, evenly spaced."""
-        if len(self) <= most:
-            return self
-        places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        return SpeciesWindows(self.batches, self.columns, places if self.chosen is None else self.chosen[places])
-
-
 @dataclass(frozen=True)
 class GenomeData:
     """The data of a run.
@@ -72,9 +27,9 @@ class GenomeData:
     Parameters
     ----------
     store : AlignmentStore
-    train : SpeciesWindows
+    train : WindowBatches
         Training windows, on either strand.
-    validation, test : SpeciesWindows, optional
+    validation, test : WindowBatches, optional
         Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
     architecture : dict
         The values that the model is built from.
@@ -85,15 +40,15 @@ class GenomeData:
     """
 
     store: AlignmentStore
-    train: SpeciesWindows
-    validation: SpeciesWindows | None
-    test: SpeciesWindows | None
+    train: WindowBatches
+    validation: WindowBatches | None
+    test: WindowBatches | None
     architecture: dict[str, Any]
     held_out: Intervals | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def measured(self) -> SpeciesWindows | None:
+    def measured(self) -> WindowBatches | None:
         """The windows that a finished model is measured on."""
         return self.validation if self.test is None else self.test
 
@@ -114,12 +69,9 @@ def load_data(config: GenomeConfig) -> GenomeData:
     train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
     validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
     test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
-    batches = WindowBatches(
-        store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
-    )
     made = GenomeData(
         store,
-        SpeciesWindows(batches, species_columns(store, names)),
+        _batches(store, train, config, names, reverse=config.reverse),
         None if validation is None else validation.spread(VALIDATION_WINDOWS),
         test,
         architecture(store, config, names),
@@ -143,11 +95,11 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
-    """Return the configuration without the track of weights, which another store may lack."""
-    return replace(config, weight_track=None, missing_weight=0.0)
+    """Return the configuration without the tracks of weights, which another store may lack."""
+    return config.replace(weight_track=None, missing_weight=0.0, conservation=())
 
 
-def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
+def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
     """Return the numbers of the store's aligned species with these names; None if these are all, in order.
 
     Raises
@@ -165,7 +117,7 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.nda
             f"{store.folder} lacks {len(missing)} of the {len(names)} aligned species of the model ({listed}): build a "
             "store with them (r2mae data alignment build --species)"
         )
-    return np.array([numbers[name] for name in names], np.int64)
+    return [numbers[name] for name in names]
 
 
 def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
@@ -185,16 +137,30 @@ def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[st
         "corruption": config.corruption,
         "exact": config.exact,
         "repeat_weight": config.repeat_weight,
+        "flip": config.flip if config.conservation else 0.0,
     }
 
 
 def adjacent_windows(
     store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
-) -> SpeciesWindows:
+) -> WindowBatches:
     """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
     starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
-    batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
-    return SpeciesWindows(batches, species_columns(store, names))
+    return _batches(store, starts, config, names, reverse=0)
+
+
+def _batches(
+    store: AlignmentStore, starts: WindowStarts, config: GenomeConfig, names: Sequence[str], *, reverse: float
+) -> WindowBatches:
+    return WindowBatches(
+        store,
+        starts,
+        reverse=reverse,
+        weights=config.weight_track,
+        missing=config.missing_weight,
+        conservation=config.conservation,
+        columns=species_columns(store, names),
+    )
 
 
 def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:

@@ -1,7 +1,6 @@
 """The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +71,6 @@ _VARIANTS = (
     Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
     Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
     Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
-    Option("where", "values that rows must have: COLUMN=VALUE, such as consequence=missense.", tuple[str, ...]),
     Option("classes", "a column of classes, which are also measured one by one."),
     Option(
         "contrasts",
@@ -86,6 +84,9 @@ def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> 
     return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
 
 
+_BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
+
+
 class GenomeDomain(Domain):
     """Genomes with their alignments, read from a store, and GPN-MSA, computed only where the loss needs it."""
 
@@ -94,7 +95,8 @@ class GenomeDomain(Domain):
     config = GenomeConfig
     # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
     presets: Mapping[str, Mapping[str, Any]] = {
-        "base": _preset(768, 12, 12, 2048, 1e-4),
+        "base": _BASE,
+        "gpn-msa": {**_BASE, "conservation": ("phylop", "phastcons")},
         "small": _preset(512, 8, 8, 1024, 2e-4),
         "mini": _preset(256, 4, 8, 256, 5e-4),
         "tiny": _preset(128, 2, 4, 128, 1e-3),
@@ -209,7 +211,7 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
         """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
-        from r2mae.genome.baselines import baseline_scores
+        from r2mae.genome.evaluate import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
         found = {} if config.variants is None else baseline_variants(config, name, data)
@@ -223,7 +225,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
+        config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:

@@ -87,7 +87,8 @@ def test_shorter_windows_fit() -> None:
 def test_building_from_plain_values() -> None:
     made = {
         "model": "gpn-msa", "width": 16, "layers": 1, "heads": 2, "inner": None, "dropout": 0.1, "window": 24,
-        "reference": "ref", "species": ["a", "b"], "corruption": "mask", "exact": False, "repeat_weight": 0.5,
+        "reference": "ref", "species": ["a", "b"], "corruption": "mask", "exact": False,
+        "repeat_weight": 0.5, "flip": 0.25,
     }  # fmt: skip
     built, model = build(made)
     assert model.species == ("a", "b")

@@ -6,7 +6,7 @@ A model's module has
 - ``build(architecture)``, which returns a :class:`r2mae.genome.task.AlignmentTask` and a freshly initialised
   :class:`r2mae.genome.task.WindowModel`. The mapping is saved in the run folder: `model`, the settings, `window` (the
   longest), `reference` and `species` (names; the model's species other than the reference, in the order of its
-  embedding), `corruption`, `exact` and `repeat_weight`.
+  embedding), `corruption`, `exact`, `repeat_weight` and `flip`.
 """
 
 from dataclasses import dataclass

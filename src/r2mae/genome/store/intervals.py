@@ -1,7 +1,7 @@
 """Sets of positions as intervals: BED files, regions as people type them, and what is left of them."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -106,23 +106,47 @@ class Intervals:
 
 
 def read_bed(path: str | Path, layout: Layout) -> Intervals:
-    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are not looked at.
+    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are ignored.
 
-    Intervals of contigs that the store lacks are left out.
+    Intervals of contigs that the store lacks are omitted.
 
     Raises
     ------
     UserError
         A wrong line, or no contig that the store has; names file and line.
     """
-    path = _existing(path)
-    found: list[tuple[int, int, int]] = []
+    path = Path(path).expanduser()
+    return Intervals.of((contig, start, end) for _, contig, start, end, _ in interval_lines(path, layout))
+
+
+def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
+    """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
+
+    Lines of contigs that the store lacks are omitted.
+
+    Parameters
+    ----------
+    path : Path
+    layout : Layout
+    value : bool
+        Whether a line has exactly one more column, as in bedGraph.
+
+    Raises
+    ------
+    UserError
+        A wrong line, or no contig that the store has; names file and line.
+    """
+    if path.is_dir() or not path.exists():
+        raise UserError(f"{path}: there is no such file")
     others: set[str] = set()
+    none = True
     for number, line in table_lines(path):
-        fields = line.split()
-        start, end = map(whole, fields[1:3]) if len(fields) > 2 else (None, None)
+        where, fields = f"{path}, line {number:,}", line.split()
+        is_row = len(fields) == 4 if value else len(fields) >= 3
+        start, end = map(whole, fields[1:3]) if is_row else (None, None)
         if start is None or end is None:
-            raise UserError(f"{path}, line {number:,}: a line of BED is contig, start and end")
+            form = "bedGraph is contig, start, end and value" if value else "BED is contig, start and end"
+            raise UserError(f"{where}: a line of {form}")
         contig = name_of(fields[0])
         place = layout.find(contig)
         if place is None:
@@ -130,13 +154,12 @@ def read_bed(path: str | Path, layout: Layout) -> Intervals:
             continue
         if start > end or end > layout.lengths[place]:
             raise UserError(
-                f"{path}, line {number:,}: {start:,} to {end:,} does not fit {contig}, which has "
-                f"{layout.lengths[place]:,} positions"
+                f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
             )
-        found.append((place, start, end))
-    if not found:
+        none = False
+        yield where, place, start, end, fields[-1]
+    if none:
         raise UserError(f"{path}: {nothing_of(others, layout)}")
-    return Intervals.of(found)
 
 
 def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
@@ -176,10 +199,3 @@ def nothing_of(others: Iterable[str], layout: Layout) -> str:
     theirs = f"names {', '.join(named[:3])}{' …' if len(named) > 3 else ''}" if named else "has no intervals"
     mine = f"{', '.join(layout.contigs[:3])}{' …' if len(layout.contigs) > 3 else ''}"
     return f"{theirs}, and the store has the contigs {mine}: give the contigs the same names"
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path).expanduser()
-    if path.is_dir() or not path.exists():
-        raise UserError(f"{path}: there is no such file")
-    return path

@@ -1,7 +1,8 @@
 """Training, validation and test windows: parts of a genome that lie apart."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int64
@@ -9,8 +10,9 @@ from jaxtyping import Int64
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
-from r2mae.genome.store.tokens import unknown
+from r2mae.genome.store.tokens import SOFT, UNKNOWN
 
+_TOKEN = np.uint8(SOFT - 1)
 _STEP = 1 << 22  # positions that are looked at at a time
 
 
@@ -99,12 +101,9 @@ class WindowStarts:
     length: int
     left_out: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_ends", np.cumsum(self.counts))
-
-    @property
+    @cached_property
     def _bounds(self) -> Int64[np.ndarray, " rows"]:
-        found: Int64[np.ndarray, " rows"] = self.__dict__["_ends"]
+        found: Int64[np.ndarray, " rows"] = np.cumsum(self.counts)
         return found
 
     def __len__(self) -> int:
@@ -121,6 +120,11 @@ class WindowStarts:
         row = np.searchsorted(self._bounds, chosen, side="right")
         inside = chosen - (self._bounds[row] - self.counts[row])
         return self.contigs[row], self.first[row] + inside * self.stride
+
+    def only(self, indices: Sequence[int] | np.ndarray) -> "WindowStarts":
+        """Return some of the windows."""
+        contigs, first = self.at(indices)
+        return replace(self, contigs=contigs, first=first, counts=np.ones_like(first))
 
 
 def window_starts(
@@ -175,7 +179,7 @@ def _kept(
         count = min((end - length - start) // stride + 1, per_step)
         last = start + (count - 1) * stride + length
         total = np.zeros(last - start + 1, np.int64)
-        np.cumsum(unknown(store.reference[offset + start : offset + last]), out=total[1:])
+        np.cumsum(store.reference[offset + start : offset + last] & _TOKEN == UNKNOWN, out=total[1:])
         places = np.arange(count) * stride
         yield start, (total[places + length] - total[places]) <= most_unknown * length
         start += count * stride
