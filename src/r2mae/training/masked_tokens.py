@@ -68,7 +68,7 @@ class MaskedTokens(Corrupted):
         return int(self.candidates.sum())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MaskedTokenTask(Task[Any, Any]):
     """The common part of tasks that hide tokens.
 
