@@ -53,7 +53,7 @@ def test_documents_come_back_in_order(corpus: Path, tokenizer: TextTokenizer) ->
     assert len(store) == len(TEXTS)
     assert store.tokens.dtype == np.uint16
     assert decoded(store, tokenizer) == TEXTS
-    assert store.meta.vocab_size == tokenizer.vocab_size
+    assert store.vocab_size == tokenizer.vocab_size
     store.verify()
 
 
@@ -101,9 +101,9 @@ def words_alone(*words: str) -> TextTokenizer:
 @pytest.mark.parametrize(("text", "share"), [("cat " * 99, 0.0), ("cat " * 96 + "x " * 4, 0.04), ("cat x " * 9, 0.5)])
 def test_unknown_tokens_are_counted_and_told_from_5_per_cent_on(tmp_path: Path, text: str, share: float) -> None:
     (tmp_path / "a.txt").write_text(text)
-    meta = open_store(tmp_path / "a.txt", words_alone("cat")).meta
-    assert meta.unknown == pytest.approx(share * (meta.tokens - 2))
-    note = unknown_note("a.txt", meta.unknown, meta.tokens, meta.documents)
+    store = open_store(tmp_path / "a.txt", words_alone("cat"))
+    assert store.unknown == pytest.approx(share * (len(store.tokens) - 2))
+    note = unknown_note("a.txt", store.unknown, len(store.tokens), len(store))
     assert note == (
         f"a.txt: {share:.0%} of the tokens are unknown to the tokenizer, which hardly fits this text"
         if share > 0.05
@@ -113,9 +113,9 @@ def test_unknown_tokens_are_counted_and_told_from_5_per_cent_on(tmp_path: Path, 
 
 def test_a_corpus_of_unknown_tokens_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x y z")
-    meta = open_store(tmp_path / "a.txt", words_alone("cat")).meta
+    store = open_store(tmp_path / "a.txt", words_alone("cat"))
     with pytest.raises(UserError, match=r"a.txt: every token is unknown .* give another --tokenizer"):
-        unknown_note("a.txt", meta.unknown, meta.tokens, meta.documents)
+        unknown_note("a.txt", store.unknown, len(store.tokens), len(store))
 
 
 def test_a_corpus_is_tokenised_once(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     for text in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), "[" * 100_000):
         with_file(META, text.encode())
         refused(folder, "cannot be read")
-    for change in ({"tokens": "many"}, {"dtype": "O"}, {"documents": -1}, {"more": 1}, {"tokens": 10**19}):
+    for change in ({"vocab_size": "many"}, {"vocab_size": 10**19}, {"unknown": None}, {"content": "abc"}):
         with_file(META, json.dumps(meta | change).encode())
         refused(folder, "cannot be read")
     with_file(META, whole[META])

@@ -81,9 +81,9 @@ class TokenBatches:
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
             found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
-        if found.size and (largest := int(found.max())) >= self.store.meta.vocab_size:
+        if found.size and (largest := int(found.max())) >= self.store.vocab_size:
             with self.store.reading():
-                raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.meta.vocab_size:,}")
+                raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.vocab_size:,}")
         return torch.from_numpy(found)
 
 
@@ -164,11 +164,11 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     UserError
         If the documents of either part do not fill a row, or no token is known to the tokenizer.
     """
-    length, meta, validation = config.sequence_length, store.meta, None
+    length, tokens, validation = config.sequence_length, len(store.tokens), None
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data}: holds {meta.tokens:,} tokens, less than one sequence of {length}: "
+            f"{config.data}: holds {tokens:,} tokens, less than one sequence of {length}: "
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
     if hold_out and config.validation:
@@ -179,12 +179,12 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
     notes = [
         _vocabulary_note(config, tokenizer.vocab_size),
-        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
-        f"{meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
+        unknown_note(config.data, store.unknown, tokens, len(store)),
+        f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
         + ("none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"),
     ]
-    share = 0.0 if validation is None else validation.tokens / meta.tokens
+    share = 0.0 if validation is None else validation.tokens / tokens
     if share > max(2 * config.validation, config.validation + 0.05):
         notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
     if config.batch_size > len(train):

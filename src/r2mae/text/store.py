@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -31,31 +30,6 @@ Progress = Callable[[int, int | None], None]
 """Called with the amount done and the total, or None if that is unknown."""
 
 
-@dataclass(frozen=True)
-class Meta:
-    """The description of a store, in meta.json.
-
-    Parameters
-    ----------
-    format : int
-        Number of the format.
-    dtype : {"uint16", "uint32"}
-        Type of the tokens, little-endian.
-    vocab_size, documents, tokens, unknown : int
-        Size of the vocabulary; numbers of documents, of tokens, and of tokens that the tokenizer does not know.
-    content : str
-        blake2b of the tokens.
-    """
-
-    format: int
-    dtype: str
-    vocab_size: int
-    documents: int
-    tokens: int
-    unknown: int
-    content: str
-
-
 class TokenStore:
     """A tokenised corpus on disk; every document is <s> tokens </s>.
 
@@ -66,6 +40,13 @@ class TokenStore:
     folder : path
         Folder with tokens.bin, documents.npy and meta.json.
 
+    Attributes
+    ----------
+    vocab_size, unknown : int
+        Size of the vocabulary; number of tokens that the tokenizer does not know.
+    content : str
+        blake2b of the tokens.
+
     Raises
     ------
     UserError
@@ -75,23 +56,23 @@ class TokenStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         with self.reading():
-            self.meta = meta = Meta(**json.loads((self.folder / META).read_text("utf-8")))
-            if meta.format != FORMAT or meta.dtype not in ("uint16", "uint32"):
+            meta = json.loads((self.folder / META).read_text("utf-8"))
+            if meta["format"] != FORMAT:
                 raise ValueError(f"{META} is not of format {FORMAT}")
+            self.vocab_size, self.unknown, self.content = int(meta["vocab_size"]), int(meta["unknown"]), meta["content"]
             offsets, size = self.offsets(), (self.folder / TOKENS).stat().st_size
-            if size != meta.tokens * np.dtype(meta.dtype).itemsize or offsets.shape != (meta.documents + 1,):
-                raise ValueError(f"{META} does not fit {TOKENS} or {OFFSETS}")
-            if offsets[0] != 0 or offsets[-1] != meta.tokens or (np.diff(offsets) < 2).any():
+            if offsets[0] != 0 or size != offsets[-1] * self.dtype.itemsize or (np.diff(offsets) < 2).any():
                 raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
             if size <= _MAX_READ:
                 self.verify()
+        self._documents, self._tokens = len(offsets) - 1, int(offsets[-1])
 
     def __len__(self) -> int:
         """Return the number of documents."""
-        return self.meta.documents
+        return self._documents
 
     def __repr__(self) -> str:
-        return f"TokenStore({str(self.folder)!r}: {self.meta.tokens:,} tokens in {len(self):,} documents)"
+        return f"TokenStore({str(self.folder)!r}: {self._tokens:,} tokens in {len(self):,} documents)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "tokens"}
@@ -100,12 +81,16 @@ class TokenStore:
         """Turn errors of its files into one line."""
         return reading(f"the token store {self.folder}", "delete the folder, and it is made again")
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the tokens."""
+        return _dtype(self.vocab_size)
+
     @cached_property
     def tokens(self) -> UInt16[np.ndarray, " tokens"] | UInt32[np.ndarray, " tokens"]:
         """Return all tokens, mapped from the file, document after document."""
-        dtype = np.dtype(self.meta.dtype).newbyteorder("<")
         with self.reading():  # a plain array over the map: indexing a memmap costs more than it reads
-            return np.asarray(np.memmap(self.folder / TOKENS, dtype, mode="r", shape=(self.meta.tokens,)))
+            return np.asarray(np.memmap(self.folder / TOKENS, self.dtype, mode="r", shape=(self._tokens,)))
 
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
         """Return where documents begin in :attr:`tokens`, and the end of the last: one more than documents."""
@@ -123,7 +108,7 @@ class TokenStore:
         """
         with self.reading(), (self.folder / TOKENS).open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-            if digest != self.meta.content:
+            if digest != self.content:
                 raise ValueError(f"{TOKENS} has changed")
 
 
@@ -294,7 +279,7 @@ def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
 
 def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: Progress | None) -> None:
     """Write a store."""
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")
+    dtype = _dtype(tokenizer.vocab_size)
     lengths: list[Int64[np.ndarray, " n"]] = []
     digest, position, unknown = hashlib.blake2b(digest_size=16), Position(), 0
     with (folder / TOKENS).open("wb") as file:
@@ -307,13 +292,10 @@ def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: 
                 progress(position.done, position.total)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
-    meta = Meta(
-        format=FORMAT,
-        dtype=np.dtype(dtype).name,
-        vocab_size=tokenizer.vocab_size,
-        documents=len(offsets) - 1,
-        tokens=int(offsets[-1]),
-        unknown=unknown,
-        content=digest.hexdigest(),
-    )
-    write_json(folder / META, asdict(meta))
+    found = {"vocab_size": tokenizer.vocab_size, "unknown": unknown, "content": digest.hexdigest()}
+    write_json(folder / META, {"format": FORMAT, **found})
+
+
+def _dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the type of tokens of a vocabulary, little-endian."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")

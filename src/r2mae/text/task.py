@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
@@ -23,39 +24,13 @@ if TYPE_CHECKING:
     from r2mae.text.tokenizer import TextTokenizer
 
 
+_STATES = 2048  # whose logits are computed at a time where no gradients are kept
+
+
 class TokenModel(nn.Module, ABC):
-    """A masked language model that :class:`TokenTask` trains."""
+    """A masked language model that :class:`TokenTask` trains. A model defines :meth:`encode` and :meth:`head`."""
 
     tokenizer: "TextTokenizer | None" = None  # set for the model of a run folder
-
-    @abstractmethod
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        targets: Int[Tensor, " units"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
-        """Return cross entropies of hidden tokens, and the last hidden states there.
-
-        Parameters
-        ----------
-        input_ids : integer tensor, shape (batch, length)
-            Corrupted tokens, without padding.
-        columns : integer tensor, shape (batch, most)
-            The hidden tokens of each row; shorter rows are filled with any other tokens.
-        targets : integer tensor, shape (units,)
-            The clean tokens at `units`.
-        units : integer tensor, shape (units,), optional
-            Which of the flattened `columns` are used; all by default.
-
-        Returns
-        -------
-        losses : Float tensor, shape (units,)
-            Cross entropies in nats.
-        states : Float tensor, shape (units, width)
-            The last hidden states.
-        """
 
     @abstractmethod
     def encode(
@@ -85,6 +60,32 @@ class TokenModel(nn.Module, ABC):
     @abstractmethod
     def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        columns: Int[Tensor, "batch most"],
+        targets: Int[Tensor, " units"],
+        units: Int[Tensor, " units"] | None = None,
+    ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
+        """Return cross entropies of hidden tokens in nats, and the last hidden states there.
+
+        Parameters
+        ----------
+        input_ids, columns
+            As in :meth:`encode`; shorter rows of the columns are filled with any other tokens.
+        targets : integer tensor, shape (units,)
+            The clean tokens at `units`.
+        units : integer tensor, shape (units,), optional
+            Which of the flattened `columns` are used; all by default.
+        """
+        states = self.encode(input_ids, columns=columns).flatten(0, 1)
+        if units is not None:
+            states = states.index_select(0, units)
+        rows = max(1, len(states) if torch.is_grad_enabled() else _STATES)
+        parts = zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
+        losses = [cross_entropy(self.head(part).float(), labels, reduction="none") for part, labels in parts]
+        return torch.cat(losses), states
 
 
 class HiddenTokens(MaskedTokens):

@@ -64,13 +64,6 @@ def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> 
         def head(self, states: Tensor) -> Tensor:
             return self.out(states)
 
-        def forward(
-            self, input_ids: Tensor, columns: Tensor, targets: Tensor, units: Tensor | None = None
-        ) -> tuple[Tensor, Tensor]:
-            states = self.encode(input_ids, columns=columns).flatten(0, 1)
-            states = states if units is None else states[units]
-            return nn.functional.cross_entropy(self.head(states), targets, reduction="none"), states
-
     def made(architecture: Mapping[str, Any]) -> tuple[TokenTask, Bag]:
         return TokenTask.from_architecture(architecture), Bag(architecture["vocab_size"], architecture["hidden_size"])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, gelu, scaled_dot_product_attention
+from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 
-_LOGITS = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 _POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
 # The second name of each tied tensor in `RobertaForMaskedLM`, and its first name.
 _TIED = {
@@ -127,24 +126,6 @@ class MaskedLanguageModel(TokenModel):
         model.roberta, model.lm_head = self.roberta, self.lm_head
         model.train(self.training)
         return model
-
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        targets: Int[Tensor, " units"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
-        """Return cross entropies of hidden tokens, and the last hidden states there; see :class:`TokenModel`."""
-        states = self.encode(input_ids, columns=columns).flatten(0, 1)
-        if units is not None:
-            states = states.index_select(0, units)
-        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.vocab_size)
-        losses = [
-            cross_entropy(self.head(part).float(), part_targets, reduction="none")
-            for part, part_targets in zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
-        ]
-        return torch.cat(losses), states
 
     def encode(
         self,
