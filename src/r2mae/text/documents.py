@@ -149,6 +149,16 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     return _files(paths, name, column)
 
 
+def check_column(source: Source, column: str) -> None:
+    """Refuse to name a column of plain text. Other mistakes in a source are found when it is read."""
+    try:
+        corpus = corpus_of(source, column=column)
+    except UserError:
+        return
+    if not corpus.columns:
+        raise UserError(f"{source} is plain text, which has no columns: omit --text-column {column}")
+
+
 def _from_object(source: Sequence[str | Path] | Iterable[Any], column: str) -> Corpus:
     """A list of files, or a data set object of the Python API."""
     if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):

@@ -254,7 +254,7 @@ class TextDomain(Domain):
 def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
     """Return the configuration with another corpus's text column and part, where they are given."""
     if column is not None:
-        from r2mae.text.store import check_column
+        from r2mae.text.documents import check_column
 
         check_column(source, column)
         config = replace(config, text_column=column)

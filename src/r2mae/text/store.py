@@ -112,16 +112,6 @@ class TokenStore:
                 raise ValueError(f"{TOKENS} has changed")
 
 
-def check_column(source: Source, column: str) -> None:
-    """Refuse to name a column of plain text. Other mistakes in a source are found when it is read."""
-    try:
-        corpus = corpus_of(source, column=column)
-    except UserError:
-        return
-    if not corpus.columns:
-        raise UserError(f"{source} is plain text, which has no columns: omit --text-column {column}")
-
-
 def open_store(
     source: Source,
     tokenizer: TextTokenizer,
