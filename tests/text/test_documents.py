@@ -133,7 +133,7 @@ def test_data_sets_of_hugging_face(tmp_path: Path) -> None:
     assert list(read_documents(rows.to_iterable_dataset(), column="body")) == DOCUMENTS
     rows.save_to_disk(tmp_path / "saved")
     assert list(read_documents(tmp_path / "saved", column="body")) == DOCUMENTS
-    refused(rows, "row 1", "unknown column 'text': choose from: body (--text-column NAME)")
+    refused(rows, "row 1", "unknown column 'text': choose from: body (--text-column body)")
     refused(f"hf:{tmp_path / 'saved'}", "cannot be read", "load_from_disk")
 
 

@@ -5,11 +5,12 @@ import gzip
 import json
 import lzma
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
+from shlex import quote
 from typing import IO, Any
 
 from r2mae.errors import UserError, nearest
@@ -73,7 +74,7 @@ def reading(source: object, hint: str) -> Iterator[None]:
     except UserError:
         raise
     except ImportError as error:
-        raise UserError(f"{source} needs the library {error.name}: pip install 'r2mae[text]'") from None
+        raise UserError(f"{source} needs the library {error.name or error}: pip install 'r2mae[text]'") from None
     except Exception as error:  # of many kinds: of the system, the network, the libraries; some raise plain Exception
         raise UserError(f"{source} cannot be read ({reason(error)}): {hint}") from error
 
@@ -171,7 +172,7 @@ def text_of(row: Any, column: str, where: str) -> str:
     if not isinstance(row, Mapping):
         raise UserError(f"{where}: expected an object with the column {column!r}, not {type(row).__name__}")
     if column not in row:
-        raise _no_column(where, column, map(str, row))
+        raise _no_column(where, column, [str(name) for name in row])
     text = row[column]
     if text is None:
         return ""
@@ -183,8 +184,9 @@ def text_of(row: Any, column: str, where: str) -> str:
     return text
 
 
-def _no_column(where: object, column: str, known: Iterable[str]) -> UserError:
-    return UserError(f"{where}: unknown column {column!r}: {nearest(column, known)} (--text-column NAME)")
+def _no_column(where: object, column: str, known: Sequence[str]) -> UserError:
+    option = quote(known[0]) if len(known) == 1 else "NAME"
+    return UserError(f"{where}: unknown column {column!r}: {nearest(column, known)} (--text-column {option})")
 
 
 def cut(texts: Iterable[str]) -> Iterator[str]:
