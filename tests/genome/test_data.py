@@ -158,9 +158,9 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "chr1.maf.gz"
     path.write_bytes(b"")
     with pytest.raises(UserError, match=r"build one first with r2mae data alignment build .* -o chr1$"):
-        check(GenomeConfig(data=str(path)))
+        check(GenomeConfig.make(data=str(path)))
     with pytest.raises(UserError, match="is no alignment store"):
-        check(GenomeConfig(data=str(tmp_path)))
+        check(GenomeConfig.make(data=str(tmp_path)))
 
 
 @pytest.mark.parametrize(

@@ -218,11 +218,11 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     task, model = built(data)
     few = evaluate(config, task, model, data, sequences=3)
     assert few != evaluate(config, task, model, data)
-    said = replace(config, eval_sequences=3)
+    said = config.replace(eval_sequences=3)
     assert DOMAIN.evaluate(said, task, model, data) == few
     assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
     assert said.measurement_settings() == {"eval_sequences": 3, "glue_limit": None, "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""
     with pytest.raises(UserError, match="eval_sequences must be 1 or more"):
-        replace(config, eval_sequences=0)
+        config.replace(eval_sequences=0)

@@ -61,17 +61,19 @@ def load_data(config: GenomeConfig) -> GenomeData:
     UserError
         If there is no store, it lacks species or regions, or a part has no window.
     """
-    read_source(config.data)
-    store = AlignmentStore(config.data)
-    names = chosen_species(store.species, config.species)
-    regions = config.validation_regions or _validation_blocks(store, config)
+    read_source(config.data.source)
+    store = AlignmentStore(config.data.source)
+    names = chosen_species(store.species, config.data.species)
+    regions = config.data.validation_regions or _validation_blocks(store, config)
     parts = _parts(store, config, regions)
-    train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
+    train = window_starts(
+        store, parts.train, config.data.window, stride_of(store, config), most_unknown=config.data.most_unknown
+    )
     validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
     test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
     made = GenomeData(
         store,
-        _batches(store, train, config, names, reverse=config.reverse),
+        _batches(store, train, config, names, reverse=config.data.reverse),
         None if validation is None else validation.spread(VALIDATION_WINDOWS),
         test,
         architecture(store, config, names),
@@ -88,8 +90,8 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     UserError
         If species of the model are missing; and as :func:`load_data`.
     """
-    read_source(config.data)
-    store = AlignmentStore(config.data)
+    read_source(config.data.source)
+    store = AlignmentStore(config.data.source)
     windows = adjacent_windows(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
@@ -122,22 +124,22 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | 
 
 def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
     """Return the number of positions between the starts of training windows."""
-    if config.stride is not None:
-        return config.stride
-    return 1 if store.layout.positions < _SMALL else max(config.window // 2, 1)
+    if config.data.stride is not None:
+        return config.data.stride
+    return 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
 
 
 def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[str]) -> dict[str, Any]:
     """Return the values that the model is built from."""
     return {
-        **config.architecture(),
-        "window": config.window,
+        **config.model.architecture(),
+        "window": config.data.window,
         "reference": store.species[0],
         "species": list(names),
-        "corruption": config.corruption,
-        "exact": config.exact,
-        "repeat_weight": config.repeat_weight,
-        "flip": config.flip if config.conservation else 0.0,
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
+        "repeat_weight": config.task.repeat_weight,
+        "flip": config.task.flip if config.task.conservation else 0.0,
     }
 
 
@@ -145,7 +147,7 @@ def adjacent_windows(
     store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
 ) -> WindowBatches:
     """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
-    starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
+    starts = window_starts(store, part, config.data.window, config.data.window, most_unknown=config.data.most_unknown)
     return _batches(store, starts, config, names, reverse=0)
 
 
@@ -156,9 +158,9 @@ def _batches(
         store,
         starts,
         reverse=reverse,
-        weights=config.weight_track,
-        missing=config.missing_weight,
-        conservation=config.conservation,
+        weights=config.task.weight_track,
+        missing=config.task.missing_weight,
+        conservation=config.task.conservation,
         columns=species_columns(store, names),
     )
 
@@ -166,21 +168,21 @@ def _batches(
 def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
     return divide(
         store,
-        config.window,
+        config.data.window,
         validation=validation,
-        test=config.test_regions,
-        include=config.include,
-        exclude=config.exclude,
+        test=config.data.test_regions,
+        include=config.data.include,
+        exclude=config.data.exclude,
     )
 
 
 def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
     """Return blocks of the genome, apart from the test regions, that amount to the fraction `validation`."""
-    if not config.validation:
+    if not config.data.validation:
         return ()
     free = _parts(store, config, ()).train
-    wanted = config.validation * free.positions
-    block = max(_BLOCK * config.window, round(wanted / _BLOCKS))
+    wanted = config.data.validation * free.positions
+    block = max(_BLOCK * config.data.window, round(wanted / _BLOCKS))
     places = [
         (contig, first)
         for contig, start, end in free.rows()
@@ -188,7 +190,7 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
     ]  # fmt: skip
     if len(places) < 2:
         raise UserError(
-            f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions "
+            f"{config.data.source}: no block of {block:,} positions can be held out for the validation loss: name regions "
             "with --validation-regions, give a smaller --window, or give --validation 0"
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
@@ -205,12 +207,12 @@ def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts:
     ]
     omitted = f" ({starts.left_out:,} with too many unknown bases are omitted)" if starts.left_out else ""
     notes = [
-        f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{omitted}, with "
+        f"{len(data.train):,} windows of {config.data.window} positions, a start every {starts.stride}{omitted}, with "
         f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
     ]
-    if config.batch_size > len(data.train):
+    if config.optimizer.batch_size > len(data.train):
         notes.append(
-            f"a step takes {config.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
+            f"a step takes {config.optimizer.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
             "in a step (--batch-size)"
         )
     return tuple(notes)

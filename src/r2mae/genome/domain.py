@@ -135,7 +135,7 @@ class GenomeDomain(Domain):
         """Return loss and accuracy over the mask ratios, preceded by the metrics of variants if there are any."""
         from r2mae.genome.variants.labelled import metrics_on
 
-        alone = config.variants is None
+        alone = config.evaluation.variants is None
         return (
             *metrics_on(config),
             Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
@@ -152,7 +152,7 @@ class GenomeDomain(Domain):
         """Refuse data that are not a store, without torch."""
         from r2mae.genome.source import read_source
 
-        read_source(config.data)
+        read_source(config.data.source)
 
     def check(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
@@ -191,8 +191,10 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.evaluate import model_scores
 
         config = config.with_measurement(**variants)
-        found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
-        return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
+        found = {} if config.evaluation.variants is None else model_scores(config, model, data, progress=progress)
+        return found | (
+            evaluate(task, model, data, windows=config.evaluation.eval_windows, progress=progress) if curve else {}
+        )
 
     default_baselines = ("alignment",)
 
@@ -201,7 +203,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import column_names
         from r2mae.genome.variants.settings import BENIGN
 
-        columns = () if config.variants is None else column_names(config)
+        columns = () if config.evaluation.variants is None else column_names(config)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def check_baselines(self, names: Sequence[str]) -> None:
@@ -214,9 +216,11 @@ class GenomeDomain(Domain):
         from r2mae.genome.evaluate import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
-        found = {} if config.variants is None else baseline_variants(config, name, data)
+        found = {} if config.evaluation.variants is None else baseline_variants(config, name, data)
         windows = curve and name in ("alignment", "composition")
-        return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
+        return found | (
+            baseline_scores(name, data, windows=config.evaluation.eval_windows, **options) if windows else {}
+        )
 
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]

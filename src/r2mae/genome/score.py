@@ -66,7 +66,7 @@ class OpenRun:
 
     def scorer(self, rows: int = ROWS) -> SiteLogs:
         """Return the scorer of the model on the store."""
-        return model_scorer(self.store, self.model, self.config.window, rows=rows)
+        return model_scorer(self.store, self.model, self.config.data.window, rows=rows)
 
 
 def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> OpenRun:
@@ -91,7 +91,7 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
     read_source(source)
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
-        folder.check_data(config.data, DOMAIN.fingerprint(config))
+        folder.check_data(config.data.source, DOMAIN.fingerprint(config))
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
 
 

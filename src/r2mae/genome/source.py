@@ -40,9 +40,9 @@ def check(config: GenomeConfig) -> None:
     UserError
         For each of these.
     """
-    meta = read_source(config.data)
-    chosen_species(meta.layout.species, config.species)
-    for regions in (config.validation_regions, config.test_regions, config.include, config.exclude):
+    meta = read_source(config.data.source)
+    chosen_species(meta.layout.species, config.data.species)
+    for regions in (config.data.validation_regions, config.data.test_regions, config.data.include, config.data.exclude):
         read_regions(regions, meta.layout)
     for track in _track_names(config):
         _check_track(config, track)
@@ -54,28 +54,32 @@ def step_bytes(config: GenomeConfig) -> int:
 
     For steps of four shapes, it was 0.85 to 0.95 of the memory used.
     """
-    positions = config.batch_size // config.accumulate * config.window
-    inner = 4 * config.width if config.inner is None else config.inner
+    positions = config.optimizer.batch_size // config.optimizer.accumulate * config.data.window
+    inner = 4 * config.model.width if config.model.inner is None else config.model.inner
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The last layer is computed at hidden positions alone.
-    layer = 15 * config.width + 2 * inner + (4 * config.heads * config.window if config.dropout else 0)
-    return round(4 * positions * ((config.layers - 1 + _HIDDEN) * layer + 4 * config.width))
+    layer = (
+        15 * config.model.width
+        + 2 * inner
+        + (4 * config.model.heads * config.data.window if config.model.dropout else 0)
+    )
+    return round(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
 
 
 def _check_memory(config: GenomeConfig) -> None:
     """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all."""
-    if config.device not in ("cpu", "auto") or (config.device == "auto" and _GPU.exists()):
+    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
         return
     free, needed = available_memory(), step_bytes(config)
     if free is None or needed < free:
         return
-    full, size = needed * config.accumulate, config.batch_size
+    full, size = needed * config.optimizer.accumulate, config.optimizer.batch_size
     parts = next((n for n in range(2, size + 1) if size % n == 0 and full < n * free / 2), None)
     hint = "give a smaller --preset, such as mini or tiny, or a smaller --window"
     if parts is not None:
         hint = f"give --accumulate {parts} ({size // parts} at a time, the same optimiser step)"
     raise UserError(
-        f"{size // config.accumulate:,} windows at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB "
+        f"{size // config.optimizer.accumulate:,} windows at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB "
         f"are free: {hint}"
     )
 
@@ -85,10 +89,10 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    parts = [read_source(config.data).content]
+    parts = [read_source(config.data.source).content]
     tracks = [path for path in (_track_file(config, name) for name in _track_names(config)) if path.is_file()]
     parts += [str(json.loads(path.read_text("utf-8"))["digest"]) for path in tracks]
-    named = (*config.validation_regions, *config.test_regions, *config.include, *config.exclude)
+    named = (*config.data.validation_regions, *config.data.test_regions, *config.data.include, *config.data.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
 
@@ -122,12 +126,12 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
 
 def _track_names(config: GenomeConfig) -> tuple[str, ...]:
     """Return the tracks that weigh positions."""
-    return (*config.conservation, *([] if config.weight_track is None else [config.weight_track]))
+    return (*config.task.conservation, *([] if config.task.weight_track is None else [config.task.weight_track]))
 
 
 def _track_file(config: GenomeConfig, name: str) -> Path:
     """Return the path of the file that describes a track; it exists if the store has the track."""
-    return Path(config.data).expanduser() / TRACKS / f"{name}.json"
+    return Path(config.data.source).expanduser() / TRACKS / f"{name}.json"
 
 
 def _check_track(config: GenomeConfig, name: str) -> None:
@@ -136,7 +140,7 @@ def _check_track(config: GenomeConfig, name: str) -> None:
     if not path.is_file():
         names = sorted(one.stem for one in path.parent.glob("*.json"))
         if not names:
-            raise UserError(f"{config.data} has no tracks: add one with r2mae data alignment track")
+            raise UserError(f"{config.data.source} has no tracks: add one with r2mae data alignment track")
         raise unknown("track", name, names)
 
 

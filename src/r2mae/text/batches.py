@@ -130,11 +130,11 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextDat
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
-    if config.tokenizer is None:
-        options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
-        tokenizer = corpus_tokenizer(config.data, config.vocab_size, **options)
+    if config.data.tokenizer is None:
+        options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+        tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     else:
-        tokenizer = load_tokenizer(config.tokenizer)
+        tokenizer = load_tokenizer(config.data.tokenizer)
     return split_data(_tokenised(config, tokenizer, cache), tokenizer, config)
 
 
@@ -151,9 +151,9 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
 
 
 def _tokenised(config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None) -> TokenStore:
-    options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
-    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
-        return open_store(config.data, tokenizer, progress=bar, **options)
+    options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+    with counting_bar(f"{config.data.source}: tokens", counted=False, transient=True) as bar:
+        return open_store(config.data.source, tokenizer, progress=bar, **options)
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
@@ -164,32 +164,32 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     UserError
         If the documents of either part do not fill a row, or no token is known to the tokenizer.
     """
-    length, tokens, validation = config.sequence_length, len(store.tokens), None
+    length, tokens, validation = config.data.sequence_length, len(store.tokens), None
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data}: holds {tokens:,} tokens, less than one sequence of {length}: "
+            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: "
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
-    if hold_out and config.validation:
+    if hold_out and config.data.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
         validation = TokenBatches(store, length, held_out)
     if not len(train):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
     notes = [
         _vocabulary_note(config, tokenizer.vocab_size),
-        unknown_note(config.data, store.unknown, tokens, len(store)),
+        unknown_note(config.data.source, store.unknown, tokens, len(store)),
         f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
         + ("none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"),
     ]
     share = 0.0 if validation is None else validation.tokens / tokens
-    if share > max(2 * config.validation, config.validation + 0.05):
+    if share > max(2 * config.data.validation, config.data.validation + 0.05):
         notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
-    if config.batch_size > len(train):
+    if config.optimizer.batch_size > len(train):
         notes.append(
-            f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
+            f"a step takes {config.optimizer.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
             "a step (--batch-size)"
         )
     built = architecture(config, tokenizer)
@@ -200,12 +200,12 @@ def _vocabulary_note(config: TextConfig, size: int) -> str | None:
     """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
     if config.preset not in PAPER_PRESETS:
         return None
-    if config.tokenizer in (ROBERTA, *_HUB_NAMES):
+    if config.data.tokenizer in (ROBERTA, *_HUB_NAMES):
         which = "RoBERTa's own BPE, as in the paper"
-    elif config.tokenizer is not None:
-        which = f"the tokenizer {config.tokenizer}, not the paper's"
-    elif config.vocab_size != PAPER_VOCABULARY:
-        which = f"--vocab-size {config.vocab_size}, a BPE trained on the corpus, not the paper's"
+    elif config.data.tokenizer is not None:
+        which = f"the tokenizer {config.data.tokenizer}, not the paper's"
+    elif config.data.vocab_size != PAPER_VOCABULARY:
+        which = f"--vocab-size {config.data.vocab_size}, a BPE trained on the corpus, not the paper's"
     else:
         which = (
             "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
@@ -223,10 +223,10 @@ def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.nda
     """Return the documents to hold out: the fraction of the configuration, but enough to fill a row."""
     order = permutation(Key.root(config.seed).fold("validation"), len(store))
     lengths = np.diff(store.offsets())[order]
-    enough = int(np.searchsorted(np.cumsum(lengths), config.sequence_length)) + 1
-    count = max(round(config.validation * len(store)), enough)
+    enough = int(np.searchsorted(np.cumsum(lengths), config.data.sequence_length)) + 1
+    count = max(round(config.data.validation * len(store)), enough)
     if count >= len(store):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
     return np.sort(order[:count])
 
 
@@ -239,10 +239,10 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "pad_id": tokenizer.pad_id,
         "bos_id": tokenizer.bos_id,
         "eos_id": tokenizer.eos_id,
-        "length": config.sequence_length,
-        **config.architecture(),
-        "corruption": config.corruption,
-        "exact": config.exact,
+        "length": config.data.sequence_length,
+        **config.model.architecture(),
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }

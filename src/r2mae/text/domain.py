@@ -129,7 +129,10 @@ class TextDomain(Domain):
         """
         from r2mae.text.glue import glue_task
 
-        tasks, probes = [glue_task(name) for name in config.glue], [glue_task(name) for name in config.glue_probes]
+        tasks, probes = (
+            [glue_task(name) for name in config.evaluation.glue],
+            [glue_task(name) for name in config.evaluation.glue_probes],
+        )
         alone = not tasks and not probes
         return (
             Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
@@ -146,17 +149,17 @@ class TextDomain(Domain):
         from r2mae.text.documents import corpus_of
         from r2mae.training.fingerprint import fingerprint
 
-        corpus = config.data
+        corpus = config.data.source
         if corpus not in SETS or corpus in HUB:
-            corpus = corpus_of(corpus, column=config.text_column, split=config.split).fingerprint()
-        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
+            corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
+        return corpus if config.data.tokenizer is None else f"{corpus}-{fingerprint(config.data.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
         from r2mae.text.documents import corpus_of
 
-        if config.data not in HUB:
-            corpus_of(config.data, column=config.text_column, split=config.split)
+        if config.data.source not in HUB:
+            corpus_of(config.data.source, column=config.data.text_column, split=config.data.split)
 
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
@@ -165,13 +168,13 @@ class TextDomain(Domain):
         from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
-        if config.tokenizer == ROBERTA:
+        if config.data.tokenizer == ROBERTA:
             roberta_here()
-        for name in (*config.glue, *config.glue_probes):
+        for name in (*config.evaluation.glue, *config.evaluation.glue_probes):
             find_glue(glue_task(name), data_root() / "glue")
-        if config.glue_limit is not None:  # too few examples for a probe are refused
-            for name in config.glue_probes:
-                read_glue(glue_task(name), data_root() / "glue", config.glue_limit, fewest=2)
+        if config.evaluation.glue_limit is not None:  # too few examples for a probe are refused
+            for name in config.evaluation.glue_probes:
+                read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
@@ -200,11 +203,11 @@ class TextDomain(Domain):
             **{name: options.pop(name) for name in config.measurement_fields if name in options}
         )
         own = {
-            "sequences": config.eval_sequences,
-            "glue": config.glue,
-            "probes": config.glue_probes,
-            "limit": config.glue_limit,
-            "threads": config.threads,
+            "sequences": config.evaluation.eval_sequences,
+            "glue": config.evaluation.glue,
+            "probes": config.evaluation.glue_probes,
+            "limit": config.evaluation.glue_limit,
+            "threads": config.machine.threads,
         }
         return evaluate(config, task, model, data, **{**own, **options})
 
@@ -228,7 +231,7 @@ class TextDomain(Domain):
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _of_corpus(replace(config, data=source, glue=(), glue_probes=()), source, text_column, split)
+        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, text_column, split)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
@@ -257,8 +260,8 @@ def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split
         from r2mae.text.documents import check_column
 
         check_column(source, column)
-        config = replace(config, text_column=column)
-    return config if split is None else replace(config, split=split)
+        config = config.replace(text_column=column)
+    return config if split is None else config.replace(split=split)
 
 
 DOMAIN = TextDomain()

@@ -49,7 +49,7 @@ def embed_documents(
     tokenizer, beginnings = model.tokenizer, []
 
     def read() -> Iterator[str]:
-        for document in read_documents(source, column=config.text_column, split=config.split):
+        for document in read_documents(source, column=config.data.text_column, split=config.data.split):
             beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
@@ -60,7 +60,7 @@ def embed_documents(
             counts.append(lengths)
             documents = torch.split(torch.from_numpy(tokens), lengths.tolist())
             for first in range(0, len(documents), rows):
-                batch = [_shortened(ids, config.sequence_length) for ids in documents[first : first + rows]]
+                batch = [_shortened(ids, config.data.sequence_length) for ids in documents[first : first + rows]]
                 padded = pad_sequence(batch, batch_first=True, padding_value=tokenizer.pad_id)
                 parts.append(task.embed(model, padded.to(device)).float().cpu().numpy())
     name = source if isinstance(source, str | Path) else "the corpus"

@@ -96,7 +96,7 @@ def evaluate(
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
     where = data_root() / "glue" if folder is None else folder
-    common: dict[str, Any] = {"limit": limit, "threads": threads, "length": min(LENGTH, config.sequence_length)}
+    common: dict[str, Any] = {"limit": limit, "threads": threads, "length": min(LENGTH, config.data.sequence_length)}
     for mean, names in (("glue_probe", probes), ("glue", glue)):
         main = []
         for place, name in enumerate(names):

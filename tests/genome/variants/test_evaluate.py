@@ -295,7 +295,7 @@ def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> N
     table = pd.read_csv(genome / "sars2_fitness.tsv.gz", sep="\t")
     chosen = (table["expected_count"] >= 20) & ~table["site_differs_among_clade_founders"]
     table[chosen].to_csv(tmp_path / "fitness.tsv", sep="\t", index=False)
-    made = GenomeConfig(
+    made = GenomeConfig.make(
         data=str(store.folder),
         variants=str(tmp_path / "fitness.tsv"),
         label="fitness",

@@ -87,7 +87,7 @@ def test_runs_from_before_mean_what_they_meant(shared_data: Path) -> None:
 def test_a_file_of_an_older_run_keeps_its_vocabulary(
     shared_data: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = TextConfig(data=str(corpus), preset="roberta-medium").to_dict()
+    values = TextConfig.make(data=str(corpus), preset="roberta-medium").to_dict()
     del values["exact"], values["glue"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
     found = printed(capsys, "--config", str(tmp_path / "old.yaml"))
@@ -114,7 +114,9 @@ def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: P
     assert "a vocabulary of 293: --vocab-size 300, a BPE trained on the corpus, not the paper's" in told
     train_bpe(TEXTS, 300).save(tmp_path / "mine")
     assert f"the tokenizer {tmp_path / 'mine'}" in note_of(TextConfig.make(**medium, tokenizer=str(tmp_path / "mine")))
-    assert "to train on" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
+    assert "to train on" in note_of(
+        TextConfig.make(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny")
+    )
 
 
 def test_a_vocabulary_is_trained_at_the_size_of_the_paper() -> None:
@@ -158,4 +160,4 @@ def test_a_vocabulary_that_is_gone_is_told_before_anything_is_read(
 def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
     base = {"data": str(corpus), "preset": "roberta-medium", "vocab_size": PAPER_VOCABULARY}
     assert DOMAIN.fingerprint(TextConfig.make(**base, tokenizer=ROBERTA)) != DOMAIN.fingerprint(TextConfig.make(**base))
-    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig(data=str(corpus)))
+    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig.make(data=str(corpus)))

@@ -44,8 +44,10 @@ def model_scores(
     read = read_labelled(config)
     found = _found(read, config, data)
     with evaluating(model):
-        logs = model_scorer(data.store, model, config.window, progress=progress)
-        return measured(read, config.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out)
+        logs = model_scorer(data.store, model, config.data.window, progress=progress)
+        return measured(
+            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
+        )
 
 
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
@@ -63,12 +65,16 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
         read = read_labelled(config)
         found = _found(read, config, data)
         logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
-        return measured(read, config.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out)
+        return measured(
+            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
+        )
     column = name.removesuffix(BENIGN)
     read = read_labelled(config, [column])
     found = _found(read, config, data)
     values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
-    return measured(read, config.contrasts, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
+    return measured(
+        read, config.evaluation.contrasts, found, np.where(found.reasons == 0, values, np.nan), data.held_out
+    )
 
 
 def alignment_logs(data: GenomeData) -> SiteLogs:
@@ -185,5 +191,7 @@ def _found(read: Labelled, config: GenomeConfig, data: GenomeData) -> Substituti
     found = substitutions(read.block, data.store)
     if not (found.reasons == 0).any():
         most = list(REASONS)[int(tally(found.reasons).argmax())]
-        raise UserError(f"{config.variants}: none of the variants can be scored with this store ({REASONS[most]})")
+        raise UserError(
+            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
+        )
     return found
