@@ -229,6 +229,11 @@ def jsonable(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def print_json(value: Any) -> None:
+    """Print plain types as JSON, for scripts; NaN becomes null."""
+    print(json.dumps(jsonable(value), indent=2, allow_nan=False))
+
+
 def new_file_mode() -> int:
     """Return the permissions of an ordinary new file; temporary files have fewer."""
     mask = os.umask(0)

@@ -17,7 +17,7 @@ KEY = Key.root(0).fold("batch", 5)
 
 @pytest.fixture
 def starts(store: AlignmentStore) -> WindowStarts:
-    return window_starts(store, Intervals.whole(store.layout), 8, 3, most_unknown=1.0)
+    return window_starts(store, Intervals.everywhere(store.layout), 8, 3, most_unknown=1.0)
 
 
 @pytest.fixture

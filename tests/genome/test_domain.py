@@ -16,8 +16,8 @@ from r2mae.genome.task import AlignmentTask
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.measure import evaluate
-from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 from training.conftest import NEEDS_BF16
 
@@ -161,7 +161,7 @@ def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 320, 5, "b")
     architecture = DOMAIN.load(run).architecture
     there, data = DOMAIN.load_other_data(found, str(other.folder), architecture)
-    assert there.validation_regions == ()
+    assert there.data.validation_regions == ()
     assert len(data.measured or ()) == 20
     assert 0 <= DOMAIN.evaluate(there, own, model, data)["accuracy"] <= 1
 

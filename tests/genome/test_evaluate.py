@@ -121,6 +121,6 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     assert DOMAIN.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
     assert "2 windows" in said.measured_in_words()
     assert default.measured_in_words() == ""
-    assert said.with_measurement(variants="other.tsv", label="score").eval_windows == 2
+    assert said.with_measurement(variants="other.tsv", label="score").evaluation.eval_windows == 2
     with pytest.raises(UserError, match="eval_windows must be 1 or more"):
         config(small, eval_windows=0)

@@ -138,7 +138,7 @@ def test_other_variants_begin_again(run: Path, table: Path, monkeypatch: pytest.
 
 
 MISTAKES = {
-    "no output": (["{in}"], "needs a file to write: -o OUT"),
+    "no output": (["{in}"], "required: -o/--output"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
     "onto itself": (["{in}", "-o", "{in}"], "is the input file"),
     "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),

@@ -57,7 +57,8 @@ TITLES = {
 PAPERS = {"steps": 30_000, "accumulate": 4, "validate_every": 500, "patience": 5, "keep": "best"}
 """The paper's network, steps and schedule, which are the domain's, with early stopping; its patience is ours.
 
-Windows of a step are divided into four parts, so that a GPU with 80 GB can hold them.
+Windows of a step are divided into four parts, so that a GPU with 80 GB can hold them. GPN-MSA's conservation weights
+and flipped labels need tracks of phyloP and phastCons, which these genomes do not have.
 """
 
 SMALL = {

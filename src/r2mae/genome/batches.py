@@ -15,6 +15,7 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.parts import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key, uniforms
+from r2mae.training.task import Batches
 
 
 class WindowBatch(TypedDict):
@@ -37,7 +38,7 @@ _NEUTRAL = float(np.float16(0.1))  # tracks may be float16: a value of 0.1 is co
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WindowBatches:
+class WindowBatches(Batches):
     """The windows of a part (:class:`r2mae.training.task.Batches`).
 
     Parameters

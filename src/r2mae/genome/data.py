@@ -12,6 +12,7 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Data
 
 VALIDATION_WINDOWS = 4096
 """Most windows of the validation loss, evenly spaced over the part."""
@@ -21,7 +22,7 @@ _BLOCK = 4  # fewest windows of a block
 
 
 @dataclass(frozen=True)
-class GenomeData:
+class GenomeData(Data):
     """The data of a run.
 
     Parameters
@@ -92,7 +93,7 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     """
     read_source(config.data.source)
     store = AlignmentStore(config.data.source)
-    windows = adjacent_windows(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
+    windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
@@ -205,7 +206,7 @@ def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts:
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
-    omitted = f" ({starts.left_out:,} with too many unknown bases are omitted)" if starts.left_out else ""
+    omitted = f" ({starts.omitted:,} with too many unknown bases are omitted)" if starts.omitted else ""
     notes = [
         f"{len(data.train):,} windows of {config.data.window} positions, a start every {starts.stride}{omitted}, with "
         f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"

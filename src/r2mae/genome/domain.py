@@ -5,8 +5,9 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, SeveralPaths
 from r2mae.evaluation.metrics import Metric
+from r2mae.genome import options
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models import MODELS
 from r2mae.genome.variants.settings import NO_VARIANTS
@@ -18,64 +19,29 @@ if TYPE_CHECKING:
     from r2mae.genome.data import GenomeData
     from r2mae.genome.task import AlignmentTask, WindowModel
 
-_REGIONS = Option(
-    "regions",
-    "contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.",
-    tuple[str, ...],
-)
-
-_SCORING = (
-    Option("output", "the file to write, of the same format.", needed="a file to write: -o OUT", short="-o"),
-    Option("data", "another store than the run's."),
-    Option("batch_size", "windows per forward pass; a position has two.", int),
-    Option("device", "auto, cpu, cuda or cuda:N."),
+_ALIGNMENT = (
+    ("build", "make a store of an alignment, of MAF or reference-aligned FASTA", "build", options.Build),
+    ("info", "print the contents of a store, and compare it with its checksums", "info", options.Info),
+    ("track", "add values for each position to a store, such as weights of the loss", "track", options.Track),
+    ("export", "write a store as a zarr group", "export", options.Export),
+    ("import", "make a store of a zarr group", "import_group", options.Import),
 )
 _COMMANDS = (
     Command(
         "score-variants",
         "score variants of a genome with a pretrained model",
         "r2mae.genome.score:command",
-        places=(
-            Option("run", "a run folder."),
-            Option(
-                "variants",
-                "VCF (.vcf, .vcf.gz), a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet); or, for all "
-                "substitutions, a region such as chr1:101-200 or a BED file.",
-            ),
-        ),
-        options=(
-            *_SCORING,
-            Option("column", "name of the scores, by default score; that of the reasons ends in _reason."),
-            Option("figure", "for a region: draw scores by position and base (.png, .svg or .pdf)."),
-        ),
-        examples=(
-            "runs/genome variants.vcf.gz -o scored.vcf.gz",
-            "runs/genome chr1:101-200 -o saturation.tsv --figure saturation.png",
-        ),
+        options.ScoreVariants,
     ),
     Command(
         "logits",
         "write a pretrained model's logits at each position of a region",
         "r2mae.genome.logits:command",
-        places=(
-            Option("run", "a run folder."),
-            Option("regions", "contigs, intervals such as chr1:101-200, or BED files.", tuple[str, ...]),
-        ),
-        options=_SCORING,
-        examples=("runs/genome regions.bed -o logits.tsv.gz",),
+        options.Logits,
     ),
-)
-
-_WINDOWS = Option("eval_windows", "most held-out windows for loss and accuracy; by default as in the run.", int)
-_VARIANTS = (
-    Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
-    Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
-    Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
-    Option("classes", "a column of classes, which are also measured one by one."),
-    Option(
-        "contrasts",
-        "pairs of these classes to discriminate, harmful first: stop_gained/synonymous.",
-        tuple[str, ...],
+    *(
+        Command(f"data alignment {name}", text, f"r2mae.genome.store.commands:{function}", kind)
+        for name, text, function, kind in _ALIGNMENT
     ),
 )
 
@@ -104,7 +70,7 @@ class GenomeDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden bases in held-out windows at five mask ratios",
-            options=(_WINDOWS,),
+            options=options.HiddenBases,
             examples=("runs/genome --eval-windows 500 --baselines alignment",),
         ),
         evaluations=(
@@ -112,7 +78,7 @@ class GenomeDomain(Domain):
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
                 "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
                 "(high values are harmful; NAME:benign if they are benign)",
-                options=_VARIANTS,
+                options=options.LabelledVariants,
                 examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
                 name="variants",
                 fixed={"curve": False},
@@ -122,7 +88,7 @@ class GenomeDomain(Domain):
         embedding=Embedding(
             "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
             "which are adjacent: the remainder at the end of a region has no row",
-            options=(_REGIONS,),
+            options=options.Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
         baselines="alignment, composition, and columns of the file of variants",
@@ -137,7 +103,7 @@ class GenomeDomain(Domain):
 
         alone = config.evaluation.variants is None
         return (
-            *metrics_on(config),
+            *metrics_on(config.evaluation),
             Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
             Metric("accuracy", "masked base accuracy", bounds=(0, 1), ranked=alone),
         )
@@ -160,7 +126,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import check_variants
 
         check(config)
-        check_variants(config)
+        check_variants(config.evaluation)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
         """Open the store of a run, and split it."""
@@ -203,7 +169,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import column_names
         from r2mae.genome.variants.settings import BENIGN
 
-        columns = () if config.evaluation.variants is None else column_names(config)
+        columns = () if config.evaluation.variants is None else column_names(config.evaluation)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def check_baselines(self, names: Sequence[str]) -> None:

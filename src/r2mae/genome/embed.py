@@ -54,7 +54,7 @@ def embed_windows(
     """
     read_source(source)
     store = AlignmentStore(source)
-    part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
+    part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = adjacent_windows(store, unweighted(config), part, model.species)
     _log_windows(part, windows)
     device = next(model.parameters()).device
@@ -81,7 +81,7 @@ def _log_windows(part: Intervals, windows: WindowBatches) -> None:
     left = part.positions - len(starts) * starts.length
     if not left:
         return
-    unknown = starts.left_out * starts.length
+    unknown = starts.omitted * starts.length
     why = [
         f"{count:,} {where}"
         for count, where in (

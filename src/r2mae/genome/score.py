@@ -19,6 +19,7 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.heatmap import check_figure, draw_scores
 from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.meta import allocate
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions, tally
 from r2mae.genome.variants.files import (
@@ -87,7 +88,7 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
         raise UserError(
             f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
         )
-    source = data or str(found.get("data"))
+    source = data or str(found["data"].get("source"))
     read_source(source)
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
@@ -95,31 +96,12 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
 
 
-def command(
-    run: str,
-    variants: str,
-    output: str | None = None,
-    data: str | None = None,
-    column: str = COLUMN,
-    batch_size: int = ROWS,
-    device: str = "auto",
-    figure: str | None = None,
-) -> None:
-    """Run ``r2mae score-variants``."""
+def command(run: str, variants: str, output: str | None = None, **options: Any) -> None:
+    """Run ``r2mae score-variants``; options are those of :func:`score_variants`."""
     if output is None:
         raise UserError("r2mae score-variants needs a file to write: -o OUT")
     with counting_bar("scoring") as progress:
-        counts = score_variants(
-            run,
-            variants,
-            output,
-            data=data,
-            column=column,
-            batch_size=batch_size,
-            device=device,
-            figure=figure,
-            progress=progress,
-        )
+        counts = score_variants(run, variants, output, progress=progress, **options)
     total = sum(counts.values())
     print(f"{counts['']:,} of {total:,} variants have a score in {output}")
     for reason, count in counts.items():
@@ -252,8 +234,8 @@ def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Scores]:
         if saved is None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            for name, value in (("scores", np.float32(np.nan)), ("reasons", np.uint8(_UNDONE))):
-                np.save(folder / f"{name}.npy", np.full(plan["alternatives"], value))
+            allocate(folder / "scores.npy", np.float32, plan["alternatives"])[:] = np.nan
+            allocate(folder / "reasons.npy", np.uint8, plan["alternatives"])[:] = _UNDONE
             write_json(folder / _PLAN, plan)
             saved = _open_saved(folder, plan)
         assert saved is not None

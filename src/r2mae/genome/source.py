@@ -1,13 +1,13 @@
 """Read and check the store, species, tracks and regions that a configuration names. No torch."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.meta import TRACKS, Meta, read_meta
+from r2mae.genome.store.meta import Meta, read_meta
+from r2mae.genome.store.tracks import check_track, track_digest
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.memory import available_memory
 
@@ -45,7 +45,7 @@ def check(config: GenomeConfig) -> None:
     for regions in (config.data.validation_regions, config.data.test_regions, config.data.include, config.data.exclude):
         read_regions(regions, meta.layout)
     for track in _track_names(config):
-        _check_track(config, track)
+        check_track(Path(config.data.source).expanduser(), track)
     _check_memory(config)
 
 
@@ -63,7 +63,7 @@ def step_bytes(config: GenomeConfig) -> int:
         + 2 * inner
         + (4 * config.model.heads * config.data.window if config.model.dropout else 0)
     )
-    return round(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
+    return int(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
 
 
 def _check_memory(config: GenomeConfig) -> None:
@@ -89,9 +89,8 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    parts = [read_source(config.data.source).content]
-    tracks = [path for path in (_track_file(config, name) for name in _track_names(config)) if path.is_file()]
-    parts += [str(json.loads(path.read_text("utf-8"))["digest"]) for path in tracks]
+    digests = (track_digest(Path(config.data.source).expanduser(), name) for name in _track_names(config))
+    parts = [read_source(config.data.source).content, *filter(None, digests)]
     named = (*config.data.validation_regions, *config.data.test_regions, *config.data.include, *config.data.exclude)
     files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
@@ -127,21 +126,6 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
 def _track_names(config: GenomeConfig) -> tuple[str, ...]:
     """Return the tracks that weigh positions."""
     return (*config.task.conservation, *([] if config.task.weight_track is None else [config.task.weight_track]))
-
-
-def _track_file(config: GenomeConfig, name: str) -> Path:
-    """Return the path of the file that describes a track; it exists if the store has the track."""
-    return Path(config.data.source).expanduser() / TRACKS / f"{name}.json"
-
-
-def _check_track(config: GenomeConfig, name: str) -> None:
-    """Refuse a track that the store does not have."""
-    path = _track_file(config, name)
-    if not path.is_file():
-        names = sorted(one.stem for one in path.parent.glob("*.json"))
-        if not names:
-            raise UserError(f"{config.data.source} has no tracks: add one with r2mae data alignment track")
-        raise unknown("track", name, names)
 
 
 def _store_name(path: Path) -> str:

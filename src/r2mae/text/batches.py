@@ -17,11 +17,12 @@ from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConf
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.training.progress import counting_bar
+from r2mae.training.task import Batches, Data
 
 _HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
 
 
-class TokenBatches:
+class TokenBatches(Batches):
     """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
     The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
@@ -88,7 +89,7 @@ class TokenBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class TextData:
+class TextData(Data):
     """The data of a run on text.
 
     Parameters

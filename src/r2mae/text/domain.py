@@ -1,15 +1,15 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, SeveralPaths
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
+from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading
 from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer import roberta_here
@@ -20,36 +20,6 @@ if TYPE_CHECKING:
 
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
-
-_GLUE_TASKS = Option(
-    "task",
-    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
-    tuple[str, ...],
-    parameter="glue",
-    needed="the tasks: --task sst2 qnli",
-)
-_PROBE_TASKS = replace(_GLUE_TASKS, parameter="glue_probes")
-_SEQUENCES = Option("eval_sequences", "most held-out sequences for loss and accuracy; by default as in the run.", int)
-_READING_OPTIONS = (
-    Option(
-        "text_column",
-        "the column with the text, in JSON lines, Parquet or data sets; by default as in the run.",
-    ),
-    Option(
-        "split",
-        "the part of a corpus whose files are named after parts; by default as in the run.",
-        choices=get_args(Split),
-    ),
-)
-_GLUE_OPTIONS = (
-    Option("folder", "the folder of GLUE; by default glue/ in the data folder."),
-    Option(
-        "limit",
-        "most training examples of a task of glue or glue-probe; by default as in the run.",
-        int,
-        parameter="glue_limit",
-    ),
-)
 
 
 def _task_names() -> Sequence[str]:
@@ -79,7 +49,7 @@ class TextDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden tokens in held-out text at six mask ratios",
-            options=(_SEQUENCES, *_GLUE_OPTIONS),
+            options=HiddenTokens,
             examples=("runs/text --eval-sequences 200",),
         ),
         evaluations=(
@@ -87,7 +57,7 @@ class TextDomain(Domain):
                 "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
                 "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
                 "finished fine-tunings are saved in RUN/evaluation.json and not repeated",
-                options=(_GLUE_TASKS, *_GLUE_OPTIONS),
+                options=FineTuning,
                 examples=("runs/text glue --task sst2 qnli --limit 2000",),
                 name="glue",
                 fixed={"curve": False, "glue_probes": ()},
@@ -96,14 +66,14 @@ class TextDomain(Domain):
             Evaluation(
                 "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
                 "hidden states (of two sentences both means, their product and absolute difference)",
-                options=(_PROBE_TASKS, *_GLUE_OPTIONS),
+                options=Probing,
                 examples=("runs/text glue-probe --task sst2 qnli",),
                 name="glue-probe",
                 fixed={"curve": False, "glue": ()},
                 own_data=True,
             ),
         ),
-        reading=_READING_OPTIONS,
+        reading=Reading,
         other_data="text is measured on the whole corpus",
         embedding=Embedding(
             "`documents` (their first 80 characters) and `tokens` (their numbers of tokens)",
@@ -117,7 +87,7 @@ class TextDomain(Domain):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"task": _task_names, "glue": _task_names, "glue_probes": _task_names},
+        words={"glue": _task_names, "glue_probes": _task_names},
         example="notes.txt",
         several=SeveralPaths("give a folder, or a pattern in quotes", _pattern_of),
     )
@@ -200,7 +170,7 @@ class TextDomain(Domain):
         from r2mae.text.evaluate import evaluate
 
         config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measurement_fields if name in options}
+            **{name: options.pop(name) for name in config.measurement_settings() if name in options}
         )
         own = {
             "sequences": config.evaluation.eval_sequences,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
 from r2mae.text.finetune import LENGTH, Progress, finetune
@@ -163,10 +163,10 @@ def ratio_curve(
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
     each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
-    rows = rows if items is None else items.recording(rows)
+    read: BatchReader = rows if items is None else items.recording(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
-            batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
+            batch = read.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 of_rows = None if items is None else each[:, place, first : first + _ROWS]

@@ -28,7 +28,7 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) ->
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The logits are there as such and as their softmax.
     layer = 15 * width + 2 * config.model.intermediate_size + 4 * heads * config.data.sequence_length
-    return round(4 * tokens * ((config.model.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
+    return int(4 * tokens * ((config.model.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
 
 
 def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:

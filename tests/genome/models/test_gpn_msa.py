@@ -3,10 +3,10 @@
 import pytest
 import torch
 from benchmarks.genome_step import Plain
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from genome.made import network, task, windows
-from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, sum_of_rows
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, build
 from r2mae.genome.task import BASES
 from r2mae.masking.keys import Key
 
@@ -42,20 +42,6 @@ def test_losses_and_gradients_are_those_of_logits_everywhere() -> None:
     plain.sum().backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(narrow[name], parameter.grad, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("species", [1, 4])
-def test_gathered_rows_are_the_product_of_one_hot_vectors(species: int) -> None:
-    torch.manual_seed(0)
-    tokens = torch.randint(0, 6, (3, 7, species), dtype=torch.uint8)
-    table = torch.randn(6 * species, 5, requires_grad=True)
-    other = table.detach().clone().requires_grad_()
-    found, plain = sum_of_rows(tokens, table), one_hot(tokens.long(), 6).flatten(2).float() @ other
-    torch.testing.assert_close(found, plain)
-    pull = torch.randn_like(plain)
-    found.backward(pull)
-    plain.backward(pull)
-    torch.testing.assert_close(table.grad, other.grad)
 
 
 def test_the_columns_of_all_species_are_used_and_their_order_matters() -> None:

@@ -1,7 +1,6 @@
 """Labelled variants: rows, labels, conditions, baselines, and the figure that the alignment alone reaches."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from genome.test_data import aligned, config
 from genome.test_domain import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, load_data
@@ -173,21 +171,9 @@ def test_few_held_out_variants_are_not_measured_by_themselves(store: AlignmentSt
 def test_other_variants_do_not_inherit_what_was_said_of_the_runs_own(store: AlignmentStore, file: Path) -> None:
     own = config(store, **SMALL, **settings(file, classes="kind", contrasts=("missense/synonymous",)))
     other = own.with_measurement(variants="other.tsv", label="harmful")
-    assert (other.classes, other.contrasts, other.label) == (None, (), "harmful")
+    assert (other.evaluation.classes, other.evaluation.contrasts, other.evaluation.label) == (None, (), "harmful")
     again = own.with_measurement(variants=str(file), label="harmful")
-    assert again.classes == "kind"
-
-
-def test_results_of_older_versions_are_still_read(store: AlignmentStore, tmp_path: Path) -> None:
-    made = config(store, **SMALL)
-    said = {name: value for name, value in made.measurement_settings().items() if name != "contrasts"}
-    write_json(tmp_path / "results.json", {"measured": said, "scores": {"accuracy": 0.5}})
-    assert RunFolder(tmp_path).results_for(made) is not None
-    assert RunFolder(tmp_path).baseline_for(made) is not None
-    other = replace(made, variants="a.tsv", label="x")
-    assert RunFolder(tmp_path).baseline_for(other) is None
-    write_json(tmp_path / "results.json", {"baseline": "alignment", "scores": {}})
-    assert RunFolder(tmp_path).baseline_for(other) is not None  # it does not say how it was measured
+    assert again.evaluation.classes == "kind"
 
 
 @pytest.mark.slow
@@ -279,7 +265,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     other = aligned(tmp_path, 320, 5, "b")
     (tmp_path / "c.tsv").write_text("chrom\tpos\tref\talt\tfitness\nchrX\t1\tA\tC\t1\nchrX\t1\tA\tG\t2\n")
     there, data = DOMAIN.load_other_data(made, str(other.folder), load_data(made).architecture)
-    assert there.variants is None
+    assert there.evaluation.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
     with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):
         baseline_variants(unknown, "alignment", data)

@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import unknown
 from r2mae.genome.store.meta import (
     REFERENCE,
-    TRACKS,
     Layout,
     contig_file,
     damaged,
@@ -20,7 +19,7 @@ from r2mae.genome.store.meta import (
     read_meta,
 )
 from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
-from r2mae.genome.store.tracks import read_track
+from r2mae.genome.store.tracks import read_track, track_names
 
 _TOKEN = np.uint8(SOFT - 1)
 _SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
@@ -212,7 +211,7 @@ class AlignmentStore:
     @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks: values for each position, such as conservation."""
-        return tuple(sorted(path.stem for path in (self.folder / TRACKS).glob("*.json")))
+        return track_names(self.folder)
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
         """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
@@ -223,10 +222,6 @@ class AlignmentStore:
             If there is none of this name, or it is damaged.
         """
         if name not in self._tracks:
-            if not self.tracks:
-                raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
-            if name not in self.tracks:
-                raise unknown("track", name, self.tracks)
             is_small = self.layout.positions * 4 <= _SMALL
             self._tracks[name] = read_track(self.folder, name, self.layout, verify=is_small)
         return self._tracks[name]

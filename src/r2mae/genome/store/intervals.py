@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import name_of, table_lines, whole
+from r2mae.genome.store.sources import integer, name_of, table_lines
 
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
@@ -49,7 +49,7 @@ class Intervals:
         return cls(np.ascontiguousarray(contigs), np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
     @classmethod
-    def whole(cls, layout: Layout) -> "Intervals":
+    def everywhere(cls, layout: Layout) -> "Intervals":
         """Return all positions of all contigs."""
         return cls.of((number, 0, length) for number, length in enumerate(layout.lengths))
 
@@ -63,7 +63,7 @@ class Intervals:
         return int((self.ends - self.starts).sum())
 
     def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Tell which positions (counted from 0, with their contigs' numbers) lie in one of the intervals."""
+        """Return which positions (counted from 0, with their contigs' numbers) are in one of the intervals."""
         if not len(self):
             return np.zeros(len(positions), bool)
         at = np.searchsorted(self.contigs << 40 | self.starts, contigs << 40 | positions, "right") - 1
@@ -89,7 +89,7 @@ class Intervals:
         return self._where(other, lambda mine, its: mine and its)
 
     def _where(self, other: "Intervals", keep: Callable[[bool, bool], bool]) -> "Intervals":
-        """Walk along all ends of both, and keep what lies between two of them if it should be."""
+        """Keep the positions between neighbouring ends of both for which `keep` is true."""
         events = sorted(
             (contig, place, which, change)
             for which, intervals in enumerate((self, other))
@@ -143,7 +143,7 @@ def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterat
     for number, line in table_lines(path):
         where, fields = f"{path}, line {number:,}", line.split()
         is_row = len(fields) == 4 if value else len(fields) >= 3
-        start, end = map(whole, fields[1:3]) if is_row else (None, None)
+        start, end = map(integer, fields[1:3]) if is_row else (None, None)
         if start is None or end is None:
             form = "bedGraph is contig, start, end and value" if value else "BED is contig, start and end"
             raise UserError(f"{where}: a line of {form}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.store.meta import Layout, Placed, Source
-from r2mae.genome.store.sources import DIGITS, Progress, check_lengths, name_of, read_lines, read_pieces, whole
+from r2mae.genome.store.sources import DIGITS, Progress, check_lengths, integer, name_of, read_lines, read_pieces
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
@@ -110,7 +110,7 @@ class MafFiles(Source):
                         self._last[contig] = place
         if not contigs:
             raise UserError(f"{self.files[0]}, line 1: has no block with a row 's name start size strand length text'")
-        lengths = {contig: whole(length) or 0 for contig, (_, length) in contigs.items()}
+        lengths = {contig: integer(length) or 0 for contig, (_, length) in contigs.items()}
         for contig, length in lengths.items():
             if not length:
                 where = self._first_row(contigs[contig][0])
@@ -206,7 +206,7 @@ def _mistake(block: _Block | None, line: bytes) -> str:
         return f"a row has 7 fields, and this one {len(fields)}: is the file truncated?"
     _, _, start, size, strand, length, letters = fields
     bases = len(letters) - letters.count(b"-")
-    if None in map(whole, (start, size, length)):
+    if None in map(integer, (start, size, length)):
         reason = f"start, size and length of the source must be whole numbers of at most {DIGITS} digits"
     elif strand not in (b"+", b"-"):
         reason = f"the strand must be + or -, not {_shown(strand)}"

@@ -1,4 +1,4 @@
-"""Training, validation and test windows: parts of a genome that lie apart."""
+"""Training, validation and test windows: separate parts of a genome."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import SOFT, UNKNOWN
 
 _TOKEN = np.uint8(SOFT - 1)
-_STEP = 1 << 22  # positions that are looked at at a time
+_STEP = 1 << 22  # positions that are read at a time
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def divide(
     if gap < window:
         raise UserError(f"the gap between parts must be as wide as a window ({window}) or wider, not {gap}")
     layout = store.layout
-    allowed = read_regions(include, layout) if include else Intervals.whole(layout)
+    allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
     if exclude:
         allowed = allowed.without(read_regions(exclude, layout))
     tested, validated = read_regions(test, layout), read_regions(validation, layout)
@@ -82,7 +82,7 @@ def divide(
 
 @dataclass(frozen=True)
 class WindowStarts:
-    """Where windows begin, as arithmetic rows, so that a whole genome's need little memory.
+    """Where windows begin, as arithmetic rows, so that those of a genome need little memory.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class WindowStarts:
         Of each row: number of the contig, the first start, and how many windows, each `stride` after the one before.
     stride, length : int
         Positions between starts, and of a window.
-    left_out : int
-        Windows that were left out since too much of the reference is unknown.
+    omitted : int
+        Windows that are omitted since too much of the reference is unknown.
     """
 
     contigs: Int64[np.ndarray, " rows"]
@@ -99,7 +99,7 @@ class WindowStarts:
     counts: Int64[np.ndarray, " rows"]
     stride: int
     length: int
-    left_out: int = 0
+    omitted: int = 0
 
     @cached_property
     def _bounds(self) -> Int64[np.ndarray, " rows"]:
@@ -130,7 +130,7 @@ class WindowStarts:
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that lie in a part with all their positions.
+    """List the windows that are completely within a part.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def window_starts(
     length, stride : int
         Positions of a window, and between the starts of two.
     most_unknown : float
-        Fraction of a window at which the reference may be unknown; windows with more are left out.
+        Fraction of a window at which the reference may be unknown; windows with more are omitted.
 
     Raises
     ------

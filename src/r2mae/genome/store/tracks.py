@@ -1,6 +1,5 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,13 +9,38 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError, unknown
-from r2mae.files import atomic_path, write_json
+from r2mae.files import atomic_path, read_json, write_json
 from r2mae.genome.store.intervals import interval_lines, nothing_of
 from r2mae.genome.store.meta import TRACKS, Layout, allocate, damaged, digest_of, open_array
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
 Dtype = Literal["float16", "float32"]
+
+
+def track_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the tracks of a store."""
+    return tuple(sorted(path.stem for path in (folder / TRACKS).glob("*.json")))
+
+
+def check_track(folder: Path, name: str) -> None:
+    """Refuse a track that a store does not have.
+
+    Raises
+    ------
+    UserError
+    """
+    names = track_names(folder)
+    if not names:
+        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
+    if name not in names:
+        raise unknown("track", name, names)
+
+
+def track_digest(folder: Path, name: str) -> str | None:
+    """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
+    found = read_json((folder / _file(name)).with_suffix(".json"))
+    return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
 
 def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Float[np.ndarray, " positions"]:
@@ -35,17 +59,15 @@ def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Floa
     Raises
     ------
     UserError
-        If it is damaged.
+        If there is none of this name, or it is damaged.
     """
-    try:
-        values = json.loads((folder / _file(name)).with_suffix(".json").read_text("utf-8"))
-        dtype, digest = np.dtype(values["dtype"]), str(values["digest"])
-    except (OSError, ValueError, TypeError, KeyError):
-        raise damaged(folder, f"track {name!r} cannot be read") from None
-    if dtype not in (np.float16, np.float32):
-        raise damaged(folder, f"track {name!r} is {dtype}")
-    found: Float[np.ndarray, " positions"] = open_array(folder, _file(name), dtype, layout.positions)
-    if verify and digest_of(folder / _file(name)) != digest:
+    check_track(folder, name)
+    values = read_json((folder / _file(name)).with_suffix(".json"))
+    if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
+        raise damaged(folder, f"the description of track {name!r} cannot be read")
+    found: Float[np.ndarray, " positions"]
+    found = open_array(folder, _file(name), np.dtype(values["dtype"]), layout.positions)
+    if verify and digest_of(folder / _file(name)) != values.get("digest"):
         raise damaged(folder, f"track {name!r} has changed")
     return found
 

@@ -41,7 +41,7 @@ def model_scores(
     UserError
         As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
-    read = read_labelled(config)
+    read = read_labelled(config.evaluation)
     found = _found(read, config, data)
     with evaluating(model):
         logs = model_scorer(data.store, model, config.data.window, progress=progress)
@@ -62,14 +62,14 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
     data : GenomeData
     """
     if name in ("alignment", "composition"):
-        read = read_labelled(config)
+        read = read_labelled(config.evaluation)
         found = _found(read, config, data)
         logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
         return measured(
             read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
         )
     column = name.removesuffix(BENIGN)
-    read = read_labelled(config, [column])
+    read = read_labelled(config.evaluation, [column])
     found = _found(read, config, data)
     values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
     return measured(

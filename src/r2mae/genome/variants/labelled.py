@@ -1,4 +1,4 @@
-"""Variants with a label, read whole: what scores are compared with."""
+"""Variants with a label, with which scores are compared."""
 
 import logging
 from collections.abc import Sequence
@@ -136,9 +136,7 @@ def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tupl
         return np.where(np.isfinite(found), found, np.nan), False
     labels: Float64[np.ndarray, " n"] = np.array([known.get(text.strip().lower(), np.nan) for text in texts])
     if len(set(labels[~np.isnan(labels)].tolist())) < 2:
-        raise UserError(
-            f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: nothing can be told apart"
-        )
+        raise UserError(f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: it needs two")
     return labels, True
 
 
@@ -163,7 +161,7 @@ def column_names(settings: VariantSettings) -> tuple[str, ...]:
 
 
 def check_variants(settings: VariantSettings) -> None:
-    """Refuse variants that cannot be measured on: the file is read whole, and remembered."""
+    """Refuse variants that cannot be measured on. The file is read once for each modification time."""
     if settings.variants is not None:
         shape_of(settings)
 
@@ -181,8 +179,8 @@ def _shape_of(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, 
     read = read_labelled(settings)
     if read.small:
         few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
-        told = f"{settings.variants}: classes with fewer than {few} are not measured by themselves: "
-        logging.getLogger("r2mae").warning("%s", told + ", ".join(read.small))
+        text = f"{settings.variants}: classes with fewer than {few} are not measured by themselves: "
+        logging.getLogger("r2mae").warning("%s", text + ", ".join(read.small))
     return read.binary, read.classes
 
 
@@ -195,19 +193,13 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
-    classed = {main.name + f"_{name}": f"{main.label}, {name}" for name in classes}
-    told = {f"auroc_{contrast_name(one)}": f"AUROC of {' from '.join(sides_of(one))}" for one in settings.contrasts}
-    held = {name + HELD_OUT: f"{label}, held out" for name, label in ({main.name: main.label} | classed | told).items()}
+    sides = {contrast_name(one): " from ".join(sides_of(one)) for one in settings.contrasts}
+    areas = {f"auroc_{name}": f"AUROC of {words}" for name, words in sides.items()}
+    classed = {f"{main.name}_{name}": f"{main.label}, {name}" for name in classes}
+    everywhere = {main.name: main.label} | classed | areas
+    more = classed | areas | {name + HELD_OUT: f"{label}, held out" for name, label in everywhere.items()}
+    bounds = {name: (0, 1) if name.removesuffix(HELD_OUT) in areas else main.bounds for name in more}
     return (
         *default,
-        *(
-            Metric(
-                name,
-                label,
-                bounds=(0, 1) if name.removesuffix(HELD_OUT) in told else main.bounds,
-                ranked=False,
-                optional=True,
-            )
-            for name, label in (classed | told | held).items()
-        ),
+        *(Metric(name, label, bounds=bounds[name], ranked=False, optional=True) for name, label in more.items()),
     )

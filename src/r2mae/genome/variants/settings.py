@@ -33,8 +33,8 @@ class VariantSettings:
     classes : str, optional
         A column whose values divide the variants into classes that are measured one by one, too.
     contrasts : list of str
-        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores tell the variants of
-        one from those of the other, as the area under the ROC curve, whatever the label.
+        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores discriminate
+        the variants of one from those of the other, as the area under the ROC curve, whatever the label.
     """
 
     variants: str | None = None

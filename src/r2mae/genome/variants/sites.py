@@ -98,7 +98,7 @@ class SiteScorer:
 def window_start(
     positions: Int64[np.ndarray, " sites"], sizes: Int64[np.ndarray, " sites"], length: int
 ) -> Int64[np.ndarray, " sites"]:
-    """Return where windows begin: half a window before the position, moved to lie inside of the contig if it can."""
+    """Return where windows begin: half a window before the position, moved into the contig if it can."""
     found: Int64[np.ndarray, " sites"] = np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0))
     return found
 

@@ -114,7 +114,7 @@ class MaskedLanguageModel(TokenModel):
         return found
 
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.roberta.encoder.layer]
 
     def stock(self) -> "RobertaForMaskedLM":
