@@ -106,7 +106,7 @@ class Domain(BaseDomain):
 
 def architecture(options: argparse.Namespace) -> dict[str, Any]:
     ids = {"special_ids": [0, 1, 2, 3, options.vocab_size - 1], "mask_id": options.vocab_size - 1}
-    names = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": options.dropout, "corruption": "80-10-10"}
+    names = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": options.dropout, "corruption": "80-10-10", "exact": True}
     return {**PRESETS[options.preset], **ids, **names, "vocab_size": options.vocab_size, "length": options.length}
 
 

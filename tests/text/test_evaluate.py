@@ -16,7 +16,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
-from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel, build
 from r2mae.text.task import TokenTask
 from r2mae.training.task import Batches
 
@@ -58,7 +58,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(data: TextData) -> tuple[TokenTask, MaskedLanguageModel]:
     torch.manual_seed(0)
-    return TokenTask.from_architecture(data.architecture), MaskedLanguageModel.from_architecture(data.architecture)
+    return build(data.architecture)
 
 
 def rows(data: TextData) -> Tensor:
@@ -177,7 +177,7 @@ def test_glue(config: TextConfig, data: TextData, glue: Path) -> None:
     )  # fmt: skip
     assert set(scores) == {"sst2_accuracy", "sst2_accuracy_sd", "qnli_accuracy", "qnli_accuracy_sd", "glue"}
     assert scores["glue"] == pytest.approx((scores["sst2_accuracy"] + scores["qnli_accuracy"]) / 2)
-    one = finetune(model, data.tokenizer, "sst2", length=24, **options)
+    one = finetune(model, "sst2", length=24, **options)
     assert scores["sst2_accuracy"] == one.score
     assert seen[-1][0] == seen[-1][1]
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)

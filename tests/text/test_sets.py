@@ -4,7 +4,7 @@ from pathlib import Path
 
 from r2mae.catalogue import verify
 from r2mae.text.config import TextConfig
-from r2mae.text.documents import Rows, corpus_of
+from r2mae.text.documents import corpus_of
 from r2mae.text.sets import HEADINGS, HUB, SET_DEFAULTS, SETS
 
 
@@ -32,5 +32,4 @@ def test_defaults_are_a_configuration() -> None:
 
 def test_fineweb_is_the_sample_of_the_paper() -> None:
     corpus = corpus_of("fineweb")
-    assert isinstance(corpus, Rows)
     assert corpus.name == "hf:HuggingFaceFW/fineweb:sample-10BT"

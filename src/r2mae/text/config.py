@@ -163,7 +163,7 @@ class TextConfig(RunConfig):
         if given.get("glue_limit") is not None and not (self.evaluation.glue or self.evaluation.glue_probes):
             raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
         if "text_column" in given:
-            from r2mae.text.store import check_column
+            from r2mae.text.documents import check_column
 
             check_column(self.data.source, self.data.text_column)
 

@@ -10,8 +10,9 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
 from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading
+from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.text.tokenizer import roberta_here
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -115,39 +116,35 @@ class TextDomain(Domain):
 
     def fingerprint(self, config: TextConfig) -> str:
         """Return a fingerprint of the corpus (its content, or for the Hub its name and version) and the tokenizer."""
-        from r2mae.text.store import source_fingerprint
+        from r2mae.text.documents import corpus_of
         from r2mae.training.fingerprint import fingerprint
 
-        own = config.data.source in SETS and config.data.source not in HUB
-        corpus = (
-            config.data.source
-            if own
-            else source_fingerprint(config.data.source, column=config.data.text_column, split=config.data.split)
-        )
+        corpus = config.data.source
+        if corpus not in SETS or corpus in HUB:
+            corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
         return corpus if config.data.tokenizer is None else f"{corpus}-{fingerprint(config.data.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
         from r2mae.text.documents import corpus_of
-        from r2mae.text.store import is_store
 
-        if config.data.source not in HUB and not is_store(config.data.source):
+        if config.data.source not in HUB:
             corpus_of(config.data.source, column=config.data.text_column, split=config.data.split)
 
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
-        from r2mae.text.glue import find_glue, read_limited
+        from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
         if config.data.tokenizer == ROBERTA:
             roberta_here()
         for name in (*config.evaluation.glue, *config.evaluation.glue_probes):
-            find_glue(name, data_root() / "glue")
+            find_glue(glue_task(name), data_root() / "glue")
         if config.evaluation.glue_limit is not None:  # too few examples for a probe are refused
             for name in config.evaluation.glue_probes:
-                read_limited(name, data_root() / "glue", config.evaluation.glue_limit, fewest=2)
+                read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
@@ -230,7 +227,7 @@ class TextDomain(Domain):
 def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
     """Return the configuration with another corpus's text column and part, where they are given."""
     if column is not None:
-        from r2mae.text.store import check_column
+        from r2mae.text.documents import check_column
 
         check_column(source, column)
         config = config.replace(text_column=column)
