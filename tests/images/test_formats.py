@@ -99,7 +99,7 @@ def test_idx_images_and_labels(write, pack):
         (b"\x89PNG\r\n", "starts with 0x89504e47, expected 0x00000803"),
         (idx(PIXELS, code=0x0D), "0x00000d03"),
         (idx(PIXELS.ravel()), "0x00000801"),
-        (idx(PIXELS)[:10], "declares the shape"),
+        (idx(PIXELS)[:10], "not a valid idx file"),
         (idx(PIXELS)[:-1], "declares the shape .5, 4, 3., and 59 bytes"),
         (idx(PIXELS) + b"x", "61 bytes or more follow"),
         (idx(PIXELS, shape=(2**31, 4, 3)), "GiB of memory"),
@@ -155,8 +155,8 @@ def test_a_large_npy_is_mapped_and_not_written_to(write):
         assert isinstance(mapped, np.memmap)
         assert not mapped.flags.writeable
         np.testing.assert_array_equal(mapped, array[..., None])
-    refused("does not fit", read_npy, write(npy(FLOATS)), max_bytes=10)
-    refused("does not fit", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
+    refused("GiB of memory", read_npy, write(npy(FLOATS)), max_bytes=10)
+    refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
     bad = np.full((3, 2, 2), 2, np.float32)
     refused("image 0 has pixels", read_npy, write(npy(bad)), max_bytes=10)
 
@@ -179,7 +179,7 @@ def with_pixel(value, image, dtype):
         (npy(PIXELS[0]), "reshape"),
         (npy(PIXELS.reshape(2, 3, 5, 2)), r"transpose\(0, 2, 3, 1\)"),
         (npy(PIXELS.reshape(5, 2, 3, 2)), "reshape"),
-        (npy(PIXELS[:0]), "holds no images .*: save it again with some$"),
+        (npy(PIXELS[:0]), "holds no images .*: save it again with some"),
         (npy(PIXELS[:, :0]), "holds no images"),
         (npy(np.array([{}] * 60, object).reshape(5, 4, 3)), "not a valid .npy file .*Python objects"),
         (npy(PIXELS.astype(np.int64)), "int64, expected uint8"),
@@ -340,7 +340,9 @@ def is_sound(read, path):
     except UserError as error:
         assert "\n" not in str(error)
         return
-    images, labels, classes = result[:3] if read is read_npz else (result, None, None)
+    images, labels, classes = (
+        (result.images, result.labels, result.classes) if read is read_npz else (result, None, None)
+    )
     assert images.ndim == 4
     assert images.size > 0
     assert images.shape[3] in {1, 3}

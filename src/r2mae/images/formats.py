@@ -169,10 +169,12 @@ def _read_idx(path: Path, ndim: int, max_bytes: int | None) -> UInt8[np.ndarray,
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
             count = math.prod(shape)
             check_memory(path, count, max_bytes, "check that it is the right file")
-            data = stream.read(count + 1)  # one more: the end, where gzip compares its checksum
+            data = bytearray()  # grows with what is there, and not with what is declared
+            while len(data) <= count and (piece := stream.read(1 << 20)):  # to the end, where gzip has its checksum
+                data += piece
         if len(shape) != ndim or not count or len(data) != count:
             raise ValueError(f"declares the shape {shape}, and {len(data):,} bytes or more follow")
-    return np.frombuffer(bytearray(data), np.uint8).reshape(shape)  # writable, as other arrays are
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
