@@ -228,7 +228,8 @@ def stamp(files: Iterable[File]) -> str:
     digest, last = hashlib.blake2b(digest_size=16), ""
     for file in files:
         if file.path != last:
-            found, last = Path(file.path).stat(), file.path
+            with reading(file.path, "file"):
+                found, last = Path(file.path).stat(), file.path
             # The time of change of the entry, too: copies of other content may keep size and time of change.
             times = f"{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0"
             digest.update(os.fsencode(f"{Path(file.path).absolute()}\0{times}"))
