@@ -140,8 +140,9 @@ def load_splits(
             "add images, or remove the labels"
         )
     test, keep = whole.pick(rows), np.delete(np.arange(count), rows)
-    in_place = isinstance(whole.images, np.ndarray) and whole.images.flags.writeable
-    return Splits(whole.pick(keep, _compact(whole.images, keep) if in_place else None), test, validation)
+    images = whole.images
+    kept = _compact(images, keep) if isinstance(images, np.ndarray) and images.flags.writeable else None
+    return Splits(whole.pick(keep, kept), test, validation)
 
 
 def fraction_notes(source: str, fraction: float, default: float, splits: Splits) -> tuple[str, ...]:

@@ -44,7 +44,8 @@ def read_source(source: str | Path, how: Reading) -> Parts:
         raise _missing_source_error(source)
     if how.resize is None or not is_array(source):
         return parts
-    return Parts(*(None if part is None else _resized(source, part, how.resize, how) for part in parts))
+    others = [None if part is None else _resized(source, part, how.resize, how) for part in parts[1:]]
+    return Parts(_resized(source, parts.train, how.resize, how), *others)
 
 
 def is_named(source: str | Path) -> bool:

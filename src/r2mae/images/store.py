@@ -37,7 +37,7 @@ def read_files(
     attribute_names: tuple[str, ...] | None = None,
     headers: Int64[np.ndarray, "n 3"] | None = None,
 ) -> Parts:
-    """Decode the images of all parts of a set, or prepare to.
+    """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
     Parameters
     ----------
@@ -57,9 +57,11 @@ def read_files(
     Raises
     ------
     UserError
-        As :func:`gather` and :func:`~r2mae.images.image_set.image_sets`, or if no image of a part can be decoded.
+        Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, a part without
+        any other, too many images for memory if they are to be kept there, or what
+        :func:`~r2mae.images.image_set.image_sets` refuses.
     """
-    images, rows = gather(name, files, how, headers)
+    images, rows = _gather(name, files, how, headers)
     made, start = [], 0
     for part, count in parts:
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
@@ -73,24 +75,10 @@ def read_files(
     return image_sets(name, made, attribute_names)
 
 
-def gather(
+def _gather(
     name: str, files: Sequence[File], how: Reading, headers: Int64[np.ndarray, "n 3"] | None = None
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    """Decode images, or prepare to; the parameters are those of :func:`read_files`.
-
-    Returns
-    -------
-    images : ndarray or StoredImages of shape (kept, height, width, 1 or 3), uint8
-        RGB unless all are greyscale. The pixels are the same for every cache.
-    rows : int64 ndarray of shape (kept,)
-        Which of `files` they are: all, unless broken ones were skipped.
-
-    Raises
-    ------
-    UserError
-        Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, or too many
-        images for memory if they are to be kept there.
-    """
+    """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
     if how.cache == "mmap" and (folder := _cache_entry(files, how)).is_dir():
         return _cached(folder, files, how)
     broken: dict[int, BrokenFileError] = {}
