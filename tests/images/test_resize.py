@@ -40,7 +40,7 @@ def test_crop_scales_the_shorter_side(tmp_path):
 def test_a_run_and_its_embedding_crop_alike(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.integers(0, 255, (20, 6, 9), np.uint8))
-    config = ImagesConfig(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=8, latent=4)
+    config = ImagesConfig(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=32, latent=32)
     data = DOMAIN.load(config)
     assert data.splits.train.shape == (4, 4, 1)
     wanted = load_splits(config.data, resize=4, resize_mode="crop").train.images
