@@ -111,7 +111,7 @@ def test_a_link_to_a_lost_image_is_not_left_out(folder: Path, cache: Cache) -> N
 
 
 def test_changed_files_of_equal_names_sizes_and_times_are_other_data(folder: Path) -> None:
-    config = ImagesConfig(data=str(folder))
+    config = ImagesConfig.make(data=str(folder))
     before = DOMAIN.fingerprint(config)
     mapped = load_images(folder, cache="mmap")[0].images
     path = folder / "Training" / "cat" / "0.bmp"

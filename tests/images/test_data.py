@@ -315,11 +315,11 @@ def test_loading_images_does_not_import_torch(npz):
 
 
 def test_a_fraction_of_test_images_is_refused_for_a_public_set_with_a_test_part():
-    config = ImagesConfig(data="mnist", test_fraction=0.3)
+    config = ImagesConfig.make(data="mnist", test_fraction=0.3)
     with pytest.raises(UserError, match=r"official test part, and mnist has one: omit it"):
         config.check_given({"test_fraction": 0.3})
     config.check_given({"epochs": 3.0})  # a fraction that was not given may be meant for another set
-    ImagesConfig(data="digits", test_fraction=0.3).check_given({"test_fraction": 0.3})
+    ImagesConfig.make(data="digits", test_fraction=0.3).check_given({"test_fraction": 0.3})
 
 
 def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
@@ -327,7 +327,7 @@ def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
     np.savez(tmp_path / "both.npz", images=pixels, test_images=pixels)
     np.savez(tmp_path / "one.npz", images=pixels)
     notes = {
-        (name, fraction): load_data(ImagesConfig(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
+        (name, fraction): load_data(ImagesConfig.make(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
         for name in ("both", "one")
         for fraction in (0.2, 0.5)
     }
