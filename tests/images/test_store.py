@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.images.reading import read_folder
 
 from r2mae.domains.checks import check_source
 from r2mae.errors import UserError
@@ -27,8 +28,6 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.domain import DOMAIN as FINETUNED
-from r2mae.images.folder import read_folder
-from r2mae.training.fields import options_of
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
