@@ -9,12 +9,10 @@ from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.declared import check_part, memory_limit
 from r2mae.cells.donors import MAX_CELLS, probe_cells
 from r2mae.cells.evaluate import TARGET_SUM, embedded_rows, evaluate_embedding, reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
-from r2mae.cells.sources import path_of, read_obs
-from r2mae.cells.stored import opened
+from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.masking.keys import Key, permutation
 
@@ -98,15 +96,11 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
 def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
     """Read the names of a file's cells and some of its ``.obsm`` (by default all), and no counts."""
     from anndata import AnnData
-    from anndata.io import read_elem
 
     path = path_of(source)
     with opened(path) as store:
-        there = store.get("obsm", {})
-        chosen = [key for key in there if keys is None or key in keys]
-        for key in chosen:
-            check_part(path, there[key], f"obsm/{key}")
-        obsm = {str(key): read_elem(there[key]) for key in chosen}
+        chosen = [str(key) for key in store.get("obsm", {}) if keys is None or key in keys]
+        obsm = {key: read_element(path, store, f"obsm/{key}") for key in chosen}
     return AnnData(obs=read_obs(source)[[]], obsm=obsm)
 
 

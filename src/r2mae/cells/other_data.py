@@ -8,7 +8,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
 from r2mae.cells.donors import check_probes, lack_of_classes, lack_of_donors, lack_of_numbers, split_donors
 from r2mae.cells.rules import rule_columns
-from r2mae.cells.sources import column_notes, read_obs
+from r2mae.cells.sources import read_obs
 from r2mae.cells.table import CellTable, check_columns, load_cells
 from r2mae.errors import UserError
 
@@ -34,10 +34,7 @@ def other_data(
     batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
     table = replace(load_cells(config.data, layer=config.layer, genes=genes), batch=batch, batches=batches)
     config, notes = possible_probes(table, config)
-    columns = columns_of(config)
-    notes += check_columns(table, None, config.donor_key, columns)
-    covariate = config.batch_key if len(batches) > 1 else None
-    notes += column_notes(config.data, (covariate, config.donor_key, *columns))
+    notes += check_columns(table, None, config.donor_key, columns_of(config))
     table = replace(table, notes=table.notes + notes + check_probes(table, config))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
