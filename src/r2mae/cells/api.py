@@ -342,8 +342,7 @@ class MaskedAutoencoder:
         named = names_of(labels) if labels is not None else names_of(key or ())
         if not named and not names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
-        config = replace(
-            self._config,
+        config = self._config.replace(
             labels=named,
             regress=names_of(regress),
             donor_key=donor_key,

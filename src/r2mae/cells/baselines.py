@@ -9,7 +9,7 @@ from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import MAX_CELLS, probe_cells
+from r2mae.cells.donors import probe_cells
 from r2mae.cells.evaluate import TARGET_SUM, embedded_rows, evaluate_embedding, reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
@@ -33,7 +33,7 @@ def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"])
     return np.asarray(_log_normalized(table, rows).toarray(), dtype=np.float32)
 
 
-def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int = MAX_CELLS) -> None:
+def check_expression(table: "CellTable", config: CellsConfig) -> None:
     """Refuse expression of cells that, dense and with its copies, does not fit into memory.
 
     Raises
@@ -41,7 +41,7 @@ def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int 
     UserError
         It says how much memory it needs.
     """
-    rows = len(embedded_rows(table, config, probe_cells(table, config, max_cells=max_cells)[0])[1])
+    rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
     genes, limit = table.counts.shape[1], memory_limit()
     if (size := _COPIES * 4 * rows * genes) > limit:
         raise UserError(
@@ -119,7 +119,6 @@ def baseline_scores(
     adata: "AnnData | None" = None,
     scvi: Mapping[str, Any] | None = None,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
 ) -> dict[str, dict[str, float]]:
     """Score baselines as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
 
@@ -134,7 +133,7 @@ def baseline_scores(
         Holds the other embeddings in ``.obsm``.
     scvi : mapping, optional
         Options of :func:`r2mae.cells.scvi_baseline.train_scvi`.
-    intervals, max_cells
+    intervals
         As in :func:`r2mae.cells.evaluate.evaluate`.
 
     Returns
@@ -152,7 +151,7 @@ def baseline_scores(
         if name not in BASELINES and name not in there:
             raise unknown("baseline", name, [*BASELINES, *there])
         if name == "expression" and name not in there:
-            check_expression(table, config, max_cells=max_cells)
+            check_expression(table, config)
     scores: dict[str, dict[str, float]] = {}
     for name in baselines:
         embedding: Any
@@ -165,7 +164,7 @@ def baseline_scores(
         else:
             model = train_scvi(table, config, **(scvi or {}))
             embedding = model.embedding()
-        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals, max_cells=max_cells)
+        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals)
         if name == "scvi" and name not in there and (held_out := split_data(table, config).validation) is not None:
             scores[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
     return scores

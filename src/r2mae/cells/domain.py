@@ -185,8 +185,8 @@ class CellsDomain(Domain):
         if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
             own = {name: CellsConfig.__dataclass_fields__[name].default for name in _FILE_FIELDS}
             own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
-        config = replace(config, data=source, **own)
-        config = config if layer is None else replace(config, layer=layer)
+        config = config.replace(data=source, **own)
+        config = config if layer is None else config.replace(layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
         return other_data(config, genes, batches, transform_batch)
 
