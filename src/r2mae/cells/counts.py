@@ -57,10 +57,11 @@ def map_counts(data: Place, indices: Place, indptr: np.ndarray, shape: tuple[int
         return Counts(csr_matrix(shape, dtype=np.float32))
     arrays = []
     for path, kind, offset in (data, indices):
-        array = np.memmap(path, kind, "r", offset, (int(indptr[-1]),))
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
-            array.base.madvise(mmap.MADV_RANDOM)
-        arrays.append(np.asarray(array))
+            content.madvise(mmap.MADV_RANDOM)
+        arrays.append(np.frombuffer(content, kind, int(indptr[-1]), offset))
     matrix = csr_matrix(shape, dtype=arrays[0].dtype)
     # scipy copies all indices at every call if indptr has another type.
     matrix.data, matrix.indices, matrix.indptr = *arrays, indptr.astype(arrays[1].dtype)

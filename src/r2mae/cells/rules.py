@@ -136,5 +136,6 @@ def _parse_rule(table: "CellTable", config: CellsConfig, field: str, entry: str)
     values = column_of(table, column, field).astype(str).to_numpy().astype(str)
     cells = np.asarray(values == value)
     if not cells.any():
-        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {nearest(value, np.unique(values).tolist())}")
+        hint = nearest(value, np.unique(values).tolist())
+        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
     return Rule(field, probe, column, value, cells)
