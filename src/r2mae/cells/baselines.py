@@ -107,8 +107,8 @@ def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
 def baselines_of(source: str) -> tuple[str, ...]:
     """Return the baselines that are possible for a file: :data:`BASELINES` and the keys of ``.obsm``."""
     with opened(path_of(source)) as store:
-        there = tuple(str(key) for key in store.get("obsm", {}))
-    return (*BASELINES, *there)
+        stored = tuple(str(key) for key in store.get("obsm", {}))
+    return (*BASELINES, *stored)
 
 
 def baseline_scores(
@@ -146,16 +146,16 @@ def baseline_scores(
     UserError
         For an unknown baseline, or expression that does not fit into memory.
     """
-    there = [] if adata is None else [str(key) for key in adata.obsm]
+    stored = [] if adata is None else [str(key) for key in adata.obsm]
     for name in baselines:  # all are checked first, as computing one may take hours
-        if name not in BASELINES and name not in there:
-            raise unknown("baseline", name, [*BASELINES, *there])
-        if name == "expression" and name not in there:
+        if name not in BASELINES and name not in stored:
+            raise unknown("baseline", name, [*BASELINES, *stored])
+        if name == "expression" and name not in stored:
             check_expression(table, config)
     scores: dict[str, dict[str, float]] = {}
     for name in baselines:
         embedding: Any
-        if name in there and adata is not None:
+        if name in stored and adata is not None:
             embedding = obsm_embedding(table, adata, name)
         elif name == "expression":
             embedding = partial(log_normalized_expression, table)
@@ -165,7 +165,7 @@ def baseline_scores(
             model = train_scvi(table, config, **(scvi or {}))
             embedding = model.embedding()
         scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals)
-        if name == "scvi" and name not in there and (held_out := split_data(table, config).validation) is not None:
+        if name == "scvi" and name not in stored and (held_out := split_data(table, config).validation) is not None:
             scores[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
     return scores
 

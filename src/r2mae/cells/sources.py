@@ -147,7 +147,7 @@ def read_obs(source: str | Path) -> pd.DataFrame:
 
 
 def read_adata(source: str | Path) -> "AnnData":
-    """Read a whole .h5ad file or zarr folder."""
+    """Read everything of an .h5ad file or zarr folder."""
     path = path_of(source)
     with opened(path) as store:
         import anndata
