@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 Rows = Int64[np.ndarray, " rows"]
 Place = tuple[Path, str, int]
 """File, type and offset of an array in a file."""
-_ENTRIES = 1 << 24  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
+_ENTRIES = 1 << 23  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,7 +55,7 @@ class Choice:
         for first, block in blocks(counts):
             columns = new[block.indices]
             taken = (columns >= 0) & (block.data != 0)
-            ends = np.concatenate([[0], np.cumsum(taken)])[block.indptr]
+            ends = np.concatenate([[0], np.cumsum(taken, dtype=np.int32)])[block.indptr]
             shape = (block.shape[0], len(self.columns))
             part = csr_matrix((block.data[taken].astype(np.float32), columns[taken], ends), shape=shape)
             if not rising:
