@@ -301,7 +301,7 @@ def test_probes_of_columns(adata: anndata.AnnData, model: MaskedAutoencoder) -> 
     own.obs["age"] = np.arange(120) % 6 + 20
     MaskedAutoencoder.setup_anndata(own, layer="raw", batch_key="batch", labels_key="kind")
     probed = train(own, 2)
-    config = CellsConfig(data="x", labels=("kind",), regress=("age",), donor_key="donor", seed=0)
+    config = CellsConfig.make(data="x", labels=("kind",), regress=("age",), donor_key="donor", seed=0)
     table = from_anndata(own, layer="raw", batch_key="batch")
     expected = evaluate_embedding(table, probed.get_latent_representation(), config)
     found = probed.evaluate(regress="age", donor_key="donor")

@@ -17,7 +17,7 @@ from r2mae.cli.main import main
 
 Make = Callable[..., anndata.AnnData]
 Other = Callable[..., tuple[CellsConfig, tuple[str, ...]]]
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x",
     donor_key="donor",
     labels=("kind", "condition"),
@@ -46,7 +46,7 @@ def annotated(make: Make, **columns: object) -> anndata.AnnData:
 def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
     def read(config: CellsConfig = CONFIG, **columns: object) -> tuple[CellsConfig, tuple[str, ...]]:
         path = write(annotated(make, **columns), tmp_path / "other.h5ad")
-        found, data = other_data(replace(config, data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
+        found, data = other_data(config.replace(data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
         assert len(data.table) == 60
         return found, data.notes
 
@@ -73,7 +73,7 @@ def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     assert (found.labels, found.regress) == (("kind",), ())
     assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill': omit it from labels" in notes
     assert any(note.startswith("age: no probe, as column 'age' (regress) has not two different num") for note in notes)
-    found, notes = other(replace(CONFIG, only=("age:kind=c",)))
+    found, notes = other(CONFIG.replace(only=("age:kind=c",)))
     assert found.regress == ()
     assert any(note.startswith("age: no probe, as ") and "leaves no cell" in note for note in notes)
 

@@ -203,7 +203,7 @@ class MaskedAutoencoder:
         domain = InMemoryDomain(self._table)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, domain, run, data=data, reporter=reporter)
-        self._trained = replace(load_run(fitted.folder.path, domain, device=config.device), setup=self._setup)
+        self._trained = replace(load_run(fitted.folder.path, domain, device=config.machine.device), setup=self._setup)
         self._config = config
 
     def get_latent_representation(

@@ -100,21 +100,21 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
     """
     rules = rules_of(table, config)
     kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
-    if config.donor_key is None:
+    if config.data.donor_key is None:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
-        if config.labels or config.regress:
+        if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
-        column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
+        column = column_of(table, config.data.donor_key, "donor_key").astype(str).to_numpy()
         donors, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(names, strata, config.test_donors, key)
-    return DonorSplit(names, codes, test, config.donor_key is not None, notes, rules)
+    test = choose_test_donors(names, strata, config.data.test_donors, key)
+    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
 
 
 def choose_test_donors(
@@ -183,8 +183,8 @@ def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCel
     """
     split = split_donors(table, config)
     notes = list(split.notes)
-    probes = [_choose_probe_cells(table, config, split, column, "label", notes) for column in config.labels]
-    probes += [_choose_probe_cells(table, config, split, column, "number", notes) for column in config.regress]
+    probes = [_choose_probe_cells(table, config, split, column, "label", notes) for column in config.data.labels]
+    probes += [_choose_probe_cells(table, config, split, column, "number", notes) for column in config.data.regress]
     return tuple(probe for probe in probes if probe is not None), tuple(notes)
 
 
@@ -196,8 +196,8 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     UserError
         As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
     """
-    probed = (*config.labels, *config.regress)
-    for entry in config.max_cells:
+    probed = (*config.data.labels, *config.data.regress)
+    for entry in config.data.max_cells:
         column = entry.partition("=")[0]
         if column not in probed:
             hint = nearest(column, probed) if probed else ""
@@ -210,11 +210,11 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     split = split_donors(table, config)
     if len(split.names) < 2:
         raise UserError(
-            f"{table.name}: column {config.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
+            f"{table.name}: column {config.data.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
             "are tested on other donors: omit donor_key to split cells, or omit labels and regress"
         )
     for column in probed:
-        kind: Kind = "label" if column in config.labels else "number"
+        kind: Kind = "label" if column in config.data.labels else "number"
         values, known = probe_values(table, column, kind)
         values = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
         if len(values) < 2 and kind == "label":
@@ -293,7 +293,7 @@ def _choose_probe_cells(
     donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
-    most = int(dict(entry.split("=", 1) for entry in config.max_cells).get(column, _MAX_CELLS))
+    most = int(dict(entry.split("=", 1) for entry in config.data.max_cells).get(column, _MAX_CELLS))
     train, test = (
         limit_cells(rows, split.codes[rows], most, key.fold(side))
         for side, rows in (("train", np.flatnonzero(kept & ~on_test)), ("test", np.flatnonzero(kept & on_test)))
@@ -340,8 +340,8 @@ def _stratum_of_donors(
     table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
 ) -> list[str]:
     """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
-    if config.donor_key is not None:
-        for column in config.labels:
+    if config.data.donor_key is not None:
+        for column in config.data.labels:
             values, known = probe_values(table, column, "label")
             kept = known & (codes >= 0)
             if _constant_in_donors(values, codes, kept):

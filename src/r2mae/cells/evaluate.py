@@ -86,7 +86,7 @@ def evaluate(
         :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
-    task = replace(task, representation=representation or config.representation)
+    task = replace(task, representation=representation or config.evaluation.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
@@ -98,7 +98,7 @@ def evaluate(
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
 
-    return score_with_statistics(bn_statistics or config.bn_statistics, measure, items)
+    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
 
 def _masked_scores(
@@ -171,7 +171,7 @@ def evaluate_embedding(
     averaged = [name for name in averaged_scores(config) if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
-    if intervals and config.donor_key is not None:
+    if intervals and config.data.donor_key is not None:
         summary = {"score": partial(_mean_score, names=averaged)} if averaged else {}
         limits = cluster_bootstrap(predictions, summary=summary)
         for name, interval in limits.items():
@@ -194,10 +194,11 @@ def averaged_scores(config: CellsConfig) -> list[str]:
     `auroc_labels` (as in the paper's Table 4 for ADNC), and both Spearman correlations of each number.
     """
     ends = {
-        label: ("auroc", "auroc_donor") if label in config.auroc_labels else ("bacc", "f1") for label in config.labels
+        label: ("auroc", "auroc_donor") if label in config.data.auroc_labels else ("bacc", "f1")
+        for label in config.data.labels
     }
-    names = [f"{label}_{end}" for label in config.labels for end in ends[label]]
-    return names + [f"{number}_{end}" for number in config.regress for end in ("spearman_cell", "spearman_donor")]
+    names = [f"{label}_{end}" for label in config.data.labels for end in ends[label]]
+    return names + [f"{number}_{end}" for number in config.data.regress for end in ("spearman_cell", "spearman_donor")]
 
 
 def predict(

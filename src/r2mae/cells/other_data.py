@@ -30,10 +30,12 @@ def other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells` and :func:`r2mae.cells.covariate.align_batches`.
     """
-    batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
-    table = replace(load_cells(config.data, layer=config.layer, genes=genes), batch=batch, batches=batches)
+    batch = align_batches(
+        config.data.source, read_obs(config.data.source), config.data.batch_key, batches, transform_batch
+    )
+    table = replace(load_cells(config.data.source, layer=config.data.layer, genes=genes), batch=batch, batches=batches)
     config, notes = possible_probes(table, config)
-    notes += check_columns(table, None, config.donor_key, columns_of(config))
+    notes += check_columns(table, None, config.data.donor_key, columns_of(config))
     table = replace(table, notes=table.notes + notes + check_probes(table, config))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
@@ -52,7 +54,7 @@ def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig,
     notes : tuple of str
         Which probes were omitted, and why.
     """
-    columns, lacks = (*config.labels, *config.regress), {}
+    columns, lacks = (*config.data.labels, *config.data.regress), {}
     for column in columns:
         try:
             check_probes(table, _without_probes(table, config, [other for other in columns if other != column]))
@@ -72,11 +74,11 @@ def _without_probes(table: CellTable, config: CellsConfig, columns: Collection[s
         return tuple(rule for rule in rules if rule.partition("=")[0] in table.obs or not rule.startswith(own))
 
     config = config.replace(
-        labels=kept(config.labels),
-        regress=kept(config.regress),
-        auroc_labels=kept(config.auroc_labels),
-        max_cells=kept(config.max_cells),
-        exclude=others(config.exclude),
-        only=others(config.only),
+        labels=kept(config.data.labels),
+        regress=kept(config.data.regress),
+        auroc_labels=kept(config.data.auroc_labels),
+        max_cells=kept(config.data.max_cells),
+        exclude=others(config.data.exclude),
+        only=others(config.data.only),
     )
-    return config if config.labels or config.regress else config.replace(donor_key=None, exclude=(), only=())
+    return config if config.data.labels or config.data.regress else config.replace(donor_key=None, exclude=(), only=())

@@ -54,14 +54,14 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     """
     return tuple(
         _parse_rule(table, config, field, entry)
-        for field, entries in (("exclude", config.exclude), ("only", config.only))
+        for field, entries in (("exclude", config.data.exclude), ("only", config.data.only))
         for entry in entries
     )
 
 
 def rule_columns(config: CellsConfig) -> tuple[str, ...]:
     """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
-    named = [entry.partition("=")[0] for entry in (*config.exclude, *config.only)]
+    named = [entry.partition("=")[0] for entry in (*config.data.exclude, *config.data.only)]
     return tuple(name for name in named if ":" not in name)
 
 
@@ -122,7 +122,7 @@ def cells_in_words(count: int) -> str:
 
 def _parse_rule(table: "CellTable", config: CellsConfig, field: str, entry: str) -> Rule:
     name, _, value = entry.partition("=")
-    probed = (*config.labels, *config.regress)
+    probed = (*config.data.labels, *config.data.regress)
     probe, column = None, name
     if name not in table.obs.columns and ":" in name:
         # Names may contain colons, so the longest matching name of a probe is used.
