@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
 
 def test_cells_with_every_column_have_every_probe(other: Other) -> None:
     found, notes = other()
-    assert replace(found, data="x") == CONFIG
+    assert found.replace(data="x") == CONFIG
     assert not any("no probe" in note for note in notes)
 
 

@@ -1,7 +1,6 @@
 """scVI through scvi-tools: trained for real, on the cells that our models are trained on."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd

@@ -178,7 +178,7 @@ class MaskedAutoencoder:
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
         config = make_config(
             {
-                **{name: getattr(self._config, name) for name in _OPTIONS},
+                **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
                 "layer": self._setup["layer"],
                 "batch_key": key,

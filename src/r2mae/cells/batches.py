@@ -15,9 +15,10 @@ from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Batches, Data
 
 
-class CellBatches:
+class CellBatches(Batches):
     """Cells of a table, read as mini-batches.
 
     Parameters
@@ -69,7 +70,7 @@ class CellBatches:
         return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
 
 
-class DeviceBatches:
+class DeviceBatches(Batches):
     """Cells in the memory of a device, where mini-batches are made.
 
     Parameters
@@ -110,7 +111,7 @@ class DeviceBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class CellData:
+class CellData(Data):
     """The data of a run on cells.
 
     Parameters

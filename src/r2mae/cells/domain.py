@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.models import MODELS
+from r2mae.cells.options import Layer, Probing, Reading
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
-    BN_STATISTICS,
-    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
     Exporter,
     FigureColumns,
-    Option,
+    LoadedStatistics,
     SeveralPaths,
 )
 from r2mae.errors import UserError
@@ -37,16 +36,6 @@ if TYPE_CHECKING:
 
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
-
-_REPRESENTATION = Option(
-    "representation",
-    "the latent layer, or the last hidden layer before it; by default as in the run.",
-    choices=("latent", "hidden"),
-)
-_READING = (
-    Option("transform_batch", "the training batch to use for cells whose own is unknown to the model."),
-    Option("layer", "layer with this file's raw counts (X for X); by default as in the run."),
-)
 
 
 def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
@@ -74,16 +63,16 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=(BN_STATISTICS, _REPRESENTATION),
+            options=Probing,
             examples=("runs/cells --baselines expression scvi",),
         ),
-        reading=_READING,
+        reading=Reading,
         other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
-            options=(_REPRESENTATION,),
+            options=Layer,
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
-            loading=(STATISTICS,),
+            loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm",
         several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
@@ -183,7 +172,7 @@ class CellsDomain(Domain):
 
         own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
-            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _FILE_FIELDS}
+            own = {name: CellsConfig.default_of(name) for name in _FILE_FIELDS}
             own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
         config = config.replace(data=source, **own)
         config = config if layer is None else config.replace(layer=layer)

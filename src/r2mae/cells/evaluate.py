@@ -23,7 +23,7 @@ from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predict
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
@@ -327,12 +327,12 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
-    cells = cells if items is None else items.recording(cells)
+    read: BatchReader = cells if items is None else items.recording(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
                 first = int(rows[0])
-                batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
+                batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
                     if prepare is not None:
                         prepare(number)
