@@ -188,15 +188,17 @@ def _cells(source: str | Path, most: int) -> Matrix:
     """Read X; raw counts become log1p of counts scaled to the median total. The most variable genes are chosen."""
     if find_spec("anndata") is None:
         raise UserError(f"{source}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'")
-    from r2mae.cells.sources import from_file, path_of
-    from r2mae.cells.stored import StoredCounts
+    from scipy.sparse import vstack
+
+    from r2mae.cells.counts import StoredCounts, blocks
+    from r2mae.cells.sources import open_source, path_of
 
     path = path_of(source)
-    stored = from_file(path, None, backed=None)
-    if isinstance(stored.counts, StoredCounts):
-        check_memory(path, int(stored.counts.indptr[-1]) * _BYTES, None, "give fewer cells")
-    cells, genes = stored.counts.shape
-    x = stored.counts.rows(np.arange(cells)).astype(np.float64)
+    with open_source(path, None) as stored:
+        if isinstance(stored.counts, StoredCounts):
+            check_memory(path, int(stored.counts.indptr[-1]) * _BYTES, None, "give fewer cells")
+        cells, genes = stored.counts.shape
+        x = vstack([block for _, block in blocks(stored.counts)], format="csr").astype(np.float64)
     x.sum_duplicates()
     names, data = np.array(stored.genes, dtype=object), x.data
     if not np.isfinite(data).all():

@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import CellsConfig, MaskedAutoencoder, from_anndata
 from r2mae.cells.evaluate import evaluate_embedding
-from r2mae.cells.setup import _SET_ELSEWHERE
+from r2mae.cells.setup import _REFUSED_OPTIONS
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
@@ -256,7 +256,7 @@ def train_again(model: MaskedAutoencoder) -> None:
     model.train(1, progress=False, restart=True)
 
 
-@pytest.mark.parametrize("name", sorted(_SET_ELSEWHERE))
+@pytest.mark.parametrize("name", sorted(_REFUSED_OPTIONS))
 def test_options_that_training_does_not_listen_to_are_refused(adata: anndata.AnnData, name: str) -> None:
     with pytest.raises(UserError, match=rf"^train\(\) does not take {name}: \w+"):
         MaskedAutoencoder(adata, n_hidden=4, n_latent=2).train(1, progress=False, **{name: 3})
@@ -265,8 +265,8 @@ def test_options_that_training_does_not_listen_to_are_refused(adata: anndata.Ann
 def test_fields_of_the_data_are_all_refused() -> None:
     """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
     own = set(CellsConfig.names()) - set(RunConfig.names())
-    assert own - {"n_hidden", "n_latent", "norm", "timing", "bn_statistics"} <= set(_SET_ELSEWHERE)
-    assert set(_SET_ELSEWHERE) - own == {"data", "model", "preset", "epochs", "validation"}
+    assert own - {"n_hidden", "n_latent", "norm", "timing", "bn_statistics"} <= set(_REFUSED_OPTIONS)
+    assert set(_REFUSED_OPTIONS) - own == {"data", "model", "preset", "epochs", "validation"}
 
 
 def test_a_trained_model_is_not_trained_over(adata: anndata.AnnData, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from r2mae.cells.baselines import (
     pca_embedding,
 )
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.donors import split_donors
 from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.table import CellTable, load_cells
@@ -44,7 +44,7 @@ def table() -> CellTable:
     )
     batch = (np.arange(CELLS) % 2).astype(np.int64)
     genes = tuple(f"gene{i}" for i in range(GENES))
-    return CellTable("some.h5ad", MemoryCounts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
+    return CellTable("some.h5ad", Counts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_expression_that_does_not_fit_into_memory_is_refused(
     adata.obsm["expression"] = adata.obsm["X_scgpt"]
     assert "score" in baseline_scores(table, CONFIG, ["expression"], adata=adata)["expression"]
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
-    baselines.check_expression(table, CONFIG, max_cells=20)
+    baselines.check_expression(
+        table, CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))
+    )
 
 
 def normalized(table: CellTable) -> np.ndarray:

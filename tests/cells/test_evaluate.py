@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from r2mae.cells.batches import CellBatches, CellData, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
@@ -66,7 +66,7 @@ def table() -> CellTable:
         },
         index=[f"cell{i}" for i in range(CELLS)],
     )
-    counts = MemoryCounts(csr_matrix(counts.astype(np.int32)))
+    counts = Counts(csr_matrix(counts.astype(np.int32)))
     genes = tuple(f"gene{i}" for i in range(GENES))
     return CellTable("some.h5ad", counts, genes, obs, (np.arange(CELLS) % 2).astype(np.int64), ("a", "b"), ())
 
@@ -314,14 +314,14 @@ def test_cells_without_hidden_counts_do_not_count(table: CellTable, built: tuple
     hidden = column_mask(GENES, 0.3, key.fold(0, 0)).numpy()
     counts = table.counts.rows(np.arange(CELLS)).toarray()
     counts[:100, hidden] = 0
-    some, every = (replace(table, counts=MemoryCounts(csr_matrix(part))) for part in (counts[100:], counts))
+    some, every = (replace(table, counts=Counts(csr_matrix(part))) for part in (counts[100:], counts))
     some = replace(some, batch=table.batch[100:])
     expected = reconstruction(expected_of(*built), built[0].genes, CellBatches(some), (0.3,))
     assert reconstruction(expected_of(*built), built[0].genes, CellBatches(every), (0.3,)) == pytest.approx(
         expected, abs=1e-6
     )
     counts[:, hidden] = 0
-    nothing = replace(table, counts=MemoryCounts(csr_matrix(counts)))
+    nothing = replace(table, counts=Counts(csr_matrix(counts)))
     assert np.isnan(reconstruction(expected_of(*built), built[0].genes, CellBatches(nothing), (0.3,))).all()
 
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells.batches import CellBatches, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.evaluate import reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.table import CellTable
@@ -32,7 +32,7 @@ def table() -> CellTable:
     obs = pd.DataFrame(index=[f"cell{i}" for i in range(CELLS)])
     batch = (np.arange(CELLS) % 2).astype(np.int64)
     genes = tuple(f"gene{i}" for i in range(GENES))
-    return CellTable("some.h5ad", MemoryCounts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
+    return CellTable("some.h5ad", Counts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
 
 
 def test_scvi_is_trained_by_scvi_tools(table: CellTable, capfd: pytest.CaptureFixture[str]) -> None:

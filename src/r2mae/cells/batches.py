@@ -10,7 +10,6 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY
@@ -51,8 +50,6 @@ class CellBatches(Batches):
         rows = np.asarray(indices, dtype=np.int64)
         rows = rows if self.rows is None else self.rows[rows]
         counts = self.counts.rows(rows)
-        if not counts.data.all():
-            counts.eliminate_zeros()
         return {
             "indptr": torch.from_numpy(counts.indptr.astype(np.int64)),
             "indices": torch.from_numpy(counts.indices),
@@ -65,11 +62,10 @@ class CellBatches(Batches):
 
         Only CUDA reports its free memory. For any other device, the object itself is returned.
         """
-        if device.type != "cuda" or not in_memory(self.counts):
+        if device.type != "cuda" or self.counts.places is not None:
             return self
         rows = np.arange(self.counts.shape[0]) if self.rows is None else self.rows
-        entries = sum(int(block.nnz) for _, block in chunks(self.counts))
-        if ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
+        if ENTRY * self.counts.matrix.nnz > torch.cuda.mem_get_info(device)[0] // 4:
             return self
         return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
 
@@ -87,8 +83,6 @@ class DeviceBatches(Batches):
     """
 
     def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
-        if not counts.data.all():
-            counts.eliminate_zeros()
         self._starts = counts.indptr.astype(np.int64)  # on the host, so that shapes are known without a transfer
         self._indices = torch.from_numpy(counts.indices).to(device)
         self._values = torch.from_numpy(counts.data.astype(np.float32, copy=False)).to(device)

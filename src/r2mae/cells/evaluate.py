@@ -17,7 +17,7 @@ from torch import Tensor
 
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import MAX_CELLS, ProbeCells, probe_cells
+from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import CountModel, GeneTask, dense
@@ -57,7 +57,6 @@ def evaluate(
     data: "CellData",
     *,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
     bn_statistics: BnStatistics | None = None,
     representation: Literal["latent", "hidden"] | None = None,
     items: ItemRecorder | None = None,
@@ -71,8 +70,6 @@ def evaluate(
     intervals : bool
         If donors are known, also return the limits of the cluster bootstrap over test donors:
         ``<score>_donors_low`` and ``<score>_donors_high``.
-    max_cells : int
-        At most this many training and as many test cells for each probe.
     bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
@@ -96,7 +93,7 @@ def evaluate(
 
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
-            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
+            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals)
         if data.validation is not None and len(data.validation):
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
@@ -135,7 +132,6 @@ def evaluate_embedding(
     config: CellsConfig,
     *,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
 ) -> dict[str, float]:
     """Measure any embedding of a table's cells: that of a model or another package, or expression itself.
 
@@ -145,8 +141,8 @@ def evaluate_embedding(
     embedding : ndarray of shape (cells, width), or function
         The function is called once, with the needed rows in ascending order.
     config : CellsConfig
-        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors and seed.
-    intervals, max_cells
+        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors, max_cells and seed.
+    intervals
         As in :func:`evaluate`.
 
     Returns
@@ -164,7 +160,7 @@ def evaluate_embedding(
         If the embedding does not have one row per cell of the table, or has values that are not finite; see also
         :func:`r2mae.cells.donors.split_donors`.
     """
-    probes, _ = probe_cells(table, config, max_cells=max_cells)
+    probes, _ = probe_cells(table, config)
     sample, wanted = embedded_rows(table, config, probes)
     features = _checked_features(table, embedding, wanted)
     predictions = [

@@ -261,10 +261,6 @@ class GeneTask(Task[Any, "CountModel"]):
         share, library = self.expected(model, batch, hidden=hidden)
         return share * library[:, None]
 
-    def impute(self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells hidden"]:
-        """Return μ of genes that are hidden from the model."""
-        return self.reconstruct(model, batch, hidden=hidden).index_select(1, hidden)
-
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight per gene and ratio from the mean cell of the mini-batch.
 
