@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from r2mae.theory.copies import Copies
+
 Nodes = tuple[np.ndarray, np.ndarray]
 
 
@@ -86,3 +88,14 @@ def whole_rows_risk(eigenvalues: np.ndarray, along: np.ndarray, rows: float, noi
     second = float(((eigenvalues / (eigenvalues + kappa)) ** 2).sum())
     bias = float((eigenvalues * along**2 * (kappa / (eigenvalues + kappa)) ** 2).sum())
     return (bias + noise * second / rows) / (1 - second / rows)
+
+
+def pattern_means(copies: Copies, e: float, x: np.ndarray) -> np.ndarray:
+    """Return the means of uᵀBu, Σ s B_kk, 1ᵀBu and 1ᵀB1, over K, from the K × K matrices B."""
+    found, r = np.zeros(4), copies.inverse
+    for share, probability in zip(copies.share, copies.probability, strict=True):
+        numbers = np.rint(share / r).astype(int)
+        u, s = np.repeat(copies.u, numbers), np.repeat(copies.s, numbers)
+        b = np.linalg.inv(np.diag(e + r * x[1] * s) + r * x[0] * np.outer(u, u))
+        found += probability * r * np.array([u @ b @ u, s @ np.diag(b), b.sum(axis=0) @ u, b.sum()])
+    return found

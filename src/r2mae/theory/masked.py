@@ -25,14 +25,15 @@ class RandomStream(IntEnum):
     TEST = 5
 
 
-def bit_generator(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
-    """Return the bit generator of one stream of one repetition."""
-    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
+def bit_generator(seed: int, repetition: int, stream: RandomStream, mask: int = 0) -> np.random.SFC64:
+    """Return the bit generator of one stream of one mask of one repetition."""
+    key = (int(stream), repetition) if mask == 0 else (int(stream), repetition, mask)
+    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=key))
 
 
 @dataclass(frozen=True)
 class Uniforms:
-    """The uniform numbers of one repetition, shared by all ratios (common random numbers).
+    """The uniform numbers of one mask of one repetition, shared by all ratios (common random numbers).
 
     Attributes
     ----------
@@ -47,12 +48,12 @@ class Uniforms:
     entries: UInt32[np.ndarray, "n d"]
 
     @classmethod
-    def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
-        """Return the numbers: a pure function of the seed and the repetition."""
-        words = bit_generator(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
+    def draw(cls, n: int, d: int, seed: int, repetition: int = 0, mask: int = 0) -> "Uniforms":
+        """Return the numbers: a pure function of the seed, the repetition and the number of the mask."""
+        words = bit_generator(seed, repetition, RandomStream.MASK, mask).random_raw((n * d + 1) // 2)
         return cls(
-            np.random.Generator(bit_generator(seed, repetition, RandomStream.KEEP)).random(n),
-            np.random.Generator(bit_generator(seed, repetition, RandomStream.RATIO)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.KEEP, mask)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.RATIO, mask)).random(n),
             words.view(np.uint32)[: n * d].reshape(n, d),
         )
 
@@ -164,12 +165,25 @@ def minimum_norm(
     return FactorisedRows(x, ridge).solve(y)
 
 
+def solve_normal(gram: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d m"]) -> Float[np.ndarray, "d m"]:
+    """Return the minimum-norm solution of the normal equations; `gram` is overwritten."""
+    kept = gram.copy()
+    factor = _cholesky(gram)
+    if factor is None:
+        return np.asarray(np.linalg.pinv(kept, rcond=_MIN_PIVOT, hermitian=True) @ right)
+    return np.asarray(dpotrs(factor.T, right, lower=0)[0])
+
+
 def _gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
     """Return the lower factor of the smaller Gram matrix (plus λI), or None if it is numerically singular."""
     # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
     gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
+    np.einsum("ii->i", gram)[:] += ridge
+    return _cholesky(gram)
+
+
+def _cholesky(gram: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"] | None:
     diagonal = np.einsum("ii->i", gram)
-    diagonal += ridge
     diagonal[diagonal == 0] = 1.0  # a row or feature that is hidden entirely contributes nothing to the solution
     own = diagonal.copy()
     try:

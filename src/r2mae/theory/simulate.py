@@ -12,8 +12,18 @@ import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
+from r2mae.theory.copies import check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
-from r2mae.theory.masked import RandomStream, Uniforms, bit_generator, kept_row_indices, masked_rows, minimum_norm
+from r2mae.theory.inputs import ZEROS, Inputs
+from r2mae.theory.masked import (
+    RandomStream,
+    Uniforms,
+    bit_generator,
+    kept_row_indices,
+    masked_rows,
+    minimum_norm,
+    solve_normal,
+)
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
@@ -27,13 +37,14 @@ class Simulation:
     Attributes
     ----------
     risks : array (R, P, *m)
-        (b̂ − β)ᵀΣ(b̂ − β) in each repetition (the paper's eq. (risk)).
+        (b̂ − β)ᵀΣ(b̂ − β) in each repetition (the paper's eq. (risk)); with entries missing in use, the expected squared
+        error of predicting xβ from such a row.
     magnitudes : array (R, P, *m)
-        b̂ᵀΣb̂, the mean square of the predictions (Fig. 1D).
+        The mean square of the predictions (Fig. 1D), b̂ᵀΣb̂ if nothing is missing.
     null : array (*m)
         βᵀΣβ, the risk of predicting zero.
     kept : array (R, P)
-        Number ñ of training rows.
+        Number ñ of training rows, over all masks; for K = ∞ the number of rows.
     """
 
     risks: Float[np.ndarray, "R P *m"]
@@ -97,6 +108,8 @@ class _Protocol:
     noise: float
     ridge: float
     keep: Keep
+    masks: float
+    inputs: Inputs
     test_rows: int | None
     seed: int
 
@@ -112,6 +125,8 @@ def simulate(
     design: Literal["fixed", "fresh"] = "fixed",
     ridge: float = 0.0,
     keep: Keep = "ratio",
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
     test_rows: int | None = None,
     seed: int = 0,
     jobs: int = 1,
@@ -141,9 +156,14 @@ def simulate(
     design : {"fixed", "fresh"}
         Draw X and ε once for all repetitions of the masks (the paper), or again in each repetition.
     ridge : float
-        λ; zero means the ridgeless limit.
+        λ, with the mean over masks of the squared errors; zero means the ridgeless limit.
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio, or a constant; or a rule.
+    masks : int or inf
+        Number K of masks of each row, drawn independently with their ratios and kept rows. For inf the average over
+        masks is computed exactly, by the rows' Gram matrix; the rows are then the only random numbers.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
     test_rows : int, optional
         Measure the risk on this many fresh, noiseless rows in each repetition (the paper: 10n). By default it is exact,
         from Σ.
@@ -166,11 +186,13 @@ def simulate(
     """
     cov = as_covariance(cov)
     columns = _check_beta(cov, beta)
-    values = _check_ratios(n, ratios, keep)
+    values = _check_ratios(n, ratios, keep, check_masks(masks))
+    if test_rows is not None and inputs.in_use() != (1.0, 0.0, 1.0):
+        raise ValueError("test_rows must be None if entries are missing in use: the risk is then computed from Σ")
     _check_settings(noise, ridge, repetitions, test_rows, seed, jobs)
     if design not in ("fixed", "fresh"):
         raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
-    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, test_rows, seed)
+    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, masks, inputs, test_rows, seed)
     with threadpool_limits(1):
         null = cov.quadratic(columns)
         cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
@@ -225,17 +247,68 @@ def _run_repetition(protocol: _Protocol, drawn: Design | None, local: threading.
     fitted: list[Float[np.ndarray, "d m"]] = []
     scores, kept = [], []
     for ratio in protocol.ratios:
-        p = ratios_of_rows(ratio, u.ratio)
-        rows = kept_row_indices(p, u, protocol.keep)
-        b = minimum_norm(masked_rows(x, u.entries, p, rows, local.buffer), y[rows], protocol.ridge)
-        kept.append(len(rows))
+        b, count = _fit(protocol, x, y, ratio, repetition, u, local.buffer)
+        kept.append(count)
         if exact:
-            both = protocol.cov.quadratic(np.hstack([b - protocol.beta, b]))
-            scores.append(both.reshape(2, -1))
+            scores.append(_measure(protocol, b))
         else:
             fitted.append(b)
     measured = np.stack(scores, axis=1) if exact else _measure_on_test_rows(protocol, np.stack(fitted), repetition)
     return measured[0], measured[1], np.array(kept)
+
+
+def _fit(
+    protocol: _Protocol,
+    x: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n m"],
+    ratio: float | RatioLike,
+    repetition: int,
+    first: Uniforms,
+    buffer: Float[np.ndarray, "n d"],
+) -> tuple[Float[np.ndarray, "d m"], int]:
+    """Return b̂ and the number of kept rows."""
+    (n, d), masks, ridge = x.shape, protocol.masks, protocol.ridge
+    rows = kept_rows(n, ratio, protocol.keep, masks)
+    if masks == math.inf:
+        u, s = protocol.inputs.factors(rows.p)
+        gram = float(rows.share * rows.weight @ u**2) * (x.T @ x)
+        gram.flat[:: d + 1] += float(rows.share * rows.weight @ s) * np.einsum("ij,ij->j", x, x) + ridge
+        return solve_normal(gram, float(rows.share * rows.weight @ u) * (x.T @ y)), n
+
+    def masked(mask: int) -> Design:
+        u = first if mask == 0 else Uniforms.draw(n, d, protocol.seed, repetition, mask)
+        p = ratios_of_rows(ratio, u.ratio)
+        kept = kept_row_indices(p, u, protocol.keep)
+        rows = masked_rows(x, u.entries, p, kept, buffer)
+        if protocol.inputs.rule == "rescaled":
+            rows /= 1 - p[kept, None]
+        return rows, y[kept]
+
+    if masks == 1:
+        one, target = masked(0)
+        return minimum_norm(one, target, ridge), len(one)
+    if rows.count <= d:  # the stacked rows are at most about as large as their d x d Gram matrix
+        drawn = [(rows.copy(), target) for rows, target in map(masked, range(int(masks)))]
+        stacked, targets = (np.concatenate(part) for part in zip(*drawn, strict=True))
+        return minimum_norm(stacked, targets, masks * ridge), len(stacked)
+    gram, right, count = masks * ridge * np.eye(d), np.zeros((d, y.shape[1])), 0
+    for mask in range(int(masks)):
+        one, target = masked(mask)
+        gram += one.T @ one
+        right += one.T @ target
+        count += len(one)
+    return solve_normal(gram, right), count
+
+
+def _measure(protocol: _Protocol, b: Float[np.ndarray, "d m"]) -> Float[np.ndarray, "2 m"]:
+    """Return the exact risk and magnitude of b̂."""
+    risk, magnitude = protocol.cov.quadratic(np.hstack([b - protocol.beta, b])).reshape(2, -1)
+    u2, s, u = protocol.inputs.in_use()
+    if (u2, s, u) == (1.0, 0.0, 1.0):
+        return np.stack([risk, magnitude])
+    null = protocol.cov.quadratic(protocol.beta)
+    seen = u2 * magnitude + s * (protocol.cov.diagonal @ b**2)
+    return np.stack([seen - u * (magnitude + null - risk) + null, seen])
 
 
 def _measure_on_test_rows(
@@ -270,13 +343,13 @@ def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.nd
 
 
 def _check_ratios(
-    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep
+    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep, masks: float
 ) -> list[float | RatioLike]:
     values = ratios_of(ratios)
     if values is None:
         raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
     for ratio in values:
-        kept_rows(n, ratio, keep)  # raises if any of the three is invalid
+        kept_rows(n, ratio, keep, masks)  # raises if any of the three is invalid
     return values
 
 
