@@ -18,7 +18,7 @@ from r2mae.theory.inputs import Inputs
 from r2mae.theory.rows import Keep, RatioLike, kept_rows
 
 _MOST_PATTERNS = 3000  # numbers of copies by ratio that are enumerated, with three ratios or more
-_MOST_MASKS = 4096  # of a distribution of ratios
+MOST_MASKS = 4096  # of a distribution of ratios
 _NEGLIGIBLE = 1e-14  # probability below which a pattern is left out
 _LEAST = 1e-60  # in place of A = 0, where nothing is hidden
 
@@ -146,8 +146,8 @@ def kept_copies(n: int, ratio: float | RatioLike, keep: Keep, masks: float, inpu
     elif masks == 1:
         share, probability = np.eye(len(p)), chance
     else:
-        if len(p) > 1 and masks > _MOST_MASKS:
-            raise ValueError(f"masks: a distribution of ratios needs at most {_MOST_MASKS:,} masks, or inf; not {masks}")
+        if len(p) > 1 and masks > MOST_MASKS:
+            raise ValueError(f"masks: a distribution of ratios needs at most {MOST_MASKS:,} masks, or inf; not {masks}")
         k = int(masks)
         most = next(g for g in range(9, 1, -1) if g == 2 or math.comb(k + g, g) <= _MOST_PATTERNS)
         p, weight = gauss_rule(p, rows.weight, most)
