@@ -5,9 +5,20 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from r2mae.theory import Inputs
 from r2mae.theory.copies import Copies
 
 Nodes = tuple[np.ndarray, np.ndarray]
+
+
+class Given:
+    """A discrete distribution of ratios."""
+
+    def __init__(self, p: object, weight: object) -> None:
+        self.p, self.weight = np.asarray(p, dtype=float), np.asarray(weight, dtype=float)
+
+    def nodes(self) -> Nodes:
+        return self.p, self.weight
 
 
 def simulate_plainly(
@@ -18,18 +29,39 @@ def simulate_plainly(
     noise: float,
     repetitions: int,
     seed: int = 0,
+    *,
+    masks: int = 1,
+    inputs: Inputs | None = None,
+    ridge: float = 0.0,
 ) -> np.ndarray:
     """Return the risk and the magnitude of each repetition, (R, 2): fresh rows, and the pseudo-inverse."""
     rng, root, found = np.random.default_rng(seed), np.linalg.cholesky(sigma), []
     for _ in range(repetitions):
         x = rng.standard_normal((n, len(beta))) @ root.T
         y = x @ beta + np.sqrt(noise) * rng.standard_normal(n)
-        p = ratio(rng, n)
-        kept = rng.random(n) < p
-        masked = x[kept] * (rng.random((kept.sum(), len(beta))) >= p[kept, None])
-        b = np.linalg.pinv(masked) @ y[kept]
-        found.append([(b - beta) @ sigma @ (b - beta), b @ sigma @ b])
+        rows, targets = [], []
+        for _ in range(masks):
+            p = ratio(rng, n)
+            kept = rng.random(n) < p
+            masked = x[kept] * (rng.random((kept.sum(), len(beta))) >= p[kept, None])
+            rows.append(masked / (1 - p[kept, None]) if inputs is not None and inputs.rule == "rescaled" else masked)
+            targets.append(y[kept])
+        stacked = np.concatenate([*rows, np.sqrt(masks * ridge) * np.eye(len(beta))])
+        b = np.linalg.pinv(stacked) @ np.concatenate([*targets, np.zeros(len(beta))])
+        used = (b - beta) @ sigma @ (b - beta) if inputs is None else masked_in_use(sigma, beta, b, inputs)
+        found.append([used, b @ sigma @ b])
     return np.array(found)
+
+
+def masked_in_use(sigma: np.ndarray, beta: np.ndarray, b: np.ndarray, inputs: Inputs) -> float:
+    """Return E(x̃b − xβ)² for rows with a share q missing, by the covariance of [x̃, x]."""
+    missing = inputs.missing
+    total = 0.0
+    for q, weight in zip(*(([missing], [1.0]) if isinstance(missing, float) else missing.nodes()), strict=True):
+        scale = 1 / (1 - q) if inputs.rule == "rescaled" else 1.0
+        own = (1 - q) ** 2 * sigma + q * (1 - q) * np.diag(np.diag(sigma))
+        total += weight * (scale**2 * b @ own @ b - 2 * scale * (1 - q) * b @ sigma @ beta + beta @ sigma @ beta)
+    return float(total)
 
 
 def ridge_risk(sigma: np.ndarray, beta: np.ndarray, n: int, nodes: Nodes, noise: float, ridge: float) -> float:

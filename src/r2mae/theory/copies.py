@@ -17,7 +17,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 from r2mae.theory.inputs import Inputs
 from r2mae.theory.rows import Keep, RatioLike, kept_rows
 
-_MOST_PATTERNS = 3000  # numbers of copies by ratio that are enumerated, with three ratios or more
+_MOST_PATTERNS = 50_000  # numbers of copies by ratio that are enumerated, with three ratios or more
 MOST_MASKS = 4096  # of a distribution of ratios
 _NEGLIGIBLE = 1e-14  # probability below which a pattern is left out
 _LEAST = 1e-60  # in place of A = 0, where nothing is hidden

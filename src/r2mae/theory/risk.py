@@ -144,11 +144,13 @@ def risk(
     LocalisedWarning
         If β, or a spike of Σ, is concentrated on fewer than ten features (if d < 100, on fewer than a tenth of them).
     DominantWarning
-        If one direction is known to have more than 5 % of Σ's variance (and five times the mean).
+        If one direction is known to have more than 5 % of Σ's variance (and five times the mean). Neither of these two
+        for K = ∞.
     """
     cov = as_covariance(cov)
     columns = _checked_columns(cov, beta)
-    warn_localised_or_dominant(cov, columns, 2)
+    if masks < np.inf:  # then nothing is averaged over masks any more: the estimator is a ridge
+        warn_localised_or_dominant(cov, columns, 2)
     length = (columns**2).sum(axis=0)
     return _risk_curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep, masks, inputs)
 
