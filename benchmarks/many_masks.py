@@ -115,7 +115,16 @@ def rows(data: dict[str, np.ndarray]) -> Iterator[dict[str, object]]:
             warnings.simplefilter("ignore")
             formula = risk(cov, beta, n, ratio, NOISE, masks=masks, ridge=ridge).risk.mean()
         found = simulate(
-            cov, beta, n, [ratio], noise=NOISE, masks=masks, ridge=ridge, repetitions=repetitions, design="fresh", seed=1
+            cov,
+            beta,
+            n,
+            [ratio],
+            noise=NOISE,
+            masks=masks,
+            ridge=ridge,
+            repetitions=repetitions,
+            design="fresh",
+            seed=1,
         )
         each = found.risks.mean(axis=(1, 2))
         error = each.std(ddof=1) / math.sqrt(repetitions)

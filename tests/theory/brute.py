@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
-from r2mae.theory import Inputs
+from r2mae.theory import Inputs, fixed_point
 from r2mae.theory.copies import Copies
 
 Nodes = tuple[np.ndarray, np.ndarray]
@@ -62,6 +62,60 @@ def masked_in_use(sigma: np.ndarray, beta: np.ndarray, b: np.ndarray, inputs: In
         own = (1 - q) ** 2 * sigma + q * (1 - q) * np.diag(np.diag(sigma))
         total += weight * (scale**2 * b @ own @ b - 2 * scale * (1 - q) * b @ sigma @ beta + beta @ sigma @ beta)
     return float(total)
+
+
+def uncentred(
+    sigma: np.ndarray,
+    mean: np.ndarray,
+    beta: np.ndarray,
+    n: int,
+    ratio: object,
+    noise: float,
+    masks: float,
+    q: float,
+    rng: np.random.Generator,
+) -> float:
+    """Return the risk of one design with zeros for hidden entries, a mean, and an intercept."""
+    d = len(beta)
+    x = mean + rng.standard_normal((n, d)) @ np.linalg.cholesky(sigma).T
+    y = x @ beta + np.sqrt(noise) * rng.standard_normal(n)
+    p, weight = (np.array([ratio]), np.ones(1)) if isinstance(ratio, float) else ratio.nodes()  # type: ignore[attr-defined]
+    if np.isinf(masks):
+        weight = weight * p / (weight @ p)
+        u, u2, s = weight @ (1 - p), weight @ (1 - p) ** 2, weight @ (p * (1 - p))
+        gram = np.block(
+            [[u2 * x.T @ x + s * np.diag((x**2).sum(axis=0)), u * x.sum(axis=0)[:, None]], [u * x.sum(axis=0), n]]
+        )
+        solved = np.linalg.solve(gram, [*(u * x.T @ y), y.sum()])
+    else:
+        rows, targets = [], []
+        for _ in range(int(masks)):
+            kept = rng.random(n) < p[0]
+            z = rng.random((kept.sum(), d)) >= p[0]
+            rows.append(np.column_stack([x[kept] * z, np.ones(len(z))]))
+            targets.append(y[kept])
+        solved = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)[0]
+    b, shift = solved[:d], (1 - q) * mean @ solved[:d] + solved[d] - mean @ beta
+    own = q * (1 - q) * b**2 @ (np.diag(sigma) + mean**2)
+    return float((1 - q) ** 2 * b @ sigma @ b + own - 2 * (1 - q) * b @ sigma @ beta + beta @ sigma @ beta + shift**2)
+
+
+def theorem_2(
+    v: np.ndarray, delta: float, beta: np.ndarray, n: int, p: float, kappa: float, ridge: float
+) -> tuple[float, float]:
+    """Return bias and variance of Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
+    d, across = len(v), float(v @ beta)
+    masked = np.diag((1 - p) + p * (1 - p) * delta * v * v) + (1 - p) ** 2 * delta * np.outer(v, v)
+    s, vectors = np.linalg.eigh(masked)
+    on_beta, on_v = vectors.T @ beta, vectors.T @ v
+    mu = fixed_point(s, n * p, ridge)
+    kept, lost = s / (s + mu), mu / (s + mu)
+    c = p * delta * across / (1 + delta * (1 - p))
+    shrunk = c * float(kept @ on_v**2)
+    bias = float(lost @ on_beta**2) + c * shrunk + delta * (shrunk - float(lost @ (on_beta * on_v))) ** 2
+    density = s / (s + mu) ** 2
+    gain = (density.mean() + delta * float(density @ on_v**2) / d) / (n * p / d - float((kept**2).mean()))
+    return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
 
 
 def ridge_risk(sigma: np.ndarray, beta: np.ndarray, n: int, nodes: Nodes, noise: float, ridge: float) -> float:

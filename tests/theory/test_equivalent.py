@@ -7,7 +7,7 @@ from r2mae.theory import Covariance, Dense, Inputs, equivalent, latent, uniform_
 from r2mae.theory.copies import Copies, kept_copies
 from r2mae.theory.ranges import Range
 from r2mae.theory.resolvent import FactoredResolvent
-from tests.theory.brute import pattern_means
+from theory.brute import pattern_means
 
 HIDDEN = Range(0.4, 0.9)
 
@@ -71,7 +71,9 @@ def test_terms_are_means_over_patterns(ratio: float | Range, masks: int, inputs:
 @pytest.mark.parametrize("start", [1e-12, 1e-3, 1e12])
 @pytest.mark.parametrize("ridge", [0.0, 1e-9, 1.0])
 @pytest.mark.parametrize("n", [60, 900])
-def test_the_start_does_not_matter(monkeypatch: pytest.MonkeyPatch, n: int, ridge: float, start: float, masks: float) -> None:
+def test_the_start_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, n: int, ridge: float, start: float, masks: float
+) -> None:
     cov, copies = Dense(latent(60, 1).matrix()), copies_of(n, HIDDEN, masks)
     expected = equivalent.solve(cov, copies, ridge)
     monkeypatch.setattr(equivalent, "_isotropic_start", lambda *_: np.full(2, start))

@@ -26,9 +26,11 @@ from r2mae.theory import (
 from r2mae.theory.copies import gauss_rule, kept_copies
 from r2mae.theory.masked import Uniforms, kept_row_indices, masked_rows
 from r2mae.theory.ranges import Range
-from tests.theory.brute import Given, masked_in_use, simulate_plainly, whole_rows_risk
+from theory.brute import Given, masked_in_use, simulate_plainly, uncentred, whole_rows_risk
 
-pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning", "ignore::r2mae.theory.InterpolationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::r2mae.theory.DominantWarning", "ignore::r2mae.theory.InterpolationWarning"
+)
 
 RULES = ("zeros", "rescaled")
 COV = latent(60, 1, q=6)
@@ -43,7 +45,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 @pytest.mark.parametrize("p", [0.05, 0.4, 0.9])
 @pytest.mark.parametrize("model", [COV, Dense(COV.matrix() * np.outer(np.arange(1, 61), np.arange(1, 61)) / 900)])
 def test_infinitely_many_masks_are_a_ridge(model: Covariance, p: float, n: int) -> None:
-    """The classical ridge with the penalty n·p/(1 − p)·diag Σ, solved by a bracketed root in features of variance one."""
+    """The classical ridge with the penalty n·p/(1 − p)·diag Σ, by a bracketed root in features of variance one."""
     scale = np.sqrt(model.diagonal)
     values, vectors = np.linalg.eigh(model.matrix() / np.outer(scale, scale))
     expected = whole_rows_risk(values, vectors.T @ (scale * BETA), n, 0.3, n * p / (1 - p))
@@ -100,7 +102,9 @@ def test_against_plain_simulation(masks: int, ratio: float | RatioLike, inputs: 
     formula = float(risk(cov, beta, n, ratio, 0.1, masks=masks, inputs=inputs, ridge=ridge).risk)
     error = drawn.std(ddof=1) / np.sqrt(len(drawn))
     assert abs(drawn.mean() - formula) < 3 * error + 0.03 * formula
-    found = simulate(cov, beta, n, [ratio], noise=0.1, repetitions=40, design="fresh", masks=masks, inputs=inputs, ridge=ridge)
+    found = simulate(
+        cov, beta, n, [ratio], noise=0.1, repetitions=40, design="fresh", masks=masks, inputs=inputs, ridge=ridge
+    )
     assert abs(found.risk[0] - drawn.mean()) < 4 * np.hypot(error, found.error[0])
     assert found.kept.mean() == pytest.approx(n * masks * 0.5, rel=0.05) or ratio in (0.3, 0.6)
 
@@ -274,6 +278,52 @@ def test_for_independent_features_the_mean_ratio_is_no_worse(gamma: float) -> No
     assert found[0] == pytest.approx(expected, rel=1e-9) and found[0] > found[1]
 
 
+@pytest.mark.parametrize("q", [0.0, 0.5])
+@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, 0.3), (math.inf, Range(0.1, 0.8)), (3, 0.6)])
+def test_zeros_in_data_with_a_mean(masks: float, ratio: float | Range, q: float) -> None:
+    """Against least squares with an intercept on rows that are not centred, of 25 designs."""
+    cov, n = latent(150, 1, q=10), 200
+    rng, mean = np.random.default_rng(0), np.random.default_rng(1).uniform(0, 2, 150)
+    beta = rng.standard_normal(150)
+    beta /= np.sqrt(cov.quadratic(beta))
+    drawn = [uncentred(cov.matrix(), mean, beta, n, ratio, 0.09, masks, q, rng) for _ in range(25)]
+    formula = risk(cov, beta, n, ratio, 0.09, masks=masks, inputs=Inputs("zeros", q, mean))
+    centred = risk(cov, beta, n, ratio, 0.09, masks=masks, inputs=Inputs("zeros", q))
+    gap = abs(float(formula.risk) - np.mean(drawn))
+    assert gap < 3 * np.std(drawn) / 5 + 0.05 * float(formula.risk)
+    assert gap < abs(float(centred.risk) - np.mean(drawn)) or (q == 0 and masks == 3)
+    assert np.isfinite(formula.variance)
+    plain = risk(cov, beta, n, ratio, 0.09, masks=masks, inputs=Inputs("zeros", q, np.zeros(150)))
+    assert plain.risk == pytest.approx(float(centred.risk), rel=1e-9)
+
+
+@pytest.mark.parametrize(("masks", "ratio"), [(math.inf, Range(0.1, 0.8)), (3, 0.6)])
+def test_features_with_a_mean_are_signals_with_one_feature_left_out(masks: float, ratio: float | Range) -> None:
+    d = 200
+    cov, mean = latent(d, 1, q=10), np.random.default_rng(1).uniform(0, 2, d)
+    sigma, rest = cov.matrix(), np.arange(1, d)
+    beta = np.linalg.solve(sigma[1:, 1:], sigma[1:, 0])
+    noise = sigma[0, 0] - beta @ sigma[1:, 0]
+    found = feature_risk(cov, d, ratio, masks=masks, inputs=Inputs("zeros", 0.4, mean))
+    left = Dense(sigma[np.ix_(rest, rest)])
+    direct = risk(left, beta, d, ratio, noise, masks=masks, inputs=Inputs("zeros", 0.4, mean[1:]))
+    assert found.risk[0] == pytest.approx(float(direct.risk) + noise, rel=0.01)
+
+
+def test_with_zeros_in_data_with_a_mean_a_range_can_beat_every_fixed_ratio() -> None:
+    """And not with the mean filled in, nor with rescaled inputs."""
+    cov, n = latent(100, 1, q=10), 2000
+    use, mean, fixed = Range(0.0, 0.9), np.full(100, 2.0), np.arange(2, 49) / 50
+    gains = []
+    for inputs in (Inputs("zeros", use, mean), Inputs("zeros", use), Inputs("rescaled", use, mean)):
+        best, trained = (
+            feature_risk(cov, n, ratio, masks=math.inf, keep=1.0, inputs=inputs).normalised.mean(axis=-1)
+            for ratio in (fixed, use)
+        )
+        gains.append(1 - float(trained) / best.min())
+    assert gains[0] > 0.01 and max(gains[1:]) < 1e-3
+
+
 def test_advice_for_many_masks() -> None:
     one, many = (advise(COV, 100, masks=masks, ratios=np.arange(1, 40) / 40) for masks in (1, math.inf))
     assert one.peak == 0.6 and many.peak is None
@@ -316,8 +366,13 @@ def test_mistakes_about_inputs() -> None:
     for missing in (1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match="missing must be at least 0 and below 1"):
             Inputs("zeros", missing)
-    with pytest.raises(ValueError, match="test_rows must be None if entries are missing"):
-        simulate(COV, BETA, 40, [0.5], inputs=Inputs("zeros", 0.2), test_rows=10)
+    for mean in (np.ones(3), np.full(60, np.nan)):
+        with pytest.raises(ValueError, match="mean must be 60 finite numbers"):
+            feature_risk(COV, 40, 0.5, inputs=Inputs(mean=mean))
+    with pytest.raises(ValueError, match="simulated rows are centred"):
+        simulate(COV, BETA, 40, [0.5], inputs=Inputs(mean=np.ones(60)))
+    with pytest.raises(ValueError, match="several ratios need masks=inf"):
+        risk(COV, BETA, 40, Range(0.1, 0.5), masks=4, inputs=Inputs(mean=np.ones(60)))
 
 
 def test_nothing_hidden_keeps_nothing() -> None:

@@ -124,9 +124,7 @@ class Advice:
         """The ratios around `ratio` whose weighted risk of the features is at most 5 % above the lowest."""
         curve, ratios = self.features.weighted, self.features.ratios
         lowest = int(np.nanargmin(curve))
-        beyond = ~(curve <= 1.05 * curve[lowest])
-        below, above = np.flatnonzero(beyond[:lowest]), lowest + np.flatnonzero(beyond[lowest:])
-        return float(ratios[below.max(initial=-1) + 1]), float(ratios[above.min(initial=len(ratios)) - 1])
+        return _around(ratios, ~(curve <= 1.05 * curve[lowest]), lowest)
 
 
 def advise(
@@ -207,8 +205,7 @@ def advise(
     drawn: tuple[float, float] | None = None
     if lead.learnable.any():
         beyond = (worst > allowed) | (peak is not None and (grid > peak) != (grid[lowest] > peak))
-        below, above = np.flatnonzero(beyond[:lowest]), lowest + np.flatnonzero(beyond[lowest:])
-        suggested = Range(float(grid[below.max(initial=-1) + 1]), float(grid[above.min(initial=len(grid)) - 1]))
+        suggested = Range(*_around(grid, beyond, lowest))
         at, of = measure([suggested])
         drawn = float(at.mean()), float((of @ (cov.diagonal / cov.diagonal.sum())).item())
     return Advice(
@@ -226,6 +223,12 @@ def advise(
         suggested=suggested,
         drawn=drawn,
     )
+
+
+def _around(ratios: Float[np.ndarray, " P"], beyond: Bool[np.ndarray, " P"], at: int) -> tuple[float, float]:
+    """Return the ends of the ratios around number `at` that are not `beyond`."""
+    below, above = np.flatnonzero(beyond[:at]), at + np.flatnonzero(beyond[at:])
+    return float(ratios[below.max(initial=-1) + 1]), float(ratios[above.min(initial=len(ratios)) - 1])
 
 
 def caveats(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int) -> tuple[bool, list[str]]:

@@ -64,6 +64,8 @@ class Copies:
     probability : array (J,)
     inverse : float
         1/K; zero for K = ∞.
+    shifts : (float, float)
+        Coefficients of (μᵀb)² in M, which only K = ∞ needs, and in the risk.
     """
 
     n: int
@@ -74,6 +76,7 @@ class Copies:
     share: Float[np.ndarray, "J k"]
     probability: Float[np.ndarray, " J"]
     inverse: float
+    shifts: tuple[float, float] = (0.0, 0.0)
 
     @property
     def distinct(self) -> float:
@@ -135,8 +138,8 @@ def kept_copies(n: int, ratio: float | RatioLike, keep: Keep, masks: float, inpu
     Raises
     ------
     ValueError
-        As :func:`~r2mae.theory.kept_rows`; if K is invalid; or if a distribution has more than 4,096 masks, but not
-        infinitely many.
+        As :func:`~r2mae.theory.kept_rows`; if K is invalid; or if a distribution has more than 4,096 masks, or zeros in
+        data with a mean, but not infinitely many masks.
     """
     check_masks(masks)
     rows = kept_rows(n, ratio, keep, masks)
@@ -154,7 +157,10 @@ def kept_copies(n: int, ratio: float | RatioLike, keep: Keep, masks: float, inpu
         numbers, probability = _multinomial(k, weight * rows.share)
         share = numbers / k
     u, s = inputs.factors(p)
-    return Copies(n, rows.count, p, u, s, share, probability, 1 / masks)
+    variance, shift = inputs.shifts(rows.p, rows.weight)
+    if masks < math.inf and variance > 1e-12:
+        raise ValueError("inputs: zeros in data with a mean and several ratios need masks=inf, not a finite number")
+    return Copies(n, rows.count, p, u, s, share, probability, 1 / masks, (rows.share * variance, shift))
 
 
 def gauss_rule(
@@ -180,7 +186,9 @@ def gauss_rule(
     return nodes, vectors[0] ** 2
 
 
-def _multinomial(k: int, chances: Sequence[float] | Float[np.ndarray, " g"]) -> tuple[Int[np.ndarray, "J g"], Float[np.ndarray, " J"]]:
+def _multinomial(
+    k: int, chances: Sequence[float] | Float[np.ndarray, " g"]
+) -> tuple[Int[np.ndarray, "J g"], Float[np.ndarray, " J"]]:
     """Return the numbers of copies of each ratio under k masks, without the case of none, and their probabilities."""
     numbers, probability, rest = np.zeros((1, 0), dtype=np.int64), np.ones(1), 1.0
     for chance in chances:

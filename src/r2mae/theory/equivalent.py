@@ -1,7 +1,7 @@
-"""The deterministic equivalent of masked ridge regression, for any Σ, any distribution of ratios and any number of masks.
+"""The deterministic equivalent of masked ridge regression, for any Σ, distribution of ratios and number of masks.
 
-With D = diag Σ, the kept copies of a row are Gaussians of covariance u_k u_l Σ + δ_kl s_k D (:mod:`r2mae.theory.copies`).
-With x = (tr ΣM⁻¹, tr DM⁻¹)/n, A = e + x_D s/K and B = (diag(A) + x_Σ uuᵀ/K)⁻¹ for a row's copies,
+With D = diag Σ, the kept copies of a row are Gaussians of covariance u_k u_l Σ + δ_kl s_k D. With
+x = (tr ΣM⁻¹, tr DM⁻¹)/n, A = e + x_D s/K and B = (diag(A) + x_Σ uuᵀ/K)⁻¹ (:mod:`r2mae.theory.copies`),
 
     M = E[uᵀBu]/K · Σ + E[Σ_k s_k B_kk]/K · D + cI.
 
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.theory.copies import Copies, Terms
-from r2mae.theory.covariance import Covariance
+from r2mae.theory.covariance import Covariance, Uncentred
 from r2mae.theory.resolvent import Resolvent
 
 _TOLERANCE = 1e-12  # relative change of x
@@ -108,11 +108,21 @@ def solve(cov: Covariance, copies: Copies, ridge: float, use: tuple[float, float
         # Without rounding, each step this close to the solution is about the square of the previous one.
         stalled = last / 2 <= change < _NEWTON_RANGE
         if change <= _TOLERANCE or (stalled and change <= (_ACCEPTED_EXACT if exact else _ACCEPTED_CHEAP)):
-            return FixedPoint(copies, resolvent, x, c, e, terms, np.linalg.solve(matrix, -slopes @ np.array(use)))
+            direct = -slopes @ np.array(use) - _mean_slopes(cov, copies, resolvent)
+            return FixedPoint(copies, resolvent, x, c, e, terms, np.linalg.solve(matrix, direct))
         exact = exact or stalled or iteration > _PATIENCE
         last = change
         x = np.maximum(x + step, x / _MAX_DECREASE)
     raise ArithmeticError(_singularity_message(cov, copies, size, ridge))
+
+
+def _mean_slopes(cov: Covariance, copies: Copies, resolvent: Resolvent) -> Float[np.ndarray, " 2"]:
+    """Return the part of −dx/dτ from the term of (μᵀb)² in the risk."""
+    if not (isinstance(cov, Uncentred) and copies.shifts[1] > 0):
+        return np.zeros(2)
+    w = resolvent.solve(cov.mean[:, None])[:, 0]
+    scale = copies.shifts[1] / (1 + copies.shifts[0] * float(cov.mean @ w)) ** 2
+    return scale / copies.n * np.array([float(cov.quadratic(w)), cov.diagonal @ w**2])
 
 
 def dimensions(cov: Covariance, copies: Copies) -> int:
@@ -121,7 +131,9 @@ def dimensions(cov: Covariance, copies: Copies) -> int:
 
 
 def _singularity_message(cov: Covariance, copies: Copies, size: int, ridge: float) -> str:
-    enough = max(1e-6 * copies.n * float(copies.share.sum(axis=1) @ copies.probability * cov.diagonal.mean()), 100 * ridge)
+    enough = max(
+        1e-6 * copies.n * float(copies.share.sum(axis=1) @ copies.probability * cov.diagonal.mean()), 100 * ridge
+    )
     penalty = f"with a ridge of {ridge:.3g}" if ridge else "without a ridge"
     return (
         f"the risk cannot be computed {penalty}: the {copies.distinct:.6g} kept rows are too close to the {size} "
@@ -129,9 +141,7 @@ def _singularity_message(cov: Covariance, copies: Copies, size: int, ridge: floa
     )
 
 
-def _isotropic_start(
-    cov: Covariance, copies: Copies, size: int, form: tuple[float, float]
-) -> Float[np.ndarray, " 2"]:
+def _isotropic_start(cov: Covariance, copies: Copies, size: int, form: tuple[float, float]) -> Float[np.ndarray, " 2"]:
     """Return the solution of the isotropic model of equal trace and one mask, a start of the right magnitude."""
     c, e = form
     mean = float(cov.diagonal.sum()) / size

@@ -11,7 +11,7 @@ from r2mae.theory.rows import RatioLike, nodes_of
 Rule = Literal["zeros", "rescaled"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Inputs:
     """The rule for masked inputs, and the distribution of the missing share in use.
 
@@ -22,6 +22,9 @@ class Inputs:
         divided by 1 − p in training and by 1 − q in use.
     missing : float or object with ``nodes()``
         The share q of entries that is missing in use, below 1, or its distribution. By default nothing is missing.
+    mean : array (d,), optional
+        The mean μ of the features, if rows are not centred before entries are set to zero; the model then has an
+        intercept. By default rows are centred: the mean is filled in.
 
     Raises
     ------
@@ -31,6 +34,7 @@ class Inputs:
 
     rule: Rule = "zeros"
     missing: float | RatioLike = 0.0
+    mean: Float[np.ndarray, " d"] | None = None
 
     def __post_init__(self) -> None:
         if self.rule not in ("zeros", "rescaled"):
@@ -48,6 +52,14 @@ class Inputs:
         q, weight = nodes_of(self.missing, "missing")
         u, s = self.factors(q)
         return float(weight @ (u * u)), float(weight @ s), float(weight @ u)
+
+    def shifts(self, p: Float[np.ndarray, " k"], weight: Float[np.ndarray, " k"]) -> tuple[float, float]:
+        """Return Var u of training and E(E u − u_q)², the squares of μᵀb in the objective and in the risk."""
+        if self.mean is None:
+            return 0.0, 0.0
+        u, level = self.factors(p)[0], float(weight @ self.factors(p)[0])
+        q, share = nodes_of(self.missing, "missing")
+        return float(weight @ (u - level) ** 2), float(share @ (self.factors(q)[0] - level) ** 2)
 
 
 ZEROS = Inputs()

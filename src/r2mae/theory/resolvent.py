@@ -165,13 +165,15 @@ class DenseResolvent:
     ----------
     matrix : array (d, d)
         Σ.
+    diagonal : array (d,)
+        D.
     a, b, c : float
         Coefficients of M.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "d d"], a: float, b: float, c: float) -> None:
+    def __init__(self, matrix: Float[np.ndarray, "d d"], diagonal: Vector, a: float, b: float, c: float) -> None:
         self._matrix, self._coefficients = matrix, (a, b, c)
-        self._d = np.diagonal(matrix).copy()
+        self._d = diagonal
         m = a * matrix
         m.flat[:: len(m) + 1] += b * self._d + c
         self._scale = 1.0 / np.sqrt(np.diagonal(m))
@@ -287,7 +289,12 @@ class FactoredResolvent:
 
 
 def resolvent_of_matrix(
-    matrix: Float[np.ndarray, "d d"], factor: Callable[[], Float[np.ndarray, "d r"]], a: float, b: float, c: float
+    matrix: Float[np.ndarray, "d d"],
+    factor: Callable[[], Float[np.ndarray, "d r"]],
+    diagonal: Vector,
+    a: float,
+    b: float,
+    c: float,
 ) -> DenseResolvent | FactoredResolvent:
     """Return N for a Σ without structure, in the cheap form if that is accurate enough.
 
@@ -297,18 +304,20 @@ def resolvent_of_matrix(
         Σ.
     factor : callable
         Returns F with Σ = FFᵀ; called only for the accurate form.
+    diagonal : array (d,)
+        D.
     a, b, c : float
         Coefficients of M.
     """
     if b > 0 or c > 0:
         try:
-            dense = DenseResolvent(matrix, a, b, c)
+            dense = DenseResolvent(matrix, diagonal, a, b, c)
         except np.linalg.LinAlgError:  # rounding has made M indefinite
             pass
         else:
             if not dense.is_ill_conditioned():
                 return dense
-    return FactoredResolvent(factor(), np.diagonal(matrix).copy(), a, b, c)
+    return FactoredResolvent(factor(), diagonal, a, b, c)
 
 
 def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, " d"]:

@@ -6,7 +6,7 @@ several masks it is a conjecture, which simulations support (``paper/results/the
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 from scipy.interpolate import PchipInterpolator
 
 from r2mae.theory.assumptions import warn_interpolation, warn_localised_or_dominant
+from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.copies import Copies, kept_copies
-from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
+from r2mae.theory.covariance import Covariance, CovarianceLike, Uncentred, as_covariance
 from r2mae.theory.equivalent import FixedPoint, dimensions, solve
 from r2mae.theory.inputs import ZEROS, Inputs
 from r2mae.theory.rows import Keep, RatioLike, ratios_of
@@ -147,7 +148,7 @@ def risk(
         If one direction is known to have more than 5 % of Σ's variance (and five times the mean). Neither of these two
         for K = ∞.
     """
-    cov = as_covariance(cov)
+    cov = _covariance(cov, inputs)
     columns = _checked_columns(cov, beta)
     if masks < np.inf:  # then nothing is averaged over masks any more: the estimator is a ridge
         warn_localised_or_dominant(cov, columns, 2)
@@ -172,12 +173,12 @@ def direction_risk(
     If diag Σ is constant, a ratio costs O(d); otherwise one factorisation and the products with the eigenvectors.
     Parameters and result are those of :func:`risk`, with m directions.
     """
-    cov = as_covariance(cov)
+    cov = _covariance(cov, inputs)
     indices = np.arange(cov.d) if which is None else which
     if ((indices < -cov.d) | (indices >= cov.d)).any():
         raise ValueError(f"which must have numbers below {cov.d}, the number of features, not {indices.max()}")
     target: Target
-    if cov.common_diagonal is None:
+    if cov.common_diagonal is None or inputs.mean is not None:
         target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(indices)))
     else:
         target = Directions(cov, indices)
@@ -199,8 +200,13 @@ def feature_risk(
     In the predicted rows only the target is hidden. A linear masked autoencoder solves this regression for every
     feature (the paper's Eq. 1 and "Reduced linear model"). Parameters and result are those of :func:`risk`, with m = d.
     """
-    cov = as_covariance(cov)
-    return _risk_curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep, masks, inputs)
+    cov = _covariance(cov, inputs)
+    return _risk_curve(cov, Features(cov), cov.variances, True, n, ratio, 0.0, ridge, keep, masks, inputs)
+
+
+def _covariance(cov: CovarianceLike, inputs: Inputs) -> Covariance:
+    plain = as_covariance(cov)
+    return plain if inputs.mean is None else Uncentred(plain, inputs.mean)
 
 
 def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.ndarray, " m"]:
@@ -255,8 +261,7 @@ def _risk_curve(
     masks: float,
     inputs: Inputs,
 ) -> Risk:
-    _check_nonnegative("noise", noise)
-    _check_nonnegative("ridge", ridge)
+    check_nonnegative(noise=noise, ridge=ridge)
     ratios = ratios_of(ratio)
     single = cast("float | RatioLike", ratio)
     copies = [kept_copies(n, entry, keep, masks, inputs) for entry in ([single] if ratios is None else ratios)]
@@ -302,10 +307,24 @@ def _risk_at(
     solution = solve(cov, copies, ridge, use[:2])
     a, b = solution.terms.coefficients
     first, sigma, diagonal = target.forms(solution.resolvent, a, b, solution.c)
+    shift: float | Float[np.ndarray, " m"] = 0.0
+    if isinstance(cov, Uncentred) and not isinstance(target, Directions):
+        penalty, squared = copies.shifts
+        across, own = target.mean_forms(solution.resolvent, cov.mean, a, b, solution.c)
+        left = 1 / (1 + penalty * own[0])  # N loses penalty·left·NμμᵀN
+        lost = penalty * left * across[0]
+        first = first - lost * across[0]
+        sigma, diagonal = (
+            plain - 2 * lost * mixed + lost**2 * square
+            for plain, mixed, square in zip((sigma, diagonal), across[1:], own[1:], strict=True)
+        )
+        shift = squared * (left * across[0]) ** 2
     s, gain = solution.terms.shrink, solution.noise_gain
     d_sigma, d_diagonal = np.array(use[:2]) + solution.d_coefficients
     magnitude = (
-        (null + noise) * gain.sum() - 2 * s * solution.d_shrink * first + s * s * (d_sigma * sigma + d_diagonal * diagonal)
+        (null + noise) * gain.sum()
+        - 2 * s * solution.d_shrink * first
+        + s * s * (d_sigma * sigma + d_diagonal * diagonal + shift)
     )
     total = magnitude - 2 * use[2] * s * first + null
     return _Point(total, magnitude, copies.count, float(gain.sum()), lambda: _variance(cov, target, solution, noise))
@@ -313,6 +332,9 @@ def _risk_at(
 
 def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: float) -> Float[np.ndarray, " m"]:
     """Return Σ gain·(noise + hidden variance): at most 17 hidden variances are computed, the rest interpolated."""
+    if isinstance(cov, Uncentred):
+        cov = cov.centred
+        target = replace(cast("Signals | Features", target), cov=cov)
     unseen = np.maximum(solution.copies.unseen, _LEAST_UNSEEN)
     at = np.unique(unseen)
     if len(at) > _MOST_UNSEEN:
@@ -331,8 +353,3 @@ def _checked_columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[
     if not columns.any(axis=0).all():
         raise ValueError("beta must not be zero: a zero signal cannot be learned")
     return columns
-
-
-def _check_nonnegative(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")

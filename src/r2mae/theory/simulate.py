@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
+from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.copies import check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
 from r2mae.theory.inputs import ZEROS, Inputs
@@ -27,7 +28,6 @@ from r2mae.theory.masked import (
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
-_CHUNK = 2048  # test rows drawn at a time
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,6 @@ class _Protocol:
     keep: Keep
     masks: float
     inputs: Inputs
-    test_rows: int | None
     seed: int
 
 
@@ -127,7 +126,6 @@ def simulate(
     keep: Keep = "ratio",
     masks: float = 1,
     inputs: Inputs = ZEROS,
-    test_rows: int | None = None,
     seed: int = 0,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -164,9 +162,6 @@ def simulate(
         masks is computed exactly, by the rows' Gram matrix; the rows are then the only random numbers.
     inputs : Inputs
         How hidden entries are filled, and what is missing in use.
-    test_rows : int, optional
-        Measure the risk on this many fresh, noiseless rows in each repetition (the paper: 10n). By default it is exact,
-        from Σ.
     seed : int
         Seed for all random numbers.
     jobs : int
@@ -187,12 +182,12 @@ def simulate(
     cov = as_covariance(cov)
     columns = _check_beta(cov, beta)
     values = _check_ratios(n, ratios, keep, check_masks(masks))
-    if test_rows is not None and inputs.in_use() != (1.0, 0.0, 1.0):
-        raise ValueError("test_rows must be None if entries are missing in use: the risk is then computed from Σ")
-    _check_settings(noise, ridge, repetitions, test_rows, seed, jobs)
+    _check_settings(noise, ridge, repetitions, seed, jobs)
+    if inputs.mean is not None:
+        raise ValueError("inputs: simulated rows are centred, so mean must be None")
     if design not in ("fixed", "fresh"):
         raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
-    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, masks, inputs, test_rows, seed)
+    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, masks, inputs, seed)
     with threadpool_limits(1):
         null = cov.quadratic(columns)
         cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
@@ -243,18 +238,9 @@ def _run_repetition(protocol: _Protocol, drawn: Design | None, local: threading.
     if not hasattr(local, "buffer"):
         local.buffer = np.empty_like(x)
     u = Uniforms.draw(protocol.n, x.shape[1], protocol.seed, repetition)
-    exact = protocol.test_rows is None
-    fitted: list[Float[np.ndarray, "d m"]] = []
-    scores, kept = [], []
-    for ratio in protocol.ratios:
-        b, count = _fit(protocol, x, y, ratio, repetition, u, local.buffer)
-        kept.append(count)
-        if exact:
-            scores.append(_measure(protocol, b))
-        else:
-            fitted.append(b)
-    measured = np.stack(scores, axis=1) if exact else _measure_on_test_rows(protocol, np.stack(fitted), repetition)
-    return measured[0], measured[1], np.array(kept)
+    fitted = [_fit(protocol, x, y, ratio, repetition, u, local.buffer) for ratio in protocol.ratios]
+    measured = np.stack([_measure(protocol, b) for b, _ in fitted], axis=1)
+    return measured[0], measured[1], np.array([count for _, count in fitted])
 
 
 def _fit(
@@ -311,21 +297,6 @@ def _measure(protocol: _Protocol, b: Float[np.ndarray, "d m"]) -> Float[np.ndarr
     return np.stack([seen - u * (magnitude + null - risk) + null, seen])
 
 
-def _measure_on_test_rows(
-    protocol: _Protocol, fitted: Float[np.ndarray, "P d m"], repetition: int
-) -> Float[np.ndarray, "2 P m"]:
-    """Return mean squared error and mean squared prediction on fresh rows, shared by all ratios."""
-    assert protocol.test_rows is not None
-    rng = np.random.Generator(bit_generator(protocol.seed, repetition, RandomStream.TEST))
-    total = np.zeros((2, len(fitted), fitted.shape[2]))
-    for start in range(0, protocol.test_rows, _CHUNK):
-        x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)
-        for number, b in enumerate(fitted):
-            total[0, number] += ((x @ (b - protocol.beta)) ** 2).sum(axis=0)
-            total[1, number] += ((x @ b) ** 2).sum(axis=0)
-    return total / protocol.test_rows
-
-
 def _standard_deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarray, "*rest"]:
     if len(values) == 1:
         return np.full(values.shape[1:], np.nan)
@@ -353,12 +324,10 @@ def _check_ratios(
     return values
 
 
-def _check_settings(noise: float, ridge: float, repetitions: int, test_rows: int | None, seed: int, jobs: int) -> None:
-    for name, value in (("noise", noise), ("ridge", ridge)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
-    for name, count in (("repetitions", repetitions), ("test_rows", test_rows), ("jobs", jobs)):
-        if count is not None and count < 1:
+def _check_settings(noise: float, ridge: float, repetitions: int, seed: int, jobs: int) -> None:
+    check_nonnegative(noise=noise, ridge=ridge)
+    for name, count in (("repetitions", repetitions), ("jobs", jobs)):
+        if count < 1:
             raise ValueError(f"{name} must be 1 or more, not {count}")
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
