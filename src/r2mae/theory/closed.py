@@ -155,13 +155,7 @@ def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float 
 
 
 def _corollary(
-    v: Vector,
-    delta: float,
-    beta: Vector,
-    n: int,
-    p: float,
-    kappa: float,
-    ridge: float,
+    v: Vector, delta: float, beta: Vector, n: int, p: float, kappa: float, ridge: float
 ) -> tuple[float, float]:
     """Return bias and variance of Corollary 1, with (λ★I + Σ̃)⁻¹ = diag(1/m) − ρwwᵀ by Sherman and Morrison."""
     rows, across = n * p, float(v @ beta)

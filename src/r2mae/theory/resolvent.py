@@ -76,15 +76,9 @@ class EigenResolvent:
 
     def traces(self) -> Traces:
         """Return the five traces, O(d)."""
-        f, dia = self.values, self.diagonal
+        f, dn = self.values, self.diagonal * self.values
         sn = self.eigenvalues * f
-        return Traces(
-            s=float(sn.sum()),
-            d=dia * float(f.sum()),
-            ss=float(sn @ sn),
-            sd=dia * float(sn @ f),
-            dd=dia * dia * float(f @ f),
-        )
+        return Traces(float(sn.sum()), float(dn.sum()), float(sn @ sn), float(sn @ dn), float(dn @ dn))
 
     def solve(self, g: Vectors) -> Vectors:
         """Return N g, O(d²) a column."""
@@ -208,15 +202,9 @@ class DenseResolvent:
         squares = self.inverse**2
         weighted, plain = squares @ d, squares.sum(axis=1)
         diagonal = np.diagonal(self.inverse)
-        return _traces_with_sigma(
-            float(d @ diagonal),
-            float(diagonal.sum()),
-            float(d @ weighted),
-            float(d @ plain),
-            float(plain.sum()),
-            len(d),
-            self._coefficients,
-        )
+        on_d, on_i = float(d @ diagonal), float(diagonal.sum())
+        dd, di, ii = float(d @ weighted), float(d @ plain), float(plain.sum())
+        return _traces_with_sigma(on_d, on_i, dd, di, ii, len(d), self._coefficients)
 
     def _traces_by_product(self, s: float) -> Traces:
         """Return the traces by one more matrix product, for an aΣN that is small relative to I."""
