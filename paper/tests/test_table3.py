@@ -46,7 +46,7 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
     assert (ends[0][0], ends[-1][1]) == (1, 29_903)
     assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ends))
     for run in planned:
-        assert run.config.test_regions == (parts[run.seed],)
+        assert run.config.data.test_regions == (parts[run.seed],)
         assert run.variant.baseline == (run.variant.label in ("alignment", "composition"))
         if not run.variant.baseline:
             assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
@@ -55,13 +55,13 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
 
 def test_the_store_has_a_track_of_conservation(out: Path) -> None:
     store = genomes.store_of(genomes.SARBECOVIRUSES, out)
-    values = np.asarray(store.track(genomes.CONSERVATION).values, float)
+    values = np.asarray(store.track(genomes.CONSERVATION), float)
     place = 10_000
     column = np.asarray(store.tokens(0)[place, 1:])
     known = column < 4
     assert values[place] == pytest.approx((column[known] == store.tokens(0)[place, 0] & 0x7F).mean(), abs=1e-3)
     mitochondria = genomes.store_of(genomes.MITOCHONDRIA, out / "mtdna")  # its reference has a letter that is no base
-    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION).values, float)):
+    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION), float)):
         assert track.min() >= 0
         assert track.max() <= 1
 
@@ -113,8 +113,8 @@ def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
     assert len({run.folder for run in planned}) == len(planned)
     if name == "table3" and scale == "full":
         config = planned[0].config
-        assert (config.steps, config.batch_size, config.keep) == (30_000, 2048, "best")
-        assert config.settings.layers == 12
+        assert (config.optimizer.steps, config.optimizer.batch_size, config.optimizer.keep) == (30_000, 2048, "best")
+        assert config.model.layers == 12
 
 
 @pytest.mark.slow

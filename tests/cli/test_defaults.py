@@ -37,16 +37,16 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
     told = " ".join(run(f"{command} {domain} --help").split())
     numbers = get_domain(domain).config.ratios
-    whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
-    assert f"which hides this fraction. By default {numbers.ratio:g} ({whose})." in told
-    assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
-    assert f"Upper end of the range of ratios. By default {numbers.high:g}" in told
+    whose = "" if numbers.not_in_paper else ", the paper's"
+    assert f"Fraction that schemes with one ratio hide. (default: {numbers.ratio:g}{whose})" in told
+    assert f"Lower end of the range of ratios. (default: {numbers.low:g}" in told
+    assert f"Upper end of the range of ratios. (default: {numbers.high:g}{whose})" in told
 
 
 def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("domain: images\ndata: digits\nlow: 0.4\n")
     told = " ".join(run("pretrain --config own.yaml --help").split())
-    assert "(ours: the paper gives none). (type: float, default: 0.4)" in told
+    assert "Lower end of the range of ratios. (default: 0.4)" in told
 
 
 def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -> None:

@@ -123,11 +123,11 @@ def _images(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
     bases = {}
     for name, settings in size.settings.items():
         if name == "mlp":
-            bases[name] = ImagesConfig(data=_MNIST).replace(**settings)
+            bases[name] = ImagesConfig.make(data=_MNIST).replace(**settings)
         else:
             data = some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar")
             preset = {**IMAGES.presets[name], "preset": name}
-            bases[name] = ImagesConfig(data=str(data)).replace(**{**preset, **settings})
+            bases[name] = ImagesConfig.make(data=str(data)).replace(**{**preset, **settings})
     return bases
 
 

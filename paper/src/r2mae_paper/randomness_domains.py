@@ -122,7 +122,7 @@ def _genome(size: GenomeSize, out: Path) -> dict[str, GenomeConfig]:
 
 @cache
 def _advised_for_images(data: str, side: int | None) -> dict[str, float]:
-    images = np.asarray(IMAGES.load(ImagesConfig(data=data, resize=side)).train.images)
+    images = np.asarray(IMAGES.load(ImagesConfig.make(data=data, resize=side)).train.images)
     return closed_form(images.reshape(len(images), -1).astype(np.float64))
 
 
@@ -135,12 +135,15 @@ def _advised_for_cells(data: str) -> dict[str, float]:
 
 def _image_scores(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
-    return {**jumps_of_run(run), **_advised_for_images(run.config.data, getattr(run.config, "resize", None))}
+    return {
+        **jumps_of_run(run),
+        **_advised_for_images(run.config.data.source, getattr(run.config.data, "resize", None)),
+    }
 
 
 def _cell_scores(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
-    return {**jumps_of_run(run), **_advised_for_cells(run.config.data)}
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
 
 
 SWEEPS = (

@@ -92,7 +92,7 @@ def runs(size: ViTSize, out: Path) -> list[SweepRun]:
         if size.classes is None
         else some_classes(size.classes, out.absolute() / f"classes-{size.classes}.tar")
     )
-    base = ImagesConfig(data=str(data), finetune_epochs=size.finetune_epochs)
+    base = ImagesConfig.make(data=str(data), finetune_epochs=size.finetune_epochs)
     rows = variants_of(base, {name: {**size.settings, **ROWS[name]} for name in size.rows or ROWS})
     plain = rows[0].config.replace(finetune_epochs=0.0)
     return runs_of([*rows, *variants_of(plain, {}, ("pixels", "pca"))], range(size.seeds), out)
