@@ -86,7 +86,7 @@ def main() -> None:
     table = parser.parse_args().table
     began, data = time.monotonic(), {}
     if os.environ.get("R2MAE_DATA"):
-        from r2mae.cli.theory_data import load_matrix
+        from r2mae.matrices import load_matrix
 
         data = {name: load_matrix(name, max_features=800).values[:4000] for name in ("digits", "covid-tcells", "csle")}
         data = {name: values[:, np.ptp(values, axis=0) > 0] for name, values in data.items()}

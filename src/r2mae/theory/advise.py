@@ -78,6 +78,8 @@ class Advice:
         Rows before masking, and features.
     masks : float
         Number K of masks of each row; inf for many.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
     tolerance : float
         Excess normalised risk that counts as zero.
     peak : float or None
@@ -97,12 +99,13 @@ class Advice:
         None if no direction is learnable.
     drawn : (float, float) or None
         Mean risk of the directions, and variance-weighted mean risk of the features, if each row draws its own ratio
-        from the range (R²MAE in the linear model).
+        from the range (R²MAE in the linear model); for zeros in data with a mean, with many masks.
     """
 
     n: int
     d: int
     masks: float
+    inputs: Inputs
     tolerance: float
     peak: float | None
     directions: Curves
@@ -186,7 +189,8 @@ def advise(
     which = np.arange(min(directions, rank))
 
     def measure(chosen: list[float | RatioLike]) -> tuple[Float[np.ndarray, "p m"], Float[np.ndarray, "p d"]]:
-        many = math.inf if masks > MOST_MASKS else masks
+        range_of_zeros = inputs.mean is not None and isinstance(chosen[0], Range)
+        many = math.inf if masks > MOST_MASKS or range_of_zeros else masks
         found = direction_risk(cov, n, chosen, which=which, masks=many, inputs=inputs)
         return found.normalised, feature_risk(cov, n, chosen, masks=many, inputs=inputs).normalised
 
@@ -212,6 +216,7 @@ def advise(
         n=n,
         d=cov.d,
         masks=masks,
+        inputs=inputs,
         tolerance=tolerance,
         peak=peak,
         directions=lead,
