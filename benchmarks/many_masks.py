@@ -1,6 +1,6 @@
 """The formula for K masks a row against simulation: writes the agreement table of docs/theory/many-masks.md.
 
-    nice -n 15 python -m benchmarks.many_masks docs/theory/many-masks.csv
+    python -m benchmarks.many_masks docs/theory/many-masks.csv
 
 Every combination of size, covariance, d/n and K has one or two ratios, in turn. A case has as many repetitions as fit
 into a fixed number of operations, at least four; larger ones are left out. It takes about 4 minutes of one core.
@@ -12,7 +12,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,11 +79,11 @@ def cases(data: dict[str, np.ndarray]) -> Iterator[tuple[int, str, Covariance, f
                         yield n, name, cov, ratio, masks, ridge
 
 
-def main() -> None:
-    """Compute the table, or what is missing of it."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compute the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", type=Path)
-    table = parser.parse_args().table
+    parser.add_argument("table", type=Path, nargs="?", default=Path("docs/theory/many-masks.csv"))
+    table = parser.parse_args(argv).table
     began, data = time.monotonic(), {}
     if os.environ.get("R2MAE_DATA"):
         from r2mae.matrices import load_matrix

@@ -75,8 +75,8 @@ def run(options: Options) -> int:
             raise UserError(f"--{name} must be {least} or more, not {given}")
     if not 0 < options.tolerance < 1:
         raise UserError(f"--tolerance must be above 0 and below 1, not {options.tolerance:g}")
-    low, high = options.missing if len(options.missing or ()) == 2 else (0.0, 0.0)
-    if options.missing is not None and not (len(options.missing) == 2 and 0 <= low <= high < 1):
+    missing = (0.0, 0.0) if options.missing is None else options.missing
+    if not (len(missing) == 2 and 0 <= missing[0] <= missing[1] < 1):
         raise UserError("--missing must be two shares, LOW and HIGH, of at least 0 and below 1, for example 0.1 0.9")
     out = output_folder(options.out)
     with loading("scientific libraries"):
@@ -100,7 +100,7 @@ def run(options: Options) -> int:
         cov = from_data(data.values, scale=not raw)
         inputs = Inputs(
             "rescaled" if options.fill == "rescaled" else "zeros",
-            Range(low, high),
+            Range(*missing),
             x.mean(axis=0) if options.fill == "zeros" else None,
         )
         advice = advise(

@@ -96,7 +96,8 @@ def solve(cov: Covariance, copies: Copies, ridge: float, use: tuple[float, float
     x, last, exact = _isotropic_start(cov, copies, size, (c, e)), np.inf, False
     for iteration in range(_ITERATIONS):
         terms = copies.terms(e, x)
-        resolvent = cov.resolvent(*terms.coefficients.tolist(), c, exact=exact)
+        a, b = terms.coefficients
+        resolvent = cov.resolvent(a, b, c, exact=exact)
         traces = resolvent.traces()
         slopes = np.array([[traces.ss, traces.sd], [traces.sd, traces.dd]]) / copies.n  # −d(tr ΣN, tr DN)/d(a, b)/n
         matrix = np.eye(2) + slopes @ terms.d_coefficients

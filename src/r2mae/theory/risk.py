@@ -308,7 +308,8 @@ def _risk_at(
     a, b = solution.terms.coefficients
     first, sigma, diagonal = target.forms(solution.resolvent, a, b, solution.c)
     shift: float | Float[np.ndarray, " m"] = 0.0
-    if isinstance(cov, Uncentred) and not isinstance(target, Directions):
+    if isinstance(cov, Uncentred):
+        assert isinstance(target, Signals | Features)
         penalty, squared = copies.shifts
         across, own = target.mean_forms(solution.resolvent, cov.mean, a, b, solution.c)
         left = 1 / (1 + penalty * own[0])  # N loses penalty·left·NμμᵀN
@@ -334,7 +335,8 @@ def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: floa
     """Return Σ gain·(noise + hidden variance): at most 17 hidden variances are computed, the rest interpolated."""
     if isinstance(cov, Uncentred):
         cov = cov.centred
-        target = replace(cast("Signals | Features", target), cov=cov)
+        assert isinstance(target, Signals | Features)
+        target = replace(target, cov=cov)
     unseen = np.maximum(solution.copies.unseen, _LEAST_UNSEEN)
     at = np.unique(unseen)
     if len(at) > _MOST_UNSEEN:

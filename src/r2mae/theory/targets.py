@@ -63,7 +63,8 @@ class Signals:
         g: Float[np.ndarray, "d m"] = self._g  # type: ignore[attr-defined]
         u, w = resolvent.solve(g), resolvent.solve(mean[:, None])[:, 0]
         sw, dw = self.cov.apply(w), self.cov.diagonal * w
-        return (g.T @ w, u.T @ sw, u.T @ dw), tuple(np.full(g.shape[1], w @ right) for right in (mean, sw, dw))
+        own = np.outer([mean @ w, w @ sw, w @ dw], np.ones(g.shape[1]))
+        return (g.T @ w, u.T @ sw, u.T @ dw), (own[0], own[1], own[2])
 
 
 @dataclass(frozen=True)
