@@ -9,6 +9,7 @@ ratio matter.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,7 @@ from r2mae.theory.rows import Keep, RatioLike, kept_rows
 _MOST_PATTERNS = 50_000  # numbers of copies by ratio that are enumerated, with three ratios or more
 MOST_MASKS = 4096  # of a distribution of ratios
 _NEGLIGIBLE = 1e-14  # probability below which a pattern is left out
+_POWERS = np.array([1, 1, 1, 2, 2, 2, 2, 3])[:, None]
 _LEAST = 1e-60  # in place of A = 0, where nothing is hidden
 
 
@@ -78,7 +80,7 @@ class Copies:
     inverse: float
     shifts: tuple[float, float] = (0.0, 0.0)
 
-    @property
+    @cached_property
     def distinct(self) -> float:
         """Expected number of kept rows that differ: copies with nothing hidden are the same row."""
         masked, same = self.s > 0, (self.share[:, self.s == 0] > 0).any(axis=1)
@@ -94,31 +96,39 @@ class Copies:
             return np.zeros(1)
         return np.asarray(np.prod(self.p ** (self.share / self.inverse), axis=1))
 
+    @cached_property
+    def _factors(self) -> Float[np.ndarray, "8 k"]:
+        """What multiplies the powers of α in the sums over copies."""
+        u, s = self.u, self.s
+        return np.stack([u * u, u, s, s, s * u, s * u * u, s * s, (s * u) ** 2])
+
     def terms(self, e: float, x: Float[np.ndarray, " 2"]) -> Terms:
         """Return the functions at x."""
-        u, s, r = self.u, self.s, self.inverse
-        alpha = 1 / np.maximum(e + r * x[1] * s, _LEAST)
-        sa, ua = s * alpha, u * alpha
-        powers = np.stack([u * ua, ua, sa, sa * alpha, sa * ua, sa * ua * u, sa * sa, sa * sa * ua * u])
-        uu, u1, s1, s2, su, suu, ss, ssuu = powers @ self.share.T
+        r, weight = self.inverse, self.probability
+        alpha = 1 / np.maximum(e + r * x[1] * self.s, _LEAST)
+        uu, u1, s1, s2, su, suu, ss, ssuu = (self._factors * alpha**_POWERS) @ self.share.T
         q = 1 / (1 + x[0] * uu)
-        g = x[0] * q * u1
-        both = -r * q * q * suu
-        own = r * x[0] * q
-        sigma_residual = -((u1 * q) ** 2)
-        diagonal_residual = -r * (s2 - 2 * g * su + g * g * suu)
-        weight = self.probability
+        a, h = uu * q, u1 * q
+        own, g = r * x[0] * q * suu, x[0] * h
+        means = weight @ np.stack(
+            [
+                a,
+                s1 - own,
+                h,
+                -a * a,
+                -r * q * q * suu,
+                2 * r * r * x[0] * q * ssuu - own * own - r * ss,
+                -h * a,
+                h * own - r * q * su,
+            ],
+            axis=1,
+        )
         return Terms(
-            coefficients=np.array([weight @ (uu * q), weight @ (s1 - own * suu)]),
-            d_coefficients=np.array(
-                [
-                    [-weight @ (uu * q) ** 2, weight @ both],
-                    [weight @ both, weight @ (-r * ss + 2 * r * own * ssuu - (own * suu) ** 2)],
-                ]
-            ),
-            shrink=float(weight @ (u1 * q)),
-            d_shrink=np.array([-weight @ (u1 * uu * q * q), weight @ (r * q * (g * suu - su))]),
-            d_residual=weight[:, None] * np.stack([sigma_residual, diagonal_residual], axis=1),
+            coefficients=means[:2],
+            d_coefficients=means[[3, 4, 4, 5]].reshape(2, 2),
+            shrink=float(means[2]),
+            d_shrink=means[6:],
+            d_residual=weight[:, None] * np.stack([-h * h, r * (g * (2 * su - g * suu) - s2)], axis=1),
         )
 
 

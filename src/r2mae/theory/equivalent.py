@@ -101,7 +101,7 @@ def solve(cov: Covariance, copies: Copies, ridge: float, use: tuple[float, float
         traces = resolvent.traces()
         slopes = np.array([[traces.ss, traces.sd], [traces.sd, traces.dd]]) / copies.n  # −d(tr ΣN, tr DN)/d(a, b)/n
         matrix = np.eye(2) + slopes @ terms.d_coefficients
-        if not (matrix[0, 0] > 0 and np.linalg.det(matrix) > 0):
+        if not (matrix[0, 0] > 0 and matrix[0, 0] * matrix[1, 1] > matrix[0, 1] * matrix[1, 0]):
             x = _INCREASE * x
             continue
         step = np.linalg.solve(matrix, np.array([traces.s, traces.d]) / copies.n - x)

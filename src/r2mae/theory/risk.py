@@ -267,7 +267,8 @@ def _risk_curve(
     copies = [kept_copies(n, entry, keep, masks, inputs) for entry in ([single] if ratios is None else ratios)]
     if ridge == 0:
         warn_interpolation([(entry.distinct, dimensions(cov, entry)) for entry in copies if entry.count > 0], 3)
-    points = [_risk_at(cov, target, entry, noise, ridge, inputs.in_use()) for entry in copies]
+    use = inputs.in_use()
+    points = [_risk_at(cov, target, entry, noise, ridge, use) for entry in copies]
 
     def reshaped(values: Float[np.ndarray, "p m"]) -> Array:
         values = values if several else values[:, 0]
