@@ -6,7 +6,6 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.spiked import SpikedSize
 from r2mae_paper.studies import ENTRIES, PAPER
 from r2mae_paper.study import Study, get_study
 
@@ -18,7 +17,9 @@ RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and a Fig. 1B of no cost."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(SpikedSize, "small", {"n": 40, "d": 80, "repetitions": 2, "fresh": 2, "step": 0.05})
+    tiny = {"n": 40, "d": 80, "repetitions": 2, "fresh": 2, "step": 0.05}
+    for name, value in tiny.items():
+        monkeypatch.setitem(ENTRIES["fig1b"].small, name, value)  # type: ignore[arg-type]
     return tmp_path
 
 

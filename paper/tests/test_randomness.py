@@ -16,9 +16,9 @@ from r2mae_paper.randomness import (
     MASK_AWARE,
     SCHEMES,
     SPREAD,
+    SWEEPS,
     DomainSweep,
 )
-from r2mae_paper.randomness_domains import SWEEPS
 from r2mae_paper.rules import SETS
 from r2mae_paper.runner import Reproduced
 

@@ -11,9 +11,9 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae_paper import genomes
-from r2mae_paper.genomes import SCHEMES, AblationSize, VirusSize
+from r2mae_paper.genomes import SCHEMES
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.studies import Scale
+from r2mae_paper.studies import Scale, entry_of
 from r2mae_paper.study import get_study
 
 TABLE3 = get_study("table3")
@@ -38,7 +38,7 @@ def out(folder: Path, genome_data: Path) -> Path:
 
 
 def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out: Path) -> None:
-    planned = TABLE3.runs(VirusSize.of("small"), out)
+    planned = TABLE3.runs(entry_of("table3").size("small"), out)
     assert len(planned) == 5 * (len(SCHEMES) + 2)
     store = AlignmentStore(out / "store")
     parts = [genomes.part_of(store, number, 5) for number in range(5)]
@@ -72,7 +72,7 @@ def test_relatives_are_ordered_by_likeness(out: Path) -> None:
     assert sorted(names) == sorted(store.species[1:])
     assert [name.partition("|")[0] for name in names[:2]] == ["CoVZC45", "CoVZXC21"]  # SARS-CoV-2's nearest here
     assert {name.partition("|")[0] for name in names[-2:]} == {"BtKY72", "BM48-31"}
-    for change, fields in genomes.changes(AblationSize(), store).items():
+    for change, fields in genomes.changes(entry_of("table3-ablation").size(), store).items():
         assert fields or change == genomes.BASE
 
 
@@ -94,14 +94,14 @@ def test_tables_have_means_intervals_and_paired_differences() -> None:
     assert "vs_reference" not in table["fixed 0.15", "spearman"]
     assert "vs_alignment" not in table["alignment", "spearman"]
     assert len(found["table3-runs"]) == 15
-    figures = TABLE3.plot(found, VirusSize())
+    figures = TABLE3.plot(found, entry_of("table3").size())
     assert len([axes for axes in figures["table3"].axes if axes.get_visible()]) == 2
 
 
 def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", str(tmp_path))
     with pytest.raises(UserError, match="R2MAE_DATA"):
-        TABLE3.runs(VirusSize.of("smoke"), tmp_path / "out")
+        TABLE3.runs(entry_of("table3").size("smoke"), tmp_path / "out")
 
 
 @pytest.mark.slow

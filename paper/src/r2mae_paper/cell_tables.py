@@ -4,32 +4,25 @@ Tables 4 and 7 are of sets whose donors have a condition, Tables 6 and 8 of sets
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
-from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sets import SET_DEFAULTS
+from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import SweepRun, runs_of_groups
+from r2mae_paper.bases import cells
 from r2mae_paper.drawing import Figures
 from r2mae_paper.gains import BLIND, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, unique
-from r2mae_paper.scheme_table import average_ranks, dots, tables_of, variants_of
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
-SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.25, 0.5)},
-    **{
-        name: {"scheme": name}
-        for name in ("dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
-    },
-}
+SCHEMES = schemes((0.1, 0.25, 0.5), "dynamic", "mdlm", "r2mae", *CURRICULA)
 """The rows that the paper trains, by name."""
 REFERENCE, EXPRESSION = "fixed 0.25", "expression"
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
@@ -38,70 +31,11 @@ RECONSTRUCTION = {
     **{f"reconstruction_r_{ratio:g}": f"Pearson r at ratio {ratio:g}" for ratio in RATIOS},
     "reconstruction_r": "Pearson r, mean",
 }
-SMALL = {**DOMAIN.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
-SMOKE = {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "steps": 2}
 CONDITION = {"auroc_labels": ("condition",), "timing": "sea-ad"}
 """As the paper's Alzheimer's disease: a condition counts with its AUROCs, over cells and donors."""
 
 
-@dataclass(frozen=True)
-class CellsSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    sets : tuple of str
-        Sets of cells.
-    rows : tuple of str
-        Names of :data:`SCHEMES`; by default all.
-    baselines : tuple of str
-        What is measured without training; scvi needs scvi-tools.
-    seeds : int
-        Runs of each row. A seed draws weights, order, held-out cells and test donors, for all rows alike.
-    settings : mapping
-        Fields of the configuration; by default the paper's network, whose recipe is the domain's.
-    """
-
-    sets: tuple[str, ...] = ()
-    rows: tuple[str, ...] | None = None
-    baselines: tuple[str, ...] = (EXPRESSION, "scvi")
-    seeds: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: {**DOMAIN.presets["paper"], "preset": "paper"})
-
-
-@dataclass(frozen=True)
-class DonorsSize(CellsSize):
-    """How much is trained for Tables 4 and 7; see :class:`CellsSize`."""
-
-    sets: tuple[str, ...] = ("sea-ad",)
-
-    small: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle", "covid-tcells", "pig-airway"), "baselines": (EXPRESSION, "pca")},
-        "settings": {**SMALL, **CONDITION},
-    }
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle", "pig-airway"), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
-        "settings": {**SMOKE, **CONDITION},
-    }
-
-
-@dataclass(frozen=True)
-class TypesSize(CellsSize):
-    """How much is trained for Tables 6 and 8; see :class:`CellsSize`."""
-
-    sets: tuple[str, ...] = ("hlca",)
-
-    small: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("onek1k", "perez-tcells", "combat"), "baselines": (EXPRESSION, "pca")},
-        "settings": SMALL,
-    }
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("onek1k",), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
-        "settings": SMOKE,
-    }
-
-
-def runs(size: CellsSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, row and seed, and the baselines, each set in a folder of its own.
 
     Raises
@@ -110,8 +44,9 @@ def runs(size: CellsSize, out: Path) -> list[SweepRun]:
         If a baseline needs a package that is missing.
     """
     DOMAIN.check_baselines(size.baselines)
+    settings = {**size.settings, **({"only": size.only} if size.only else {})}
     chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
-    groups = {name: variants_of(config_of(name, size.settings), chosen, size.baselines, set=name) for name in size.sets}
+    groups = {name: variants_of(cells(name, settings), chosen, size.baselines, set=name) for name in size.sets}
     return runs_of_groups(groups, range(size.seeds), out)
 
 
@@ -131,19 +66,22 @@ def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
         Names of the tables.
     """
     # What is ranked: a condition's AUROCs, too; sea-ad's own settings have them.
-    settings = CONDITION if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
+    settings = dict(CONDITION) if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
+    as_trained = [AS_TRAINED + name for name in RECONSTRUCTION if AS_TRAINED + name in results]
+    settings["bn_statistics"] = "both" if as_trained else "yes"
+    rebuilt = [*RECONSTRUCTION, *as_trained]
     tables: dict[str, list[TableRow]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
-        metrics = DOMAIN.metrics_of(config_of(str(name), settings))
-        scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
+        metrics = DOMAIN.metrics_of(cells(str(name), settings))
+        scores = [metric.name for metric in metrics if metric.name not in rebuilt]
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
-        for table, wanted in ((probes, scores), (reconstruction, list(RECONSTRUCTION))):
+        for table, wanted in ((probes, scores), (reconstruction, rebuilt)):
             found = tables_of(group, table, wanted, REFERENCE, **judged)
             tables[table] += [{"set": name, **row, **_rank_of(row, ranks)} for row in found[table]]
-        found = tables_of(group, probes, [*scores, *RECONSTRUCTION], REFERENCE, **judged)
+        found = tables_of(group, probes, [*scores, *rebuilt], REFERENCE, **judged)
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
 
@@ -160,7 +98,7 @@ def _pooled(results: pd.DataFrame) -> list[TableRow]:
     ]
 
 
-def plot(tables: Tables, size: CellsSize, *, probes: str, reconstruction: str) -> Figures:
+def plot(tables: Tables, size: Size, *, probes: str, reconstruction: str) -> Figures:
     """Draw the average score of each set, and reconstruction at each ratio; the dashed line is expression itself."""
     names = unique(tables[probes], "set")
     return {
@@ -175,12 +113,6 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
     return dots(named, shown, EXPRESSION, columns=columns)
 
 
-def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
-    """Return what all runs on a set share; settings take the place of what is known of the set."""
-    values: dict[str, Any] = {"data": name, **SET_DEFAULTS[name], **settings}
-    return CellsConfig.make(**values)
-
-
 def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
     return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}
 
@@ -188,10 +120,9 @@ def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
 STUDIES = tuple(
     Study(
         ENTRIES[probes],
-        size,
         partial(plot, probes=probes, reconstruction=reconstruction),
         partial(table, probes=probes, reconstruction=reconstruction),
         runs=runs,
     )
-    for probes, reconstruction, size in (("table4", "table7", DonorsSize), ("table6", "table8", TypesSize))
+    for probes, reconstruction in (("table4", "table7"), ("table6", "table8"))
 )

@@ -2,9 +2,9 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,61 +13,29 @@ from matplotlib.lines import Line2D
 from r2mae.cells.domain import DOMAIN
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
-from r2mae_paper.cell_tables import CONDITION, FIXED, REFERENCE, SCHEMES, DonorsSize, config_of
+from r2mae_paper.bases import cells
+from r2mae_paper.cell_tables import CONDITION, FIXED, REFERENCE, SCHEMES
 from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROWS = (*FIXED, "dynamic", "mdlm", "r2mae")
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
 _ROW, _WIDTH = "row", "width"
 
 
-@dataclass(frozen=True)
-class WidthsSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    sets : tuple of str
-        Sets of cells. Those of Table 4 at its small scale are measured as there, the others as in Table 6.
-    widths : tuple of str
-        Presets of the model of cells.
-    rows : tuple of str
-        Names of :data:`r2mae_paper.cell_tables.SCHEMES`.
-    seeds : int
-        Runs of each row, the same at each width.
-    settings : mapping
-        Fields of the configuration.
-    """
-
-    sets: tuple[str, ...] = ("csle", "covid-tcells", "pig-airway", "onek1k", "perez-tcells", "combat")
-    widths: tuple[str, ...] = ("small", "paper")
-    rows: tuple[str, ...] = ROWS
-    seeds: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: {"batch_size": 128, "steps": 5000})
-
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "widths", "rows")
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"batch_size": 128, "steps": 1000, "precision": "bf16"}}
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle",), "widths": ("small",), "rows": ("fixed 0.10", REFERENCE, "r2mae"), "seeds": 2},
-        "settings": {"batch_size": 64, "steps": 2},
-    }
-
-
-def runs(size: WidthsSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, width, row and seed, each set in a folder of its own."""
     schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
     groups: dict[str, list[Variant]] = {}
     for name in size.sets:
-        judged = CONDITION if name in DonorsSize.small["sets"] else {}
+        judged = CONDITION if name in ENTRIES["table4"].small["sets"] else {}
         widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
-        base = config_of(name, {**size.settings, **judged})
+        base = cells(name, {**size.settings, **judged})
         groups[name] = [
             replace(row, values={"set": name, **row.values, "scheme": row.config.scheme.name})
             for row in grid(base, [widths, schemes])
@@ -103,7 +71,7 @@ def table(results: pd.DataFrame) -> Tables:
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
 
-def plot(tables: Tables, size: WidthsSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw what each row gains over the best fixed ratio at each width: on average, and below it on each set."""
     rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
     scores = unique(rows, "score")
@@ -165,4 +133,4 @@ def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
     interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)
 
 
-STUDIES = (Study(ENTRIES["cells-width"], WidthsSize, plot, table, runs=runs),)
+STUDIES = (Study(ENTRIES["cells-width"], plot, table, runs=runs),)

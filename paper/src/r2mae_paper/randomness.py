@@ -9,30 +9,36 @@ their own there.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from r2mae.cells.baselines import log_normalized_expression
+from r2mae.cells.batches import load_data
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import paired_difference
+from r2mae.genome.config import GenomeConfig
+from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
+from r2mae.training.config import RunConfig
+from r2mae_paper import genomes
+from r2mae_paper.bases import Fields, cells, few_classes, text
 from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, ratio_axis
 from r2mae_paper.gains import BEST_FIXED, Gains, best_of, by_label, gains_by_set, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
-from r2mae_paper.rules import ADVISED, draw_rules, in_percent, rules_table
-from r2mae_paper.scheme_table import variants_of
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
+from r2mae_paper.scheme_table import schemes, variants_of
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from r2mae.training.config import RunConfig
 
 _WIDE = {"low": 0.05, "high": 0.95}
 _RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -44,7 +50,7 @@ def _by_sample(ratio: float) -> dict[str, Any]:
 
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in _RATIOS},
+    **schemes(_RATIOS),
     "dynamic": {"scheme": "dynamic", **_WIDE},
     "r2mae": {"scheme": "r2mae", **_WIDE},
     "r2mae-per-sample": {"scheme": "r2mae-per-sample", **_WIDE},
@@ -71,37 +77,9 @@ _FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
 _LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
 
 
-@dataclass(frozen=True)
-class RandomnessSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    sets : tuple of str
-        Sets of data.
-    rows : tuple of str
-        Names of rows of the study; by default all.
-    mask_aware : tuple of bool
-        Without the mask as an input, and with it.
-    seeds : int
-        Runs of each row.
-    settings : mapping
-        Fields of the configuration.
-    """
-
-    sets: tuple[str, ...] = ()
-    rows: tuple[str, ...] | None = None
-    mask_aware: tuple[bool, ...] = (False, True)
-    seeds: int = 10
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "mask_aware")
-
-
 def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps."""
-    steps = metrics_of(run)
-    if len(steps) < _LEAST_STEPS:
+    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps, and of baselines."""
+    if run.variant.baseline or len(steps := metrics_of(run)) < _LEAST_STEPS:
         return {}
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
     return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
@@ -115,16 +93,14 @@ class DomainSweep:
     ----------
     domain : str
         Its name.
-    size : type
-        Of the study.
     objective : str
         The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
     title : str
         The objective as figures name it.
     probe : str
         A score of which higher is better, where the data have it.
-    bases : callable
-        Takes a size and the folder of the study; returns the configuration on each set of data by its name.
+    base : callable
+        Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set.
     scores_of_run : callable
         As that of a study.
     of_features : bool
@@ -135,11 +111,10 @@ class DomainSweep:
     """
 
     domain: str
-    size: type[RandomnessSize]
     objective: str
     title: str
     probe: str
-    bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
+    base: Callable[[str, Fields, Path], RunConfig]
     scores_of_run: Callable[[SweepRun], Mapping[str, float]] = jumps_of_run
     of_features: bool = True
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -151,15 +126,14 @@ class DomainSweep:
 
     def study(self) -> Study:
         """Return the study of this domain."""
-        entry = ENTRIES[self.name]
-        return Study(entry, self.size, self.plot, self.table, runs=self.runs, scores_of_run=self.scores_of_run)
+        return Study(ENTRIES[self.name], self.plot, self.table, runs=self.runs, scores_of_run=self.scores_of_run)
 
-    def runs(self, size: RandomnessSize, out: Path) -> list[SweepRun]:
+    def runs(self, size: Size, out: Path) -> list[SweepRun]:
         """Return the runs of all rows and seeds, each set in a folder of its own."""
-        groups = {name: self._rows(name, base, size) for name, base in self.bases(size, out).items()}
+        groups = {name: self._rows(name, self.base(name, size.settings, out), size) for name in size.sets}
         return runs_of_groups(groups, range(size.seeds), out)
 
-    def _rows(self, data: str, base: "RunConfig", size: RandomnessSize) -> list[Variant]:
+    def _rows(self, data: str, base: RunConfig, size: Size) -> list[Variant]:
         rows: list[Variant] = []
         known = {**SCHEMES, **self.more}
         for mask_aware in size.mask_aware:
@@ -193,7 +167,7 @@ class DomainSweep:
             f"{name}-rules": rules_table(results[~results["mask_aware"]], objective, self.probe, RULES),
         }
 
-    def plot(self, tables: Tables, size: RandomnessSize) -> Figures:
+    def plot(self, tables: Tables, size: Size) -> Figures:
         """Draw pooled gains over the best fixed ratio, errors by missing fraction and set, and the regrets of rules."""
         figures: dict[str, Any] = {}
         if rules := tables[f"{self.name}-rules"]:
@@ -324,3 +298,65 @@ def _by_fraction(axes: "Axes", rows: Sequence[TableRow], objective: str) -> None
     ratio_axis(axes)
     axes.set_xlabel("missing fraction")
     axes.set_yscale("log")
+
+
+_SIDES = {"mnist": 14, "tiny-imagenet": 16}
+_ALIGNMENTS = {"sarbecoviruses": genomes.SARBECOVIRUSES, "mitochondria": genomes.MITOCHONDRIA}
+
+
+def _images(name: str, settings: Fields, out: Path) -> RunConfig:
+    data = few_classes(out) if name == "tiny-imagenet" else name
+    return ImagesConfig.make(data=data, resize=_SIDES.get(name), **settings)
+
+
+def _genome(name: str, settings: Fields, out: Path) -> RunConfig:
+    return GenomeConfig.make(data=str(genomes.store_of(_ALIGNMENTS[name], out / name).folder), **settings)
+
+
+@cache
+def _advised_for_images(data: str, side: int | None) -> dict[str, float]:
+    images = np.asarray(IMAGES.load(ImagesConfig.make(data=data, resize=side)).train.images)
+    return closed_form(images.reshape(len(images), -1).astype(np.float64))
+
+
+@cache
+def _advised_for_cells(data: str) -> dict[str, float]:
+    read = load_data(cells(data, {"validation": 0.2}))
+    assert read.train.rows is not None  # as some cells are held out
+    return closed_form(log_normalized_expression(read.table, read.train.rows))
+
+
+def _image_scores(run: SweepRun) -> Mapping[str, float]:
+    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
+    config = run.config
+    assert isinstance(config, ImagesConfig)
+    return {**jumps_of_run(run), **_advised_for_images(config.data, config.resize)}
+
+
+def _cell_scores(run: SweepRun) -> Mapping[str, float]:
+    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data)}
+
+
+SWEEPS = (
+    DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
+    DomainSweep(
+        "cells",
+        "masked_loss",
+        "loss of hidden genes",
+        "score",
+        lambda name, settings, out: cells(name, settings),
+        _cell_scores,
+        more=BY_SAMPLE_ROWS,
+    ),
+    DomainSweep(
+        "text",
+        "loss",
+        "masked loss",
+        "accuracy",
+        lambda name, settings, out: text(name, "tiny", settings),
+        of_features=False,
+    ),
+    DomainSweep("genome", "masked_loss", "masked loss", "accuracy", _genome, of_features=False),
+)
+STUDIES = tuple(sweep.study() for sweep in SWEEPS)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,15 @@ from r2mae_paper.randomness import (
     RANDOM,
     RULES,
     SPREAD,
+    SWEEPS,
     gain_in_percent,
     gains_over_references,
 )
-from r2mae_paper.randomness_domains import SWEEPS
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
 from r2mae_paper.rules import draw_rules, rules_table
 from r2mae_paper.state import State, read_runs, state_of
-from r2mae_paper.studies import ENTRIES, Scale
-from r2mae_paper.study import Size, Study
+from r2mae_paper.studies import ENTRIES, Scale, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,16 +35,6 @@ if TYPE_CHECKING:
 ERROR, PROBE = "error", "probe"
 TITLES = {ERROR: "error over all missing fractions", PROBE: "probe"}
 AVERAGE = "average"
-
-
-@dataclass(frozen=True)
-class SummarySize(Size):
-    """It has none: what it is made of is in the tables, of whichever scale."""
-
-    @classmethod
-    def of(cls, scale: Scale) -> "SummarySize":
-        """Return the size, which is the same at each scale."""
-        return cls()
 
 
 def gather(folder: Path, scale: Scale) -> pd.DataFrame:
@@ -113,7 +102,7 @@ def _in_unit(score: str, gain: "TableRow | pd.Series[float]") -> TableRow:
     return {**gain, "unit": "difference"} if score == PROBE else {**gain_in_percent(gain), "unit": "percent"}
 
 
-def plot(tables: Tables, size: SummarySize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw gains over the best fixed ratio; what the mask as an input gains; and what rules lose."""
     # What is of one set is no average, and what is of cells alone is none over all sets.
     averages = [
@@ -186,4 +175,4 @@ def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: 
         label = None
 
 
-STUDIES = (Study(ENTRIES["randomness"], SummarySize, plot, table, gather=gather),)
+STUDIES = (Study(ENTRIES["randomness"], plot, table, gather=gather),)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -22,9 +21,9 @@ from r2mae.theory.rows import Keep
 from r2mae_paper.drawing import BLACK, GREY, Figures
 from r2mae_paper.published import Model, Table, published
 from r2mae_paper.rows import TableRow, Tables, column, joined, select
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally
-from r2mae_paper.tables import SEEDS, covariance
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study
+from r2mae_paper.tables import covariance
 
 Array = Float[np.ndarray, "*n"]
 
@@ -103,31 +102,19 @@ PLACES: dict[str, Callable[[int, Table], int]] = {
 }
 
 
-@dataclass(frozen=True)
-class ReadingsSize(Size):
-    """How much is computed: rows, features, seeds, and masks for each cell."""
-
-    n: int = 200
-    d: int = 1000
-    seeds: tuple[int, ...] = SEEDS
-    masks: int = 2000
-
-    small: ClassVar = {"seeds": SEEDS[:2], "masks": 200}
-
-
 _TABLES = ("table5", "table9")
 _LEVELS = "levels"
 
 
-def parts(size: ReadingsSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return a part for each table, model and seed (for the sign), and one for the level."""
     signs = [
-        Part(f"{name}-{model}-{seed}", 1, partial(_sign, published(name), model, seed, size))
+        Part(f"{name}-{model}-{seed}", partial(_sign, published(name), model, seed, size))
         for name in _TABLES
         for model in published(name).entries
         for seed in size.seeds
     ]
-    return [*signs, Part(_LEVELS, 0, lambda jobs, tally: list(level_rows(size)))]
+    return [*signs, Part(_LEVELS, lambda jobs: list(level_rows(size)))]
 
 
 def table(results: Mapping[str, list[TableRow]]) -> Tables:
@@ -136,13 +123,13 @@ def table(results: Mapping[str, list[TableRow]]) -> Tables:
     return {"rules": rules, "levels": results[_LEVELS]}
 
 
-def _sign(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int, tally: Tally) -> list[TableRow]:
+def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
     printed = table.entries[model].get(seed)
     paper = "" if printed is None else printed.gain
     return [{**row, "paper": paper} for row in measure(table, model, seed, size, jobs)]
 
 
-def measure(table: Table, model: Model, seed: int, size: ReadingsSize, jobs: int = 1) -> list[TableRow]:
+def measure(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) -> list[TableRow]:
     """Measure R²MAE minus the middle ratio for one design under every reading, paired mask by mask."""
     cov = covariance(model, size.d, seed)
     beta = cov.eigenvectors(np.array([cov.at_quantile(table.quantile)]))[:, 0]
@@ -184,7 +171,7 @@ def _formula(cov: Covariance, beta: Float[np.ndarray, " d"], n: int, ratio: floa
     return float(risk(cov, beta, n, ratio, NOISE, keep=keep).normalised)
 
 
-def level_rows(size: ReadingsSize) -> Iterator[TableRow]:
+def level_rows(size: Size) -> Iterator[TableRow]:
     """Yield the middle ratio's risk by the formula, with its range over seeds, for each covariance and eigenvector."""
     for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
@@ -215,7 +202,7 @@ def _beta(d: int, seed: int) -> Float[np.ndarray, " d"]:
     return np.random.default_rng([seed, 0]).beta(2.0, 6.0, d)
 
 
-def plot(tables: Tables, size: ReadingsSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the differences under every rule, a panel for each table and model."""
     figure = Figure(figsize=(7.6, 5.2), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
@@ -240,4 +227,4 @@ def plot(tables: Tables, size: ReadingsSize) -> Figures:
     return {"rules": figure}
 
 
-STUDIES = (Study(ENTRIES["r2mae-vs-fixed"], ReadingsSize, plot, table, parts),)
+STUDIES = (Study(ENTRIES["r2mae-vs-fixed"], plot, table, parts),)

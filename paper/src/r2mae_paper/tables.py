@@ -6,9 +6,8 @@ mask, so that differences are paired.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,39 +17,10 @@ from r2mae.theory import Covariance, beta_spectrum, latent, risk, simulate
 from r2mae_paper.drawing import BLACK, GREY, Figures, panels
 from r2mae_paper.published import Model, Table, published
 from r2mae_paper.rows import TableRow, Tables, column
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study
 
 SEEDS = (2, 12, 22, 32, 42)
-
-
-@dataclass(frozen=True)
-class TableSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    n, d : int
-        Rows and features; the paper: 200 and 1000.
-    seeds : tuple of int
-        The paper's five.
-    masks : int
-        Masks for each fixed ratio; the columns for the paper's number use the first 50.
-    pairs : int
-        Masks for the difference between R²MAE and the middle of its range.
-    step : float
-        Distance between the fixed ratios of the grid; the paper: 0.01.
-    """
-
-    n: int = 200
-    d: int = 1000
-    seeds: tuple[int, ...] = SEEDS
-    masks: int = 200
-    pairs: int = 4000
-    step: float = 0.01
-
-    small: ClassVar = {"seeds": SEEDS[:2], "masks": 50, "pairs": 400, "step": 0.05}
-    digits: ClassVar = 5
 
 
 _PAPER_MASKS = 50
@@ -61,7 +31,7 @@ def covariance(model: Model, d: int, seed: int) -> Covariance:
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 
-def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> dict[str, float]:
+def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1) -> dict[str, float]:
     """Measure one seed and model of a table; risks are over the null risk βᵀΣβ.
 
     Returns
@@ -112,17 +82,17 @@ def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int
     return {name: float(value) for name, value in found.items()}
 
 
-def parts(size: TableSize, *, name: str) -> list[Part]:
+def parts(size: Size, *, name: str) -> list[Part]:
     """Return a part for each model and seed. It computes a row of the table and adds the paper's values."""
     table = published(name)
     return [
-        Part(f"{model}-{seed}", 1, partial(_row, table, model, seed, size))
+        Part(f"{model}-{seed}", partial(_row, table, model, seed, size))
         for model in table.entries
         for seed in size.seeds
     ]
 
 
-def _row(table: Table, model: Model, seed: int, size: TableSize, jobs: int, tally: Tally) -> TableRow:
+def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
     row: TableRow = {"model": model, "seed": seed, **measure(table, model, seed, size, jobs=jobs)}
     printed = table.entries[model].get(seed)
     if printed is None:
@@ -135,7 +105,7 @@ def _table_of(results: Mapping[str, TableRow], *, name: str) -> Tables:
     return {name: list(results.values())}
 
 
-def plot(tables: Tables, size: TableSize, *, name: str) -> Figures:
+def plot(tables: Tables, size: Size, *, name: str) -> Figures:
     """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
     table, rows = published(name), tables[name]
     figure, (axes,) = panels(1, width=6.4, height=3.6)
@@ -161,7 +131,6 @@ def plot(tables: Tables, size: TableSize, *, name: str) -> Figures:
 STUDIES = tuple(
     Study(
         ENTRIES[name],
-        TableSize,
         partial(plot, name=name),
         partial(_table_of, name=name),
         partial(parts, name=name),
