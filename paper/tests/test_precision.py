@@ -19,7 +19,7 @@ ALL = pytest.mark.parametrize("study", STUDIES, ids=["images", "cells", "text", 
 @pytest.mark.slow
 @ALL
 def test_runs_differ_in_the_format_alone(study: Study, tmp_path: Path, shared_data: Path) -> None:
-    size = study.size.of("small")
+    size = study.entry.size("small")
     planned = study.runs(size, tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 2 * size.seeds * len(size.settings)
     assert size.seeds == 5

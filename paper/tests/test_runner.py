@@ -341,6 +341,7 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
     [
         ({"title": "Another"}, "tables of another study: 'Another'"),
         ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
+        ({"settings": {"precision": "bf16", "workers": 2}}, "made with precision = 'bf16', not None"),
         ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
         ({"environment": None}, r"no made\.json that tells how"),
         ({"environment": {"versions": None}}, r"no made\.json that tells how"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -104,12 +105,71 @@ def test_a_data_folder_without_genomes_is_named(tmp_path: Path, monkeypatch: pyt
         TABLE3.runs(entry_of("table3").size("smoke"), tmp_path / "out")
 
 
+HUMAN = "chrom,pos,ref,alt,label,consequence\n"
+
+
+def test_human_variants_are_one_file_with_a_class_for_each_table(tmp_path: Path) -> None:
+    (tmp_path / "clinvar.csv").write_text("chrom,pos,ref,alt,label\n22,10,A,C,Pathogenic\n22,11,A,G,Common\n")
+    (tmp_path / "omim.csv").write_text(HUMAN + "22,12,A,T,True,5' UTR\n22,13,C,T,False,ncRNA\n")
+    given = genomes.human_variants([str(tmp_path / name) for name in ("clinvar.csv", "omim.csv")], tmp_path)
+    table = pd.read_csv(given["variants"], sep="\t")
+    assert (given["label"], given["classes"]) == ("label", "set")
+    assert list(zip(table["pos"], table["label"], table["set"], strict=True)) == [
+        (10, 1, "missense"), (11, 0, "missense"), (12, 1, "regulatory"), (13, 0, "regulatory"),
+        (12, 1, "5_UTR"), (13, 0, "ncRNA"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, r"a\.csv: cannot be read as a table"),
+        ("", r"a\.csv: cannot be read as a table"),
+        ("chrom,pos,ref,label\n22,1,A,1\n", "has no column 'alt'"),
+        (HUMAN + "22,1,A,C,benign,x\n", "has the label 'benign', expected 1 or 0"),
+    ],
+)
+def test_broken_tables_of_human_variants_are_named(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(UserError, match=said):
+        genomes.human_variants([str(tmp_path / "a.csv")], tmp_path)
+
+
+def test_a_human_store_holds_out_chromosomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SimpleNamespace(contigs=["chr1", "chr21", "chr22"], folder=tmp_path / "human")
+    monkeypatch.setattr(genomes, "AlignmentStore", lambda path: store)
+    (tmp_path / "a.csv").write_text(HUMAN + "chr22,1,A,C,1,x\n")
+    size = entry_of("table3").size(store=str(store.folder), variants=(str(tmp_path / "a.csv"),))
+    planned = TABLE3.runs(size, tmp_path)
+    assert len(planned) == 5 * (len(SCHEMES) + 2)
+    for run in planned:
+        config = run.config
+        assert (config.validation_regions, config.test_regions) == (("chr21",), ("chr22",))
+        assert (config.data, config.classes) == (str(store.folder), "set")
+    with pytest.raises(UserError, match="name its alignment with --store"):
+        TABLE3.runs(entry_of("table3").size(variants=("a.csv",)), tmp_path)
+
+
+def test_scores_of_human_variants_are_in_the_table() -> None:
+    names = ("auroc_missense", "partial_auroc_regulatory", "auprc_5_UTR", "auroc_missense_blocks_low")
+    rows = [
+        {"label": label, "scheme": label, "seed": seed, "seconds": 1.0, **dict.fromkeys(names, seed / 10)}
+        for label in ("fixed 0.15", "r2mae")
+        for seed in range(2)
+    ]
+    found = TABLE3.tables_of(pd.DataFrame(rows))
+    assert {row["score"] for row in found["table3"]} == {*names[:3]}
+    shown = TABLE3.plot(found, entry_of("table3").size())["table3"].axes
+    assert [axes.get_title() for axes in shown] == ["auroc missense", "partial auroc regulatory", "auprc 5 UTR"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["table3", "table3-mtdna", "table3-ablation"])
 @pytest.mark.parametrize("scale", ["smoke", "small", "full"])
 def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
     study = get_study(name)
-    planned = study.runs(study.size.of(scale), out / name)
+    planned = study.runs(study.entry.size(scale), out / name)
     assert len({run.folder for run in planned}) == len(planned)
     if name == "table3" and scale == "full":
         config = planned[0].config

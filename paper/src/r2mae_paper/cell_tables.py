@@ -3,6 +3,7 @@
 Tables 4 and 7 are of sets whose donors have a condition, Tables 6 and 8 of sets with types of cells.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,7 +81,10 @@ def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
         for table, wanted in ((probes, scores), (reconstruction, rebuilt)):
             found = tables_of(group, table, wanted, REFERENCE, **judged)
-            tables[table] += [{"set": name, **row, **_rank_of(row, ranks)} for row in found[table]]
+            tables[table] += [
+                {"set": name, **row, **({"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {})}
+                for row in found[table]
+            ]
         found = tables_of(group, probes, [*scores, *rebuilt], REFERENCE, **judged)
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
@@ -111,10 +115,6 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
     named = [{**row, "score": f"{row['set']} {row['score']}"} for row in rows if row["score"] in titles]
     shown = {f"{name} {score}": f"{name}: {title}" for name in names for score, title in titles.items()}
     return dots(named, shown, EXPRESSION, columns=columns)
-
-
-def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
-    return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}
 
 
 STUDIES = tuple(

@@ -32,11 +32,7 @@ Array = Float[np.ndarray, "*n"]
 class KeepRule:
     """Decides which rows are kept, from each row's ratio and two uniform numbers."""
 
-    decide: Callable[[Array, Array, Array], Bool[np.ndarray, "*n"]]
-
-    def kept(self, p: Array, ratio_uniform: Array, keep_uniform: Array) -> Bool[np.ndarray, "*n"]:
-        """Decide for each row."""
-        return self.decide(p, ratio_uniform, keep_uniform)
+    kept: Callable[[Array, Array, Array], Bool[np.ndarray, "*n"]]
 
 
 @dataclass(frozen=True)

@@ -179,9 +179,9 @@ def run_study(
     UserError
         If a run fails (the others are kept), or the study cannot use an option; if the earlier tables do not fit.
     """
-    scale, earlier = options.get("scale", "full"), options.get("earlier")
+    scale, earlier, settings = options.get("scale", "full"), options.get("earlier"), options.get("settings", {})
     size, named = size_of(study, **options), scale if options.get("size") is None else ""
-    known = None if earlier is None else read_earlier(earlier, study.entry, size)
+    known = None if earlier is None else read_earlier(earlier, study.entry, size, settings)
     out, began = Path(out), environment()
     with FolderLock(out):  # two calls must not mix their tables either
         if study.runs is not None:
@@ -196,7 +196,7 @@ def run_study(
             check_columns(known, tables)
         files = _write_all(study, tables, size, out)
         made = {"title": study.entry.title, "command": command, "scale": named, "size": jsonable(dict(size.fields))}
-        made |= {"settings": settings} if (settings := dict(options.get("settings", {}))) else {}
+        made |= {"settings": dict(settings)} if settings else {}
         made |= {"environment": began, **found.made, "probe": PROBE}
         made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
         write_json(out / MADE, made)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import jsonable, read_confined, read_rows, write_json
+from r2mae.training.config import MACHINE_FIELDS
 from r2mae.training.records import read_json
 
 if TYPE_CHECKING:
@@ -247,19 +248,16 @@ class EarlierRuns:
             If a set of the same name has another content.
         """
         before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
-        read = _data_names(taken) & {*now}
-        for name in sorted(read & {*before}):
-            if set(before[name]) != set(now[name]):
+        for name in sorted(_data_names(taken) & {*now}):
+            if name not in before:
+                _log.warning(
+                    "%s does not tell the content of what its runs were trained on: %s", self.folder / MADE, name
+                )
+            elif set(before[name]) != set(now[name]):
                 raise UserError(
                     f"{name} is not what the runs in {self.folder} were trained on: use the same data, or omit "
                     "--earlier"
                 )
-        if unknown := sorted(read - {*before}):
-            _log.warning(
-                "%s does not tell the content of what its runs were trained on: %s",
-                self.folder / MADE,
-                ", ".join(unknown),
-            )
 
     def record(
         self, runs: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
@@ -285,8 +283,8 @@ class EarlierRuns:
         return {"data": data, "earlier": earlier}
 
 
-def read_earlier(folder: Path, entry: "Entry", size: "Size") -> EarlierRuns:
-    """Return the runs in the table of an earlier call of the same study, version and size.
+def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[str, Any]) -> EarlierRuns:
+    """Return the runs in the table of an earlier call of the same study, version, size and settings of runs.
 
     The size may differ in what only chooses runs (:attr:`r2mae_paper.studies.Entry.chooses`), such as the seeds.
 
@@ -295,7 +293,9 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size") -> EarlierRuns:
     UserError
         If the folder has no such table, or no record of how it was made, or it was made otherwise.
     """
-    made = _made(folder)
+    made = json_in(folder / MADE)
+    if not (version_in(made) and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
+        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
     if made.get("title") != entry.title:
         raise UserError(
             f"{folder} has the tables of another study: {made.get('title')!r}, where {entry.title!r} is wanted"
@@ -305,8 +305,9 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size") -> EarlierRuns:
         raise UserError(
             f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
         )
-    before, now = made["size"], jsonable(dict(size.fields))
-    for name in sorted({*before, *now} - {*entry.chooses}):
+    before = {**made["size"], **made.get("settings", {})}
+    now = jsonable({**size.fields, **settings})
+    for name in sorted({*before, *now} - {*entry.chooses, *MACHINE_FIELDS}):
         if (before.get(name) or None) != (now.get(name) or None):  # older records have null where nothing is chosen
             raise UserError(
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
@@ -396,11 +397,3 @@ def _data_names(runs: "Sequence[SweepRun]") -> set[str]:
 
 def _values_of(run: "SweepRun") -> dict[str, Any]:
     return {**run.variant.values, "label": run.variant.label, "seed": run.seed}
-
-
-def _made(folder: Path) -> dict[str, Any]:
-    """Return how the tables of a folder were made."""
-    made = json_in(folder / MADE)
-    if not (version_in(made) and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
-        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
-    return made

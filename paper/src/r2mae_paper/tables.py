@@ -20,9 +20,6 @@ from r2mae_paper.rows import TableRow, Tables, column
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Part, Study
 
-SEEDS = (2, 12, 22, 32, 42)
-
-
 _PAPER_MASKS = 50
 
 

@@ -73,7 +73,8 @@ def table(results: pd.DataFrame) -> Tables:
             if runs["ratio"].nunique() > 1:
                 best.append({**named, **_best_of_seeds(runs, score), **shape(runs, score, higher=True)})
         rising = [TASKS[score] for score in tasks if _rises(results[results["model"] == model], score)]
-        scaled += _scaled(model, [row for row in select(curves, model=model) if row["task"] in rising])
+        if own := [row for row in select(curves, model=model) if row["task"] in rising]:
+            scaled += [{"model": model, **row} for row in records(error_curves(pd.DataFrame(own)))]
     for name in ("layers", "hidden_size"):
         results[name] = [sizes[model][name] for model in results["model"]]
     columns = ["model", "layers", "hidden_size", "label", "ratio", "seed", "seconds", "loss", *tasks]
@@ -120,13 +121,6 @@ def _rises(runs: pd.DataFrame, score: str) -> bool:
         return False
     first, last = (values[:, ratios.index(ratio)] for ratio in SLOPED)
     return paired_difference(first, last).verdict == "better"
-
-
-def _scaled(model: str, curves: Sequence[TableRow]) -> list[TableRow]:
-    """Return the curves of a model on one scale."""
-    if not curves:
-        return []
-    return [{"model": model, **row} for row in records(error_curves(pd.DataFrame(curves)))]
 
 
 def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
