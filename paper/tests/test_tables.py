@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from r2mae.masking.ratios import Uniform
-from r2mae_paper import ranges, readings, tables
+from r2mae_paper import ranges, tables
 from r2mae_paper.published import Printed, Table, published
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
@@ -66,8 +66,8 @@ def test_tables_are_written_with_the_papers_values(tmp_path: Path, name: str) ->
 def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
     """The reading that gives the published sign differs from the text's in the formula and in simulation."""
     size = entry_of("r2mae-vs-fixed").size(n=100, d=300, masks=150)
-    found = {row["reading"]: row for row in readings.measure(published("table5"), "latent", 2, size)}
-    assert set(found) == {reading.name for reading in readings.READINGS}
+    found = {row["reading"]: row for row in tables.measure_readings(published("table5"), "latent", 2, size)}
+    assert set(found) == {reading.name for reading in tables.READINGS}
     twice, written = found["same number twice"], found["as written"]
     assert twice["formula"] < -0.005 < 0 < written["formula"]
     assert twice["difference"] < -2 * twice["error"]
@@ -75,7 +75,7 @@ def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
 
 
 def test_one_ratio_a_run_gives_all_rows_the_same_ratio() -> None:
-    drawn = readings.OncePerRun(0.5, 0.6).quantile(np.array([0.3, 0.9, 0.1]))
+    drawn = tables.OncePerRun(0.5, 0.6).quantile(np.array([0.3, 0.9, 0.1]))
     np.testing.assert_allclose(drawn, 0.53)
 
 
@@ -85,8 +85,8 @@ def test_readings_are_written(tmp_path: Path) -> None:
     ).files
     assert {path.name for path in files} == {"rules.csv", "levels.csv", "rules.png", "rules.svg"}
     rules, levels = read(tmp_path / "rules.csv"), read(tmp_path / "levels.csv")
-    assert len(rules) == 4 * len(readings.READINGS)
-    assert {row["covariance"] for row in levels} == set(readings.SPECTRA)
+    assert len(rules) == 4 * len(tables.READINGS)
+    assert {row["covariance"] for row in levels} == set(tables.SPECTRA)
 
 
 def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
