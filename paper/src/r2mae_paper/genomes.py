@@ -292,8 +292,9 @@ def plot(tables: Tables, size: Size, *, name: str, titles: Mapping[str, str]) ->
 
 
 def is_human(score: str) -> bool:
-    """Return whether a score is of a class of human variants."""
-    return score.startswith(("auroc_", "partial_auroc_", "auprc_")) and "_vs_" not in score and "_blocks_" not in score
+    """Return whether a score is of a class of human variants; these are all at held-out positions."""
+    of_labels = score.startswith(("auroc_", "partial_auroc_", "auprc_"))
+    return of_labels and not any(part in score for part in ("_vs_", "_blocks_", HELD_OUT))
 
 
 STUDIES = (
