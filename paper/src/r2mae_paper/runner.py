@@ -134,16 +134,17 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
         raise UserError(f"{name} is drawn from trained models, which a table does not hold: omit --earlier")
     if study.gather is not None and (options.get("jobs") or again):
         raise UserError(f"{name} only reads tables of other studies: omit {'--again' if again else '--jobs'}")
-    if study.curves is not None:
-        study.curves(options.get("curves", ()))
-    elif options.get("curves"):
+    if options.get("curves") and study.curves is None:
         raise UserError(f"{name} draws no published curves: omit --curve")
     seeds = options.get("seeds")
     try:
         size = options.get("size") or study.entry.size(options.get("scale", "full"), **options.get("fields", {}))
-        return size if seeds is None else size.with_seeds(seeds)
+        size = size if seeds is None else size.with_seeds(seeds)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
+    if study.curves is not None:
+        study.curves(options.get("curves", ()))
+    return size
 
 
 def run_study(
