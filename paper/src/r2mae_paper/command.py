@@ -170,6 +170,7 @@ def _parser(*, listing: bool) -> Parser:
         "r2mae reproduce fig1b table5 --scale small",
         "r2mae reproduce fig1f --curve accuracies.csv",
         "r2mae reproduce randomness-images --scale small --seeds 10 --jobs 2",
+        "r2mae reproduce table1 --scale paper --accumulate 4 --print-config",
         "r2mae reproduce --list",
         "r2mae reproduce --claims paper/results runs/reproduce",
     )
@@ -212,15 +213,18 @@ def _parser(*, listing: bool) -> Parser:
         "its NAME-runs.csv holds are taken from there and not trained, so that seeds can be added without their "
         "folders.",
     )
-    for option, metavar, text in (
-        ("data", "PATH", "For Figs. 2A, 2B, 8 and 9, Table 2 and text-ratios: your copy of the data, such as FineWeb."),
-        ("store", "FOLDER", "For Table 3: an alignment of the human genome (r2mae data build), in place of viruses."),
-        ("cache", "MODE", "As in r2mae pretrain, for every run; so are the four options below."),
-    ):
-        parser.add_argument(f"--{option}", metavar=metavar, type=str, help=text)
-    for option in ("workers", "accumulate", "devices"):
-        parser.add_argument(f"--{option}", type=int, help="For every run.")
-    parser.add_argument("--precision", choices=["auto", "32", "bf16"], help="For every run.")
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=str,
+        help="For Figs. 2A, 2B, 8 and 9, Table 2 and text-ratios: your copy of the data, such as FineWeb.",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FOLDER",
+        type=str,
+        help="For Table 3: the store of an alignment of the human genome, in place of viruses.",
+    )
     parser.add_argument(
         "--variants",
         metavar="FILE",
@@ -237,6 +241,10 @@ def _parser(*, listing: bool) -> Parser:
         help="For Tables 4 and 6 to 8: the cells of the probes, as in r2mae pretrain cells; the paper keeps some of "
         "the cell types of SEA-AD, which it does not name.",
     )
+    for option in ("workers", "accumulate", "devices"):
+        parser.add_argument(f"--{option}", metavar="N", type=int, help="Of every run, as in r2mae pretrain.")
+    parser.add_argument("--precision", choices=["auto", "32", "bf16"], help="Of every run, as in r2mae pretrain.")
+    parser.add_argument("--cache", metavar="MODE", type=str, help="Of every run on images, as in r2mae pretrain.")
     parser.add_argument(
         "--dry_run",
         action="store_true",

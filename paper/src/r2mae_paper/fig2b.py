@@ -34,7 +34,9 @@ _PAPER_BEST = {8: 0.6, 16: 0.7, 32: 0.8}
 
 def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
-    data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}")) if size.faces else faces(size.data)
+    data = faces(size.data)
+    if size.faces and not size.data:
+        data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
     base = ImagesConfig.make(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
     names = [f"unet-{channels}" for channels in size.channels]
     return runs_by_ratio(base, "preset", image_presets(names, size.settings), size, out)
