@@ -46,16 +46,26 @@ def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
     planned = study.runs(study.entry.size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 5 * (len(SCHEMES) + 2)
-    assert {run.config.data for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
+    assert {run.config.data.source for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
     for run in planned:
         config = run.config
-        assert (config.n_hidden, config.n_latent, config.epochs, config.batch_size) == (2000, 1000, 50, 400)
-        assert (config.lr, config.weight_decay, config.n_top_genes, config.steps) == (1e-3, 1e-4, 5000, None)
+        assert (config.model.n_hidden, config.model.n_latent, config.optimizer.epochs, config.optimizer.batch_size) == (
+            2000,
+            1000,
+            50,
+            400,
+        )
+        assert (
+            config.optimizer.lr,
+            config.optimizer.weight_decay,
+            config.data.n_top_genes,
+            config.optimizer.steps,
+        ) == (1e-3, 1e-4, 5000, None)
         assert config.timing == ("sea-ad" if study is TABLE4 else "hlca")
-        assert config.auroc_labels == (("ADNC",) if study is TABLE4 else ())
-        assert (config.bn_statistics, config.only) == ("both", ())
+        assert config.data.auroc_labels == (("ADNC",) if study is TABLE4 else ())
+        assert (config.evaluation.bn_statistics, config.data.only) == ("both", ())
     chosen = study.runs(study.entry.size("full", only=("Supertype=Sst_1",)), tmp_path)
-    assert {run.config.only for run in chosen} == {("Supertype=Sst_1",)}
+    assert {run.config.data.only for run in chosen} == {("Supertype=Sst_1",)}
 
 
 @BOTH
@@ -67,13 +77,13 @@ def test_scvi_is_asked_for_before_anything_runs(study: Study, tmp_path: Path, mo
 
 def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
     planned = [run for study in (TABLE4, TABLE6) for run in study.runs(study.entry.size("small"), tmp_path)]
-    assert {run.config.data for run in planned} == SETS.keys() - {"hlca", "sea-ad"}
+    assert {run.config.data.source for run in planned} == SETS.keys() - {"hlca", "sea-ad"}
     assert len(planned) == len({run.folder for run in planned}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
     for run in planned:
-        assert run.variant.values["set"] == run.config.data
+        assert run.variant.values["set"] == run.config.data.source
         assert run.variant.baseline == (run.variant.label in (EXPRESSION, "pca"))
-        assert run.config.donor_key == "donor"
-        assert (run.config.n_hidden, run.config.steps) == (256, 1000)
+        assert run.config.data.donor_key == "donor"
+        assert (run.config.model.n_hidden, run.config.optimizer.steps) == (256, 1000)
         if not run.variant.baseline:
             assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
 

@@ -35,11 +35,13 @@ def results(seeds: int = 5) -> pd.DataFrame:
 def test_every_row_has_both_widths_and_the_papers_is_the_papers(tmp_path: Path) -> None:
     planned = cell_tables.runs_of_widths(entry_of("cells-width").size("small"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 6 * 2 * 6 * 5
-    widths = {str(run.variant.values["width"]): (run.config.n_hidden, run.config.n_latent) for run in planned}
+    widths = {
+        str(run.variant.values["width"]): (run.config.model.n_hidden, run.config.model.n_latent) for run in planned
+    }
     assert widths == {"small": (256, 64), "paper": (2000, 1000)}
-    assert {run.config.auroc_labels for run in planned if run.config.data == "csle"} == {("condition",)}
-    assert {run.config.auroc_labels for run in planned if run.config.data == "onek1k"} == {()}
-    assert {(run.config.steps, run.config.precision) for run in planned} == {(1000, "bf16")}
+    assert {run.config.data.auroc_labels for run in planned if run.config.data.source == "csle"} == {("condition",)}
+    assert {run.config.data.auroc_labels for run in planned if run.config.data.source == "onek1k"} == {()}
+    assert {(run.config.optimizer.steps, run.config.optimizer.precision) for run in planned} == {(1000, "bf16")}
 
 
 def test_gains_are_of_each_width_and_so_is_their_difference() -> None:

@@ -40,18 +40,23 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     planned = fig2a.runs(entry_of("fig2a").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
-    assert {(run.config.hidden, run.config.latent) for run in planned} == widths
+    assert {(run.config.model.hidden, run.config.model.latent) for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.data, config.scheme.name, config.bn_statistics) == ("mnist", "fixed", "both")
-        assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
+        assert (config.data.source, config.scheme.name, config.evaluation.bn_statistics) == ("mnist", "fixed", "both")
+        assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs, config.optimizer.steps) == (
+            3e-3,
+            128,
+            15,
+            None,
+        )
 
 
 def test_the_small_size_has_every_width(tmp_path: Path) -> None:
     planned = fig2a.runs(entry_of("fig2a").size("small"), tmp_path)
-    assert len({(run.config.hidden, run.config.latent) for run in planned}) == 10
-    assert {run.config.epochs for run in planned} == {5}
+    assert len({(run.config.model.hidden, run.config.model.latent) for run in planned}) == 10
+    assert {run.config.optimizer.epochs for run in planned} == {5}
     assert len(planned) == 10 * 9 * 5
 
 

@@ -39,15 +39,22 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert_complete(planned, side=128, widths={8, 16, 32})
     for run in planned:
         config = run.config
-        assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
-        assert config.data == "/somewhere/celeba-aligned"
+        assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs, config.optimizer.steps) == (
+            1e-3,
+            256,
+            10,
+            None,
+        )
+        assert config.data.source == "/somewhere/celeba-aligned"
 
 
 def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
     planned = fig2b.runs(entry_of("fig2b").size("small"), tmp_path)
     assert_complete(planned, side=64, widths={4, 8, 16})
-    assert {(run.config.lr, run.config.batch_size, run.config.steps) for run in planned} == {(1e-3, 32, 200)}
-    (data,) = {run.config.data for run in planned}
+    assert {
+        (run.config.optimizer.lr, run.config.optimizer.batch_size, run.config.optimizer.steps) for run in planned
+    } == {(1e-3, 32, 200)}
+    (data,) = {run.config.data.source for run in planned}
     rows = pd.read_csv(Path(data) / "list_attr.csv")
     assert rows.shape == (4000, 41)
 
@@ -55,12 +62,17 @@ def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_da
 def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
     """Assert that there is a run for each width, ratio and seed."""
     assert len(planned) == len({run.folder for run in planned}) == 3 * 9 * 3
-    assert {run.config.settings.channels for run in planned} == widths
+    assert {run.config.model.channels for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.model, config.scheme.name, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
-        assert config.bn_statistics == "both"
+        assert (config.model.name, config.scheme.name, config.data.resize, config.data.resize_mode) == (
+            "unet",
+            "fixed",
+            side,
+            "crop",
+        )
+        assert config.evaluation.bn_statistics == "both"
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:

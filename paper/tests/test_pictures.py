@@ -22,7 +22,7 @@ def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.M
     faces = [run.config for run in pictures.runs(entry_of("fig9").size("full"), tmp_path)]
     for configs in (digits, faces):
         assert [config.scheme.options["ratio"] for config in configs] == RATIOS
-        assert {(config.scheme.name, config.seed, config.steps) for config in configs} == {("fixed", 0, None)}
+        assert {(config.scheme.name, config.seed, config.optimizer.steps) for config in configs} == {("fixed", 0, None)}
     one = digits[0]
     assert (one.data, one.model, one.hidden, one.latent) == ("mnist", "mlp", 512, 256)
     assert (one.lr, one.batch_size, one.epochs, one.resize) == (3e-3, 128, 15, None)

@@ -25,7 +25,10 @@ def test_runs_differ_in_the_format_alone(study: Study, tmp_path: Path, shared_da
     assert size.seeds == 5
     for model in size.settings:
         first = [run for run in planned if run.seed == 0 and run.variant.values["model"] == model]
-        assert [(run.variant.label, run.config.precision) for run in first] == [(EXACT, "32"), (QUICK, "bf16")]
+        assert [(run.variant.label, run.config.optimizer.precision) for run in first] == [
+            (EXACT, "32"),
+            (QUICK, "bf16"),
+        ]
         assert len({str({**run.config.to_dict(), "precision": ""}) for run in first}) == 1
 
 

@@ -51,7 +51,7 @@ def test_rows_differ_in_scheme_and_input_alone(sweep: DomainSweep, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", [IMAGES, CELLS], ids=["images", "cells"])
 def test_no_batch_statistics_depend_on_the_ratio(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
-    assert {run.config.norm for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path)} == {"layer"}
+    assert {run.config.model.norm for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path)} == {"layer"}
 
 
 @pytest.mark.slow

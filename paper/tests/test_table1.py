@@ -28,9 +28,14 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
     planned = table1.runs(entry_of("table1").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 3 * (len(ROWS) + 2)
-    assert {run.config.data for run in planned} == {"/somewhere/imagenet"}
+    assert {run.config.data.source for run in planned} == {"/somewhere/imagenet"}
     config = next(run.config for run in planned if run.variant.label == "r2mae")
-    assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
+    assert (
+        config.model.width,
+        config.optimizer.epochs,
+        config.evaluation.finetune_epochs,
+        config.optimizer.batch_size,
+    ) == (768, 150, 100, 4096)
     used = config.scheme.options
     assert (used["low"], used["high"]) == (0.6, 0.9), "those of ViT-MAE"
     assert (used["sampling"], used["per"]) == ("independent", "batch")

@@ -21,26 +21,39 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     rates = {"roberta-medium": (512, 8, 7e-4), "roberta-base": (768, 12, 3e-4)}
     for run in planned:
         config = run.config
-        assert (config.hidden_size, config.layers, config.lr) == rates[run.variant.values["model"]]
-        assert (config.data, config.vocab_size, config.glue) == ("fineweb", 50_265, TASKS)
-        assert (config.batch_size, config.sequence_length, config.warmup, config.weight_decay) == (
+        assert (config.model.hidden_size, config.model.layers, config.optimizer.lr) == rates[
+            run.variant.values["model"]
+        ]
+        assert (config.data.source, config.data.vocab_size, config.evaluation.glue) == ("fineweb", 50_265, TASKS)
+        assert (
+            config.optimizer.batch_size,
+            config.data.sequence_length,
+            config.optimizer.warmup,
+            config.optimizer.weight_decay,
+        ) == (
             2048,
             128,
             0.03,
             0.01,
         )
-        assert (config.epochs, config.steps, config.scheme.name) == (1, None, SCHEMES[run.variant.label]["scheme"])
+        assert (config.optimizer.epochs, config.optimizer.steps, config.scheme.name) == (
+            1,
+            None,
+            SCHEMES[run.variant.label]["scheme"],
+        )
 
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
     planned = table2.runs(entry_of("table2").size("small"), tmp_path)
     assert len(planned) == 30
-    assert {(run.config.data, run.config.glue) for run in planned} == {("wiki", ())}
-    assert {(run.variant.values["scheme"] == "none", run.config.steps) for run in planned} == {
+    assert {(run.config.data.source, run.config.evaluation.glue) for run in planned} == {("wiki", ())}
+    assert {(run.variant.values["scheme"] == "none", run.config.optimizer.steps) for run in planned} == {
         (False, 4000),
         (True, 1),
     }
-    assert {(frozenset(run.config.glue_probes), run.config.glue_limit) for run in planned} == {(frozenset(TASKS), 9000)}
+    assert {(frozenset(run.config.evaluation.glue_probes), run.config.evaluation.glue_limit) for run in planned} == {
+        (frozenset(TASKS), 9000)
+    }
 
 
 def results(models: tuple[str, ...]) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
     assert (ends[0][0], ends[-1][1]) == (1, 29_903)
     assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ends))
     for run in planned:
-        assert run.config.test_regions == (parts[run.seed],)
+        assert run.config.data.test_regions == (parts[run.seed],)
         assert run.variant.baseline == (run.variant.label in ("alignment", "composition"))
         if not run.variant.baseline:
             assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
@@ -145,8 +145,8 @@ def test_a_human_store_holds_out_chromosomes(tmp_path: Path) -> None:
     assert len(planned) == 5 * (len(SCHEMES) + 2)
     for run in planned:
         config = run.config
-        assert (config.validation_regions, config.test_regions) == (("chr21",), ("chr22",))
-        assert (config.data, config.classes) == (str(store.folder), "set")
+        assert (config.data.validation_regions, config.data.test_regions) == (("chr21",), ("chr22",))
+        assert (config.data.source, config.evaluation.classes) == (str(store.folder), "set")
     with pytest.raises(UserError, match="name its alignment with --store"):
         TABLE3.runs(entry_of("table3").size(variants=("a.csv",)), tmp_path)
 
@@ -173,8 +173,8 @@ def test_every_size_has_cells(name: str, scale: Scale, out: Path) -> None:
     assert len({run.folder for run in planned}) == len(planned)
     if name == "table3" and scale == "full":
         config = planned[0].config
-        assert (config.steps, config.batch_size, config.keep) == (30_000, 2048, "best")
-        assert config.settings.layers == 12
+        assert (config.optimizer.steps, config.optimizer.batch_size, config.optimizer.keep) == (30_000, 2048, "best")
+        assert config.model.layers == 12
 
 
 @pytest.mark.slow

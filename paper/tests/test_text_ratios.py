@@ -41,12 +41,12 @@ def test_every_model_has_every_ratio(tmp_path: Path) -> None:
     planned = text_ratios.runs(size, tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 2 * 6 * size.seeds
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
-    assert {(run.config.layers, run.config.hidden_size, run.config.lr) for run in planned} == {
+    assert {(run.config.model.layers, run.config.model.hidden_size, run.config.optimizer.lr) for run in planned} == {
         (2, 64, 2e-3), (2, 128, 2e-3),
     }  # fmt: skip
-    assert {(run.config.scheme.name, run.config.data) for run in planned} == {("fixed", "wiki")}
+    assert {(run.config.scheme.name, run.config.data.source) for run in planned} == {("fixed", "wiki")}
     full = text_ratios.runs(entry_of("text-ratios").size("full"), tmp_path)
-    assert {(run.config.preset, run.config.data) for run in full} == {
+    assert {(run.config.preset, run.config.data.source) for run in full} == {
         ("roberta-medium", "fineweb"), ("roberta-base", "fineweb"),
     }  # fmt: skip
 

@@ -126,7 +126,7 @@ def _preview(study: "Study", out: Path, options: "Options", *, dry_run: bool) ->
         config = next(iter(variants.values())).config
         if dry_run:
             domain, jobs = get_domain(config.domain), options["jobs"] or 1
-            print(f"{name} on {Path(config.data).name}:")
+            print(f"{name} on {Path(config.data.source).name}:")
             print_estimate(estimate(config, domain, list(variants.values()), seeds, folder, jobs=jobs))
             continue
         for label, variant in variants.items():

@@ -336,12 +336,12 @@ def _image_scores(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
     config = run.config
     assert isinstance(config, ImagesConfig)
-    return {**jumps_of_run(run), **_advised_for_images(config.data, config.resize)}
+    return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
 
 
 def _cell_scores(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
-    return {**jumps_of_run(run), **_advised_for_cells(run.config.data)}
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
 
 
 SWEEPS = (

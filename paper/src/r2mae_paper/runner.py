@@ -245,7 +245,7 @@ def planned_runs(study: Study, size: Size, out: Path, settings: Mapping[str, Any
     assert study.runs is not None
     # One thread each: the results of a run must not depend on how many others run at the same time.
     return [
-        replace(run, config=run.config.replace(**{"threads": run.config.threads or 1, **settings}))
+        replace(run, config=run.config.replace(**{"threads": run.config.machine.threads or 1, **settings}))
         for run in study.runs(size, out)
     ]
 
@@ -276,8 +276,8 @@ def _train(
     wanted = [run for place, run in enumerate(runs) if place not in lines]
     check_sweep(runs[0].config, here=here)
     domain = get_domain(runs[0].config.domain)
-    for data in dict.fromkeys(run.config.data for run in wanted):
-        check_data([run for run in wanted if run.config.data == data], domain, here=here, jobs=jobs)
+    for data in dict.fromkeys(run.config.data.source for run in wanted):
+        check_data([run for run in wanted if run.config.data.source == data], domain, here=here, jobs=jobs)
     fingerprints = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([runs[place] for place in lines], fingerprints)
@@ -286,7 +286,7 @@ def _train(
     folders = {run.folder for run in wanted}
     waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them
     if waiting:
-        run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.device, out), console=console)
+        run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.machine.device, out), console=console)
     made = {"runs": len(runs), "trained_on": _machines(wanted), "data": fingerprints}
     results = _table_of(study, wanted)
     if earlier is not None:

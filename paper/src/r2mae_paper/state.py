@@ -392,7 +392,7 @@ def _canonical(value: object) -> str:
 
 def _data_names(runs: "Sequence[SweepRun]") -> set[str]:
     """Return the names of the files, folders or sets that runs read."""
-    return {Path(run.config.data).name for run in runs}
+    return {Path(run.config.data.source).name for run in runs}
 
 
 def _values_of(run: "SweepRun") -> dict[str, Any]:

@@ -120,7 +120,7 @@ def _ranked_of(name: str) -> tuple[str, ...]:
     if known is None:
         return ()
     by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]
-    config = CellsConfig(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
+    config = CellsConfig.make(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
     return tuple(metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked and metric.higher_is_better)
 
 
