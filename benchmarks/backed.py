@@ -150,7 +150,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
             return
 
     began = time.perf_counter()
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(path),
         n_hidden=64,
         n_latent=16,

@@ -55,13 +55,13 @@ def test_every_scheme_runs_on_every_fifth_and_the_fifths_make_up_the_genome(out:
 
 def test_the_store_has_a_track_of_conservation(out: Path) -> None:
     store = genomes.store_of(genomes.SARBECOVIRUSES, out)
-    values = np.asarray(store.track(genomes.CONSERVATION).values, float)
+    values = np.asarray(store.track(genomes.CONSERVATION), float)
     place = 10_000
     column = np.asarray(store.tokens(0)[place, 1:])
     known = column < 4
     assert values[place] == pytest.approx((column[known] == store.tokens(0)[place, 0] & 0x7F).mean(), abs=1e-3)
     mitochondria = genomes.store_of(genomes.MITOCHONDRIA, out / "mtdna")  # its reference has a letter that is no base
-    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION).values, float)):
+    for track in (values, np.asarray(mitochondria.track(genomes.CONSERVATION), float)):
         assert track.min() >= 0
         assert track.max() <= 1
 

@@ -27,7 +27,7 @@ from r2mae.errors import UserError
 pytestmark = pytest.mark.slow
 
 CELLS, GENES = 150, 30
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x", donor_key="donor", labels=("cell_type",), n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu"
 )
 
@@ -155,7 +155,7 @@ def test_expression_of_real_cells_tells_their_types() -> None:
         if os.environ.get("CI"):
             pytest.fail("R2MAE_DATA must point at the shared data in CI")
         pytest.skip("R2MAE_DATA has no single-cell files")
-    config = CellsConfig(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
+    config = CellsConfig.make(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
     table = load_cells("csle", donor_key="donor", columns=("cell_type", "condition", "age"))
     assert split_donors(table, config).test.sum() == 44 - 26
     scores = baseline_scores(table, config, ("pca",))["pca"]

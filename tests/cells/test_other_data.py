@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from r2mae.cli.main import main
 
 Make = Callable[..., anndata.AnnData]
 Other = Callable[..., tuple[CellsConfig, tuple[str, ...]]]
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x",
     donor_key="donor",
     labels=("kind", "condition"),
@@ -46,7 +45,7 @@ def annotated(make: Make, **columns: object) -> anndata.AnnData:
 def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
     def read(config: CellsConfig = CONFIG, **columns: object) -> tuple[CellsConfig, tuple[str, ...]]:
         path = write(annotated(make, **columns), tmp_path / "other.h5ad")
-        found, data = other_data(replace(config, data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
+        found, data = other_data(config.replace(data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
         assert len(data.table) == 60
         return found, data.notes
 
@@ -55,7 +54,7 @@ def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
 
 def test_cells_with_every_column_have_every_probe(other: Other) -> None:
     found, notes = other()
-    assert replace(found, data="x") == CONFIG
+    assert found.replace(data="x") == CONFIG
     assert not any("no probe" in note for note in notes)
 
 
@@ -73,7 +72,7 @@ def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     assert (found.labels, found.regress) == (("kind",), ())
     assert "condition: no probe, as it has one class only, 'ill'" in notes
     assert "age: no probe, as it has not two different numbers" in notes
-    found, notes = other(replace(CONFIG, only=("age:kind=c",)))
+    found, notes = other(CONFIG.replace(only=("age:kind=c",)))
     assert found.regress == ()
     assert any(note.startswith("age: no probe, as ") and "leaves no cell" in note for note in notes)
 

@@ -15,7 +15,7 @@ from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count
 from r2mae.masking.schemes import make_scheme
-from r2mae.training.task import Task
+from r2mae.training.task import Batches, Task
 from r2mae.training.validation import masked_losses
 
 GENES, CELLS = 40, 16
@@ -243,7 +243,7 @@ def test_learned_weights(counts: np.ndarray, model: CountAutoencoder) -> None:
     assert losses.shape == (CELLS, 12)
 
 
-class _Batches:
+class _Batches(Batches):
     def __init__(self, counts: np.ndarray) -> None:
         self.counts = counts
 

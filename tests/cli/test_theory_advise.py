@@ -7,12 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.cli.theory_advise import FAILED, HELD, SETS, run, span
+from r2mae.cli.main import parser_for
 from r2mae.errors import UserError
+from r2mae.theory.advice_text import FAILED, HELD, SETS, span
 
 pytestmark = pytest.mark.slow
 
 Call = Callable[[str], str]
+
+
+def run(words: list[str]) -> int:
+    parser = parser_for("theory advise", words)
+    code: int = parser.run(parser.read(words))
+    return code
 
 
 @pytest.fixture

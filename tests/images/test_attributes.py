@@ -123,18 +123,18 @@ def test_without_a_partition_the_split_is_by_the_seed(celeba: Path) -> None:
 
 
 def test_the_official_validation_part_is_taken_where_validation_is_asked_for(celeba: Path) -> None:
-    config = ImagesConfig(data=str(celeba), validation=0.4)
+    config = ImagesConfig.make(data=str(celeba), validation=0.4)
     data = load_data(config)
     assert data.validation is not None
     assert (len(data.train), len(data.validation)) == (6, 2)  # and not 0.4 of the training images
-    assert load_data(ImagesConfig(data=str(celeba))).validation is None
+    assert load_data(ImagesConfig.make(data=str(celeba))).validation is None
     assert DOMAIN.check_source(config) is None
 
 
 def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(celeba: Path) -> None:
     rows = [f"{image(number)} {int(number > 6)}\n" for number in range(10)]
     (celeba / "list_eval_partition.txt").write_text("".join(rows))
-    settings = ImagesConfig(data="digits", hidden=4, latent=2)
+    settings = ImagesConfig.make(data="digits", hidden=4, latent=2)
     shape = {"shape": [8, 6, 3]}
     task, model = DOMAIN.build({**load_data(settings).architecture, **shape})
     assert DOMAIN.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3

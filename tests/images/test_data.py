@@ -313,12 +313,12 @@ def test_a_fraction_of_test_images_is_refused_where_there_is_a_test_part(tmp_pat
         (tmp_path / "parts" / part).mkdir(parents=True)
     (tmp_path / "broken.npz").write_bytes(b"PK")
     for source in ("mnist", tmp_path / "test.npz", tmp_path / "keras.npz", tmp_path / "parts"):
-        config = ImagesConfig(data=str(source), test_fraction=0.3)
+        config = ImagesConfig.make(data=str(source), test_fraction=0.3)
         with pytest.raises(UserError, match=r"official test part, and .* has one: omit it"):
             config.check_given({"test_fraction": 0.3})
         config.check_given({"epochs": 3.0})  # a fraction that was not typed may be meant for another set
     for source in ("digits", tmp_path / "none.npz", tmp_path / "broken.npz", tmp_path / "gone.npz", tmp_path):
-        ImagesConfig(data=str(source), test_fraction=0.3).check_given({"test_fraction": 0.3})
+        ImagesConfig.make(data=str(source), test_fraction=0.3).check_given({"test_fraction": 0.3})
 
 
 def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
@@ -326,7 +326,7 @@ def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
     np.savez(tmp_path / "both.npz", images=pixels, test_images=pixels)
     np.savez(tmp_path / "one.npz", images=pixels)
     notes = {
-        (name, fraction): load_data(ImagesConfig(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
+        (name, fraction): load_data(ImagesConfig.make(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
         for name in ("both", "one")
         for fraction in (0.2, 0.5)
     }

@@ -44,23 +44,23 @@ def test_crop_scales_the_shorter_side(tmp_path):
 def test_a_run_and_its_embedding_crop_alike(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.integers(0, 255, (20, 6, 9), np.uint8))
-    config = ImagesConfig(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=8, latent=4)
+    config = ImagesConfig.make(data=str(tmp_path / "a.npy"), resize=4, resize_mode="crop", hidden=8, latent=4)
     data = DOMAIN.load(config)
     assert data.splits.train.shape == (4, 4, 1)
-    wanted = load_splits(config.data, resize=4, resize_mode="crop").train.images
+    wanted = load_splits(config.data.source, resize=4, resize_mode="crop").train.images
     np.testing.assert_array_equal(data.splits.train.images, wanted)
-    assert not np.array_equal(wanted, load_splits(config.data, resize=4).train.images)
+    assert not np.array_equal(wanted, load_splits(config.data.source, resize=4).train.images)
     task, model = DOMAIN.build(data.architecture)
     model.eval()
-    as_run = DOMAIN.embed(config, task, model, config.data)["embedding"]
-    squashed = DOMAIN.embed(config, task, model, config.data, resize_mode="squash")["embedding"]
+    as_run = DOMAIN.embed(config, task, model, config.data.source)["embedding"]
+    squashed = DOMAIN.embed(config, task, model, config.data.source, resize_mode="squash")["embedding"]
     assert as_run.shape == squashed.shape
     assert not np.array_equal(as_run, squashed)
 
 
 def test_crop_without_a_size_is_refused():
     with pytest.raises(UserError, match="needs --resize N: add it"):
-        ImagesConfig(data="x", resize_mode="crop")
+        ImagesConfig.make(data="x", resize_mode="crop")
 
 
 @given(

@@ -202,7 +202,7 @@ def test_too_little_other_text_has_one_remedy(tmp_path: Path, tokenizer: TextTok
 
 def test_real_text(shared_data: Path) -> None:
     """WikiText-2 with RoBERTa's vocabulary: nothing is lost on the way to the rows."""
-    data = load_data(TextConfig(data="wikitext2", tokenizer=str(shared_data / "bpe"), validation=0.1))
+    data = load_data(TextConfig.make(data="wikitext2", tokenizer=str(shared_data / "bpe"), validation=0.1))
     assert data.validation is not None
     assert len(data.store) == 60
     assert data.validation.documents == 6
@@ -220,7 +220,9 @@ def test_notes_say_what_is_held_out_and_what_is_odd(store: TokenStore, tokenizer
         return split_data(store, tokenizer, TextConfig.make(**given)).notes
 
     (plain,) = notes()
-    held = len(split_data(store, tokenizer, TextConfig(data="x", sequence_length=8, validation=0.1)).validation or ())
+    held = len(
+        split_data(store, tokenizer, TextConfig.make(data="x", sequence_length=8, validation=0.1)).validation or ()
+    )
     assert plain.endswith(f"; {held:,} are held out")
     assert notes(validation=0.0)[0].endswith("none are held out, and no loss is measured")
     assert "each is seen several times" in notes(batch_size=10_000)[1]

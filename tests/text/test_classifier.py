@@ -117,7 +117,7 @@ def test_a_run_folder_brings_its_tokenizer_and_length(tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 def test_a_run_of_another_domain(tmp_path: Path) -> None:
-    fit(ImagesConfig(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
+    fit(ImagesConfig.make(data="digits", hidden=4, latent=2, steps=1, device="cpu"), IMAGES, tmp_path / "run")
     with pytest.raises(UserError, match="is a run of the domain 'images': fine-tuning on GLUE needs one of text"):
         load_pretrained(tmp_path / "run")
 

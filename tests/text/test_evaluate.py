@@ -18,6 +18,7 @@ from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
+from r2mae.training.task import Batches
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +117,7 @@ def test_masks_depend_on_place_and_ratio_alone(data: TextData, monkeypatch: pyte
 def test_a_model_that_knows_the_answer(data: TextData) -> None:
     task, model = built(data)
 
-    class Same:
+    class Same(Batches):
         def __len__(self) -> int:
             return 5
 
@@ -137,7 +138,7 @@ def test_at_most_so_many_sequences_spread_evenly(data: TextData) -> None:
     task, model = built(data)
     asked: list[int] = []
 
-    class Spy:
+    class Spy(Batches):
         def __len__(self) -> int:
             return 1001
 
@@ -155,7 +156,7 @@ def test_nothing_to_measure_on(data: TextData) -> None:
     with pytest.raises(UserError, match="no held-out sequence to measure on"):
         ratio_curve(task, model, data.validation, sequences=0)
 
-    class Specials:
+    class Specials(Batches):
         def __len__(self) -> int:
             return 2
 
@@ -218,11 +219,11 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     task, model = built(data)
     few = evaluate(config, task, model, data, sequences=3)
     assert few != evaluate(config, task, model, data)
-    said = replace(config, eval_sequences=3)
+    said = config.replace(eval_sequences=3)
     assert DOMAIN.evaluate(said, task, model, data) == few
     assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
-    assert said.measurement_settings() == {"eval_sequences": 3, "glue_limit": None, "glue_probes": ()}
+    assert said.measurement_settings() == {"eval_sequences": 3, "glue": (), "glue_limit": None, "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""
     with pytest.raises(UserError, match="eval_sequences must be 1 or more"):
-        replace(config, eval_sequences=0)
+        config.replace(eval_sequences=0)

@@ -88,7 +88,7 @@ def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_saved(tmp_path: Path) -> None:
     run, ours = RunFolder(tmp_path / "run"), model()
-    run.claim(TextConfig(data="corpus.txt"), "fingerprint")
+    run.claim(TextConfig.make(data="corpus.txt"), "fingerprint")
     with pytest.raises(UserError, match="is not finished"):
         save_pretrained(run.path, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
@@ -101,7 +101,7 @@ def test_a_finished_run_is_saved(tmp_path: Path) -> None:
 def run(tmp_path: Path) -> RunFolder:
     """Finish a run of the untrained model."""
     folder = RunFolder(tmp_path / "run")
-    folder.claim(TextConfig(data="corpus.txt", sequence_length=16), "fingerprint")
+    folder.claim(TextConfig.make(data="corpus.txt", sequence_length=16), "fingerprint")
     save_model(folder, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
     return folder
 
@@ -123,7 +123,11 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:
     for kind in (AutoConfig, RobertaConfig):
         config = kind.from_pretrained(run.path)
-        assert (config.model_type, config.num_hidden_layers, config.vocab_size) == ("roberta", 2, TOKENIZER.vocab_size)
+        assert (config.model_type, config.num_hidden_layers, config.data.vocab_size) == (
+            "roberta",
+            2,
+            TOKENIZER.vocab_size,
+        )
     text = "the quick lazy dog"
     expected = [0, *TOKENIZER.backend.encode(text, add_special_tokens=False).ids, 2]
     assert PreTrainedTokenizerFast(tokenizer_file=str(run.path / "tokenizer.json"))(text)["input_ids"] == expected

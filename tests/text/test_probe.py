@@ -174,7 +174,7 @@ def test_features_that_memory_cannot_hold(
 
 
 def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
-    config = TextConfig(data="x.txt", sequence_length=24, vocab_size=320)
+    config = TextConfig.make(data="x.txt", sequence_length=24, vocab_size=320)
     one = evaluate(config, *built, None, probes=("sst2",), folder=folder)
     assert set(one) == {"sst2_probe_accuracy"}
     both = evaluate(config, *built, None, probes=("sst2", "MNLI"), folder=folder)

@@ -27,7 +27,7 @@ def test_the_files_here_are_the_true_ones(shared_data: Path) -> None:
 
 def test_defaults_are_a_configuration() -> None:
     for name, values in SET_DEFAULTS.items():
-        assert TextConfig.make(data=name, **values).data == name
+        assert TextConfig.make(data=name, **values).data.source == name
 
 
 def test_fineweb_is_the_sample_of_the_paper() -> None:

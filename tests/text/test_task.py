@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.domains.base import Domain as BaseDomain
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
@@ -22,7 +23,8 @@ from r2mae.text.config import TextConfig
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
-from r2mae.training.task import Corrupted, Output, Task
+from r2mae.training.task import Batches, Corrupted, Output, Task
+from r2mae.training.task import Data as BaseData
 
 KEY = Key.root(0).fold("mask", 0)
 WORDS, LENGTH = 60, 20
@@ -186,7 +188,7 @@ def test_embedding_is_the_mean_over_ordinary_tokens() -> None:
     assert torch.equal(one.embed(ours, torch.ones(2, 4, dtype=torch.int32)), torch.zeros(2, 16))
 
 
-class Rows:
+class Rows(Batches):
     """A packed corpus of which the next token follows from the one before."""
 
     def __len__(self) -> int:
@@ -197,11 +199,11 @@ class Rows:
         return (first + torch.arange(LENGTH)) % 55 + 4
 
 
-class Data:
+class Data(BaseData):
     train, validation, architecture = Rows(), Rows(), ARCHITECTURE
 
 
-class Domain:
+class Domain(BaseDomain):
     """The domain without files."""
 
     name, config, ratios = "text", TextConfig, RATIOS

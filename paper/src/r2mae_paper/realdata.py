@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from r2mae.catalogue import data_root
-from r2mae.cli.theory_data import load_matrix
+from r2mae.matrices import load_matrix
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
 from r2mae_paper.drawing import Figures, panels, plain_log

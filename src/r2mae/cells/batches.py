@@ -16,9 +16,10 @@ from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Batches, Data
 
 
-class CellBatches:
+class CellBatches(Batches):
     """Cells of a table, read as mini-batches.
 
     Parameters
@@ -73,7 +74,7 @@ class CellBatches:
         return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
 
 
-class DeviceBatches:
+class DeviceBatches(Batches):
     """Cells in the memory of a device, where mini-batches are made.
 
     Parameters
@@ -116,7 +117,7 @@ class DeviceBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class CellData:
+class CellData(Data):
     """The data of a run on cells.
 
     Parameters
@@ -153,29 +154,29 @@ def load_data(config: CellsConfig) -> CellData:
         probes, so that mistakes are found before a model is trained.
     """
     table = load_cells(
-        config.data,
-        layer=config.layer,
-        batch_key=config.batch_key,
-        donor_key=config.donor_key,
+        config.data.source,
+        layer=config.data.layer,
+        batch_key=config.data.batch_key,
+        donor_key=config.data.donor_key,
         columns=columns_of(config),
-        n_top_genes=config.n_top_genes,
-        min_genes=config.min_genes,
+        n_top_genes=config.data.n_top_genes,
+        min_genes=config.data.min_genes,
     )
     return split_data(replace(table, notes=table.notes + check_probes(table, config)), config)
 
 
 def columns_of(config: CellsConfig) -> tuple[str, ...]:
     """Return the columns of obs that probes and their rules use, as far as the configuration alone tells."""
-    return (*config.labels, *config.regress, *rule_columns(config))
+    return (*config.data.labels, *config.data.regress, *rule_columns(config))
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:
     """Split off validation cells (paper: a tenth); at least two training cells remain, for batch normalisation."""
     train, validation = CellBatches(table), None
     cells = table.counts.shape[0]
-    if config.validation and cells > 2:
+    if config.data.validation and cells > 2:
         order = permutation(Key.root(config.seed).fold("validation"), cells)
-        held_out = min(max(1, round(config.validation * cells)), cells - 2)
+        held_out = min(max(1, round(config.data.validation * cells)), cells - 2)
         validation = CellBatches(table, np.sort(order[:held_out]))
         train = CellBatches(table, np.sort(order[held_out:]))
     return CellData(table, train, validation, architecture_of(table.genes, table.batches, config))
@@ -183,11 +184,11 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
     """Describe a model in plain types, for :meth:`r2mae.cells.domain.CellsDomain.build` and for run folders."""
-    settings = config.architecture()
+    settings = config.model.architecture()
     return {
         "model": settings.pop("model"),
         "genes": list(genes),
         "batches": list(batches),
         **settings,
-        "representation": config.representation,
+        "representation": config.evaluation.representation,
     }

@@ -99,21 +99,21 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
     """
     rules = rules_of(table, config)
     kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
-    if config.donor_key is None:
+    if config.data.donor_key is None:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
-        if config.labels or config.regress:
+        if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
-        column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
+        column = column_of(table, config.data.donor_key, "donor_key").astype(str).to_numpy()
         donors, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(names, strata, config.test_donors, key)
-    return DonorSplit(names, codes, test, config.donor_key is not None, notes, rules)
+    test = choose_test_donors(names, strata, config.data.test_donors, key)
+    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
 
 
 def choose_test_donors(
@@ -187,8 +187,8 @@ def probe_cells(
     split = split_donors(table, config)
     probes: list[ProbeCells] = []
     notes = list(split.notes)
-    columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.labels]
-    columns += [(column, "number") for column in config.regress]
+    columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.data.labels]
+    columns += [(column, "number") for column in config.data.regress]
     for column, kind in columns:
         probe = _choose_probe_cells(table, config, split, column, kind, max_cells, notes)
         if probe is not None:
@@ -204,8 +204,8 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     UserError
         As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
     """
-    probed = (*config.labels, *config.regress)
-    for entry in config.max_cells:
+    probed = (*config.data.labels, *config.data.regress)
+    for entry in config.data.max_cells:
         column = entry.partition("=")[0]
         if column not in probed:
             hint = nearest(column, probed) if probed else ""
@@ -218,13 +218,13 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     split = split_donors(table, config)
     if lack := lack_of_donors(split):
         raise UserError(
-            f"{table.name}: column {config.donor_key!r} (donor_key) has {lack}, and probes are tested on other donors: "
+            f"{table.name}: column {config.data.donor_key!r} (donor_key) has {lack}, and probes are tested on other donors: "
             "omit donor_key to split cells, or omit labels and regress"
         )
-    for column in config.labels:
+    for column in config.data.labels:
         if lack := lack_of_classes(table, split, column):
             raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: omit it from labels")
-    for column in config.regress:
+    for column in config.data.regress:
         if lack := lack_of_numbers(table, split, column):
             raise UserError(f"{table.name}: column {column!r} (regress) has {lack}: name it in labels, or omit it")
     return probe_cells(table, config)[1]
@@ -272,7 +272,7 @@ def cell_limit(config: CellsConfig, column: str, default: int = MAX_CELLS) -> in
     It is the column's entry in `max_cells` of the configuration, else `default`. The paper uses 200,000, and 100,000
     for the cell types of SEA-AD.
     """
-    limits = dict(entry.split("=", 1) for entry in config.max_cells)
+    limits = dict(entry.split("=", 1) for entry in config.data.max_cells)
     return int(limits.get(column, default))
 
 
@@ -387,8 +387,8 @@ def _stratum_of_donors(
     table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
 ) -> list[str]:
     """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
-    if config.donor_key is not None:
-        for column in config.labels:
+    if config.data.donor_key is not None:
+        for column in config.data.labels:
             values, known = label_values(table, column)
             kept = known & (codes >= 0)
             if _constant_in_donors(values, codes, kept):

@@ -151,10 +151,10 @@ def embed_source(
         As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
     """
     # Batches are checked first, so that an error is raised before the counts of a large file are read.
-    batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
-    table = load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names)
-    copied = (*config.labels, *config.regress, *filter(None, (config.donor_key,)))
-    used = copied if len(model.batch_names) == 1 else (config.batch_key, *copied)
+    batch = align_batches(source, read_obs(source), config.data.batch_key, model.batch_names, transform_batch)
+    table = load_cells(source, layer=config.data.layer if layer is None else layer, genes=model.gene_names)
+    copied = (*config.data.labels, *config.data.regress, *filter(None, (config.data.donor_key,)))
+    used = copied if len(model.batch_names) == 1 else (config.data.batch_key, *copied)
     notes = table.notes + column_notes(source, used)
     table = log_notes(replace(table, batch=batch, batches=model.batch_names, notes=notes))
     arrays: dict[str, np.ndarray] = {

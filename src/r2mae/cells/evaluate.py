@@ -23,7 +23,7 @@ from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predict
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
@@ -89,7 +89,7 @@ def evaluate(
         :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
-    task = replace(task, representation=representation or config.representation)
+    task = replace(task, representation=representation or config.evaluation.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
@@ -101,7 +101,7 @@ def evaluate(
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
 
-    return score_with_statistics(bn_statistics or config.bn_statistics, measure, items)
+    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
 
 def _masked_scores(
@@ -175,7 +175,7 @@ def evaluate_embedding(
     averaged = [name for name in averaged_scores(config) if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
-    if intervals and config.donor_key is not None:
+    if intervals and config.data.donor_key is not None:
         summary = {"score": partial(_mean_score, names=averaged)} if averaged else {}
         limits = cluster_bootstrap(predictions, summary=summary)
         for name, interval in limits.items():
@@ -198,10 +198,11 @@ def averaged_scores(config: CellsConfig) -> list[str]:
     `auroc_labels` (as in the paper's Table 4 for ADNC), and both Spearman correlations of each number.
     """
     ends = {
-        label: ("auroc", "auroc_donor") if label in config.auroc_labels else ("bacc", "f1") for label in config.labels
+        label: ("auroc", "auroc_donor") if label in config.data.auroc_labels else ("bacc", "f1")
+        for label in config.data.labels
     }
-    names = [f"{label}_{end}" for label in config.labels for end in ends[label]]
-    return names + [f"{number}_{end}" for number in config.regress for end in ("spearman_cell", "spearman_donor")]
+    names = [f"{label}_{end}" for label in config.data.labels for end in ends[label]]
+    return names + [f"{number}_{end}" for number in config.data.regress for end in ("spearman_cell", "spearman_donor")]
 
 
 def predict(
@@ -330,12 +331,12 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
-    cells = cells if items is None else items.recording(cells)
+    read: BatchReader = cells if items is None else items.recording(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
                 first = int(rows[0])
-                batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
+                batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
                     if prepare is not None:
                         prepare(number)

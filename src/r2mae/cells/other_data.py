@@ -31,13 +31,15 @@ def other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells` and :func:`r2mae.cells.covariate.align_batches`.
     """
-    batch = align_batches(config.data, read_obs(config.data), config.batch_key, batches, transform_batch)
-    table = replace(load_cells(config.data, layer=config.layer, genes=genes), batch=batch, batches=batches)
+    batch = align_batches(
+        config.data.source, read_obs(config.data.source), config.data.batch_key, batches, transform_batch
+    )
+    table = replace(load_cells(config.data.source, layer=config.data.layer, genes=genes), batch=batch, batches=batches)
     config, notes = possible_probes(table, config)
     columns = columns_of(config)
-    notes += check_columns(table, None, config.donor_key, columns)
-    covariate = config.batch_key if len(batches) > 1 else None
-    notes += column_notes(config.data, (covariate, config.donor_key, *columns))
+    notes += check_columns(table, None, config.data.donor_key, columns)
+    covariate = config.data.batch_key if len(batches) > 1 else None
+    notes += column_notes(config.data.source, (covariate, config.data.donor_key, *columns))
     table = replace(table, notes=table.notes + notes + check_probes(table, config))
     cells = CellBatches(table)
     return config, CellData(table, cells, cells, architecture_of(genes, batches, config))
@@ -62,7 +64,7 @@ def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig,
         lacks |= dict.fromkeys(_probed_columns(config), reason)
     elif _probed_columns(config):
         split = split_donors(table, config)
-        for columns, lack_of in ((config.labels, lack_of_classes), (config.regress, lack_of_numbers)):
+        for columns, lack_of in ((config.data.labels, lack_of_classes), (config.data.regress, lack_of_numbers)):
             for column in columns:
                 try:
                     lack = lack_of(table, split, column)
@@ -76,14 +78,14 @@ def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig,
 
 
 def _probed_columns(config: CellsConfig) -> tuple[str, ...]:
-    return (*config.labels, *config.regress)
+    return (*config.data.labels, *config.data.regress)
 
 
 def _lack_of_probes(table: CellTable, config: CellsConfig) -> str:
     """Return in words why no probe of these cells is possible; empty if one is."""
-    for name in (config.donor_key, *rule_columns(config)):
+    for name in (config.data.donor_key, *rule_columns(config)):
         if name is not None and name not in table.obs:
-            return f"obs has no column {name!r} ({'donor_key' if name == config.donor_key else 'exclude or only'})"
+            return f"obs has no column {name!r} ({'donor_key' if name == config.data.donor_key else 'exclude or only'})"
     try:
         return lack_of_donors(split_donors(table, config))
     except UserError as error:  # no cell meets a rule
@@ -101,13 +103,12 @@ def _without_probes(table: CellTable, config: CellsConfig, columns: Collection[s
         names = {entry: entry.partition("=")[0] for entry in entries}
         return tuple(entry for entry in entries if names[entry] in table.obs or not names[entry].startswith(own))
 
-    config = replace(
-        config,
-        labels=kept(config.labels),
-        regress=kept(config.regress),
-        auroc_labels=kept(config.auroc_labels),
-        max_cells=tuple(entry for entry in config.max_cells if entry.partition("=")[0] not in columns),
-        exclude=others(config.exclude),
-        only=others(config.only),
+    config = config.replace(
+        labels=kept(config.data.labels),
+        regress=kept(config.data.regress),
+        auroc_labels=kept(config.data.auroc_labels),
+        max_cells=tuple(entry for entry in config.data.max_cells if entry.partition("=")[0] not in columns),
+        exclude=others(config.data.exclude),
+        only=others(config.data.only),
     )
-    return config if _probed_columns(config) else replace(config, donor_key=None, exclude=(), only=())
+    return config if _probed_columns(config) else config.replace(donor_key=None, exclude=(), only=())

@@ -53,14 +53,14 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
         For an unknown column, a probe that does not exist, or a value that no cell has.
     """
     texts: dict[str, np.ndarray] = {}  # so that a column of millions of cells is converted to text once
-    rules = [_parse_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
-    rules += [_parse_rule(table, config, "only", entry, texts) for entry in config.only]
+    rules = [_parse_rule(table, config, "exclude", entry, texts) for entry in config.data.exclude]
+    rules += [_parse_rule(table, config, "only", entry, texts) for entry in config.data.only]
     return tuple(rules)
 
 
 def rule_columns(config: CellsConfig) -> tuple[str, ...]:
     """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
-    named = [entry.partition("=")[0] for entry in (*config.exclude, *config.only)]
+    named = [entry.partition("=")[0] for entry in (*config.data.exclude, *config.data.only)]
     return tuple(name for name in named if ":" not in name)
 
 
@@ -127,7 +127,7 @@ def _parse_rule(
     texts: dict[str, np.ndarray],
 ) -> Rule:
     name, _, value = entry.partition("=")
-    probed = (*config.labels, *config.regress)
+    probed = (*config.data.labels, *config.data.regress)
     probe, column = None, name
     if name not in table.obs.columns and ":" in name:
         # Names may contain colons, so the longest matching name of a probe is used.

@@ -137,9 +137,9 @@ def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Trained
         raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
     with _advise_retraining(folder.model_file):
         config, task, model = load_model(path, domain, device=device, unmasked=True)
-    task = replace(task, representation=config.representation)
-    label = config.labels[0] if config.labels else None
-    setup = {**EMPTY_SETUP, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
+    task = replace(task, representation=config.evaluation.representation)
+    label = config.data.labels[0] if config.data.labels else None
+    setup = {**EMPTY_SETUP, "layer": config.data.layer, "batch_key": config.data.batch_key, "labels_key": label}
     has_metrics = folder.metrics_file.is_file()
     history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
     return TrainedModel(setup, config, task, model, history)

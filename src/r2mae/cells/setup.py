@@ -74,7 +74,6 @@ _SCORES = "call evaluate({}=...) on the trained model"
 _SET_ELSEWHERE: Mapping[str, str] = {
     "data": "the cells are those of adata",
     "model": "here it is always mlp; `r2mae pretrain cells` has --model",
-    "model_settings": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "epochs": "pass max_epochs",
     "representation": "pass representation to MaskedAutoencoder(...)",

@@ -11,7 +11,7 @@ A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cel
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -23,7 +23,7 @@ from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Corrupted, Output, Task
 
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
@@ -133,7 +133,7 @@ class CountOutput(Output):
 
 
 @dataclass(frozen=True)
-class GeneTask:
+class GeneTask(Task[Any, "CountModel"]):
     """Hide genes, the same for all cells of a mini-batch that have one ratio, and predict their counts.
 
     Parameters

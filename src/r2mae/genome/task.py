@@ -20,7 +20,7 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Corrupted, Output, Task
 
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
@@ -95,7 +95,7 @@ class HiddenBases(Corrupted):
     columns : int64 tensor, shape (batch, most)
         The hidden positions of each row, in increasing order, then other positions: rows are equally long.
     targets : int64 tensor, shape (batch, most)
-        Clean bases at `columns` (0 where no base is hidden).
+        Labels at `columns`: clean bases, some of which may be flipped (0 where no base is hidden).
     real : Bool tensor, shape (batch, most)
         False for columns that only fill a row.
     weights : Float tensor, shape (batch × length,)
@@ -139,7 +139,7 @@ class HiddenBases(Corrupted):
 
 
 @dataclass(frozen=True)
-class AlignmentTask:
+class AlignmentTask(Task[Any, "WindowModel"]):
     """Masked modelling of a genome with its alignment (DNA appendix of the paper).
 
     Parameters
@@ -153,12 +153,15 @@ class AlignmentTask:
         Hide the rounded count of each window's bases, instead of each base independently.
     repeat_weight : float
         Weight of a soft-masked position in the loss; other positions have weight 1.
+    flip : float
+        Probability with which the label of a hidden base that is not conserved becomes a random base.
     """
 
     width: int
     corruption: Corruption = "80-10-10"
     exact: bool = True
     repeat_weight: float = 0.1
+    flip: float = 0.0
 
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTask":
@@ -170,6 +173,7 @@ class AlignmentTask:
             corruption=architecture["corruption"],
             exact=bool(architecture["exact"]),
             repeat_weight=float(architecture["repeat_weight"]),
+            flip=float(architecture["flip"]),
         )
 
     @property
@@ -199,6 +203,11 @@ class AlignmentTask:
             vocabulary=BASES,
             shares=SHARES[self.corruption],
         )
+        labels = clean
+        if self.flip:
+            flipped, shares = hidden & batch["neutral"], (0.0, self.flip, 1 - self.flip)
+            draw = key.fold("labels")
+            labels = corrupt_tokens(clean, flipped, draw, mask_id=MASK, vocabulary=BASES, shares=shares)
         columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
         columns = columns[:, : self._column_count(hidden, ratio)]
         real = hidden.gather(1, columns)
@@ -211,7 +220,7 @@ class AlignmentTask:
             hidden=hidden.flatten(),
             candidates=candidates,
             columns=columns,
-            targets=clean.gather(1, columns) * real,
+            targets=labels.gather(1, columns) * real,
             real=real,
             weights=weights.flatten(),
         )

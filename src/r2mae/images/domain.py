@@ -6,17 +6,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
-    BN_STATISTICS,
-    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
+    LoadedStatistics,
     ModelFormat,
-    Option,
     SeveralPaths,
 )
 from r2mae.errors import UserError
@@ -25,11 +21,13 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
+from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
     from r2mae.evaluation.bn_statistics import BnStatistics
@@ -41,32 +39,12 @@ if TYPE_CHECKING:
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
 
-_PROBE = Option(
-    "probe",
-    "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
-    choices=("head", "logistic"),
-)
-_FINETUNE = Option(
-    "finetune_epochs",
-    "also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.",
-    float,
-)
-_READING = (
-    Option("resize", "resize them to this many pixels a side; by default as in the run.", int),
-    Option(
-        "resize_mode",
-        "how to resize those that are not square; by default as in the run.",
-        choices=("squash", "crop"),
-    ),
-    Option("skip_broken", "skip image files that cannot be decoded; by default as in the run.", bool),
-)
-_ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
 _FORMATS = (
     ModelFormat(
         "transformers",
         "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
         "r2mae.images.weight_conversion.export:to_transformers",
-        options=(_ENCODER,),
+        options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
@@ -79,7 +57,7 @@ _FORMATS = (
         "mae",
         "a checkpoint of the original MAE, .pth",
         "r2mae.images.weight_conversion.export:to_mae",
-        options=(_ENCODER,),
+        options=Exporting,
         examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
 )
@@ -113,15 +91,15 @@ class ImagesDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, BN_STATISTICS, _FINETUNE),
+            options=Probing,
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
-        reading=_READING,
+        reading=Reading,
         embedding=Embedding(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
-            loading=(STATISTICS,),
+            loading=LoadedStatistics,
         ),
         baselines="pixels, pca, mean",
         model_formats=_FORMATS,
@@ -135,31 +113,33 @@ class ImagesDomain(Domain):
 
         With fine-tuning, its metrics come last.
         """
-        settings = config.settings
-        bound = getattr(settings, "error_bound", 1.0)
+        settings = config.model
+        bound = settings.error_bound
         found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
-        if not getattr(settings, "reconstructs", True):
+        if not settings.reconstructs:
             found = [one for one in found if one.name != "clean_mse"]
-        default = add_as_trained(found, config.bn_statistics)
-        return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
+        default = add_as_trained(found, config.evaluation.bn_statistics)
+        return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file or folder, or for a named set its name."""
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data, hidden=False)
+        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
     def check_source(self, config: ImagesConfig) -> None:
         """Refuse data that do not exist, without importing torch; reader options are not checked."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data.source)
 
     def check(self, config: ImagesConfig) -> None:
         """Refuse data and weights that do not exist and reader options that do not apply, without importing torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
+        check_source(
+            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
+        )
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
@@ -206,9 +186,9 @@ class ImagesDomain(Domain):
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
-        if bn_statistics is not None and "bn_statistics" in config.ignored:
+        if bn_statistics is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
-        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        epochs = config.evaluation.finetune_epochs if finetune_epochs is None else finetune_epochs
         if epochs:
             check_classes(config, data.splits.train)  # before the long part
         scores = evaluate(
@@ -224,7 +204,7 @@ class ImagesDomain(Domain):
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""
         from r2mae.images.evaluate import ITEM_METRICS
 
-        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.bn_statistics == "both" else ()
+        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.evaluation.bn_statistics == "both" else ()
         return (*ITEM_METRICS, *twins)
 
     default_baselines = ("pixels", "pca", "mean")
@@ -232,7 +212,7 @@ class ImagesDomain(Domain):
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
         names = self.default_baselines
-        return names if getattr(config.settings, "reconstructs", True) else names[:2]
+        return names if config.model.reconstructs else names[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Accept all: no baseline needs further packages."""
@@ -262,10 +242,9 @@ class ImagesDomain(Domain):
         UserError
             If the images have another size than the model accepts.
         """
-        config = replace(
-            _with_size(config, resize, resize_mode), data=source, **_reader_options(config, source, skip_broken)
-        )
-        data = self.load(replace(config, finetune_epochs=0.0))  # labels are not required
+        config = _with_size(config, resize, resize_mode)
+        config = config.replace(data=source, **_reader_options(config, source, skip_broken))
+        data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         expected, given = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
         if given != expected:
             sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
@@ -301,7 +280,7 @@ class ImagesDomain(Domain):
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
         skip_broken: bool | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> "dict[str, np.ndarray]":
         """Embed a set of images.
 
         `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
@@ -314,21 +293,23 @@ class ImagesDomain(Domain):
             the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
             the data have any.
         """
+        import numpy as np
+
+        from r2mae.images import decode
         from r2mae.images.data import load_parts, load_splits
-        from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set
 
         config = _with_size(config, resize, resize_mode)
         size: dict[str, Any] = {
-            "resize": config.resize,
-            "resize_mode": config.resize_mode,
+            "resize": config.data.resize,
+            "resize_mode": config.data.resize_mode,
             **_reader_options(config, source, skip_broken),
         }
-        if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
+        if self.fingerprint(config.replace(data=source)) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **size)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, Reading(**size))]
+            found = [*load_parts(source, decode.Reading(**size))]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
@@ -345,13 +326,13 @@ def _reader_options(config: ImagesConfig, source: str, skip_broken: bool | None)
     """Return reader options for external images: the run's, as far as they apply, unless overridden."""
     from r2mae.images.sources import applicable_options
 
-    fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
+    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
     return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
 
 
 def _with_size(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
     """Return the configuration with another size or resize mode, if given."""
-    return replace(config, resize=resize or config.resize, resize_mode=mode or config.resize_mode)
+    return config.replace(resize=resize or config.data.resize, resize_mode=mode or config.data.resize_mode)
 
 
 DOMAIN = ImagesDomain()

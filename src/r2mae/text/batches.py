@@ -19,9 +19,10 @@ from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.text.tokenizer.vocabulary import vocabulary_note
 from r2mae.training.progress import counting_bar
+from r2mae.training.task import Batches, Data
 
 
-class TokenBatches:
+class TokenBatches(Batches):
     """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
     The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
@@ -92,7 +93,7 @@ class TokenBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class TextData:
+class TextData(Data):
     """The data of a run on text.
 
     Parameters
@@ -136,11 +137,11 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
-    if config.tokenizer is None:
-        options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
-        tokenizer = corpus_tokenizer(config.data, config.vocab_size, **options)
+    if config.data.tokenizer is None:
+        options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+        tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     else:
-        tokenizer = load_tokenizer(config.tokenizer)
+        tokenizer = load_tokenizer(config.data.tokenizer)
         _check_store(config, tokenizer)
     return split_data(_tokenised(config, tokenizer, cache, progress), tokenizer, config)
 
@@ -148,12 +149,12 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: 
 def _tokenised(
     config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None, progress: Progress | None = None
 ) -> TokenStore:
-    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
+    with counting_bar(f"{config.data.source}: tokens", counted=False, transient=True) as bar:
         return open_store(
-            config.data,
+            config.data.source,
             tokenizer,
-            column=config.text_column,
-            split=config.split,
+            column=config.data.text_column,
+            split=config.data.split,
             cache=cache,
             progress=progress or bar,
         )
@@ -161,12 +162,12 @@ def _tokenised(
 
 def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
     """Refuse a preset's vocabulary for a token store with another tokenizer."""
-    if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
+    if config.data.tokenizer != ROBERTA or config.preset is None or not is_store(config.data.source):
         return
-    own = TokenStore(Path(config.data).expanduser()).tokenizer()
+    own = TokenStore(Path(config.data.source).expanduser()).tokenizer()
     if own.fingerprint != tokenizer.fingerprint:
         raise UserError(
-            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} uses: give "
+            f"{config.data.source}: was made with another tokenizer than RoBERTa's, which {config.preset} uses: give "
             f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it again"
         )
 
@@ -191,24 +192,24 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     UserError
         If the documents of either part do not fill a row.
     """
-    length, held_out = config.sequence_length, None
+    length, held_out = config.data.sequence_length, None
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
+            f"{config.data.source}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
-    if hold_out and config.validation:
+    if hold_out and config.data.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
     validation = None if held_out is None else TokenBatches(store, length, held_out)
     if not len(train):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
     built = architecture(config, tokenizer)
     meta = store.meta
     notes = (
-        vocabulary_note(config, built, store=is_store(config.data)),
-        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
+        vocabulary_note(config, built, store=is_store(config.data.source)),
+        unknown_note(config.data.source, meta.unknown, meta.tokens, meta.documents),
         *_notes(store, train, validation, config),
     )
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
@@ -224,11 +225,11 @@ def _notes(
         f"train on ({train.dropped} tokens at the end are omitted); {rest}"
     ]
     share = 0.0 if validation is None else validation.tokens / store.meta.tokens
-    if share > max(2 * config.validation, config.validation + 0.05):
+    if share > max(2 * config.data.validation, config.data.validation + 0.05):
         notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
-    if config.batch_size > len(train):
+    if config.optimizer.batch_size > len(train):
         notes.append(
-            f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
+            f"a step takes {config.optimizer.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
             "a step (--batch-size)"
         )
     return tuple(notes)
@@ -243,10 +244,10 @@ def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.nda
     """Return the documents to hold out: the fraction of the configuration, but enough to fill a row."""
     order = permutation(Key.root(config.seed).fold("validation"), len(store))
     lengths = np.diff(store.offsets())[order]
-    enough = int(np.searchsorted(np.cumsum(lengths), config.sequence_length)) + 1
-    count = max(round(config.validation * len(store)), enough)
+    enough = int(np.searchsorted(np.cumsum(lengths), config.data.sequence_length)) + 1
+    count = max(round(config.data.validation * len(store)), enough)
     if count >= len(store):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
     return np.sort(order[:count])
 
 
@@ -259,10 +260,10 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "pad_id": tokenizer.pad_id,
         "bos_id": tokenizer.bos_id,
         "eos_id": tokenizer.eos_id,
-        "length": config.sequence_length,
-        **config.architecture(),
-        "corruption": config.corruption,
-        "exact": config.exact,
+        "length": config.data.sequence_length,
+        **config.model.architecture(),
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }

@@ -121,4 +121,4 @@ def _from_run(folder: Path) -> tuple[MaskedLanguageModel, int]:
             f"{folder} is a run of the domain {loaded.config.domain!r}: fine-tuning on GLUE needs one of text"
         )
     # Positions beyond the sequences of pretraining are untrained.
-    return loaded.model, min(LENGTH, loaded.config.sequence_length)
+    return loaded.model, min(LENGTH, loaded.config.data.sequence_length)

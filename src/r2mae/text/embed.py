@@ -49,7 +49,7 @@ def embed_documents(
     tokenizer, beginnings = model.tokenizer, []
 
     def read() -> Iterator[str]:
-        for document in read_documents(source, column=config.text_column, split=config.split):
+        for document in read_documents(source, column=config.data.text_column, split=config.data.split):
             beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
@@ -57,7 +57,7 @@ def embed_documents(
     with evaluating(model), torch.no_grad():
         for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64), cores()):
             unknown += int((tokens == tokenizer.unk_id).sum())
-            batches = _batches(tokens, lengths, tokenizer, config.sequence_length, rows)
+            batches = _batches(tokens, lengths, tokenizer, config.data.sequence_length, rows)
             parts += [task.embed(model, batch.to(device)).float().cpu().numpy() for batch in batches]
             counts.append(lengths)
     total = int(np.concatenate(counts).sum())

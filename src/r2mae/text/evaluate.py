@@ -14,7 +14,7 @@ from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.classifier import LENGTH
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
@@ -93,7 +93,7 @@ def evaluate(
     # Unknown names are refused before anything is computed.
     names, probed = [glue_task(name).name for name in glue], [glue_task(name).name for name in probes]
     folder = data_root() / "glue" if folder is None else folder
-    length = min(LENGTH, config.sequence_length)
+    length = min(LENGTH, config.data.sequence_length)
     if curve and data is not None and data.validation is not None and len(data.validation):
         losses, accuracies = ratio_curve(
             task, model, data.validation, sequences=sequences, progress=progress, items=items
@@ -171,10 +171,10 @@ def ratio_curve(
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
     each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
-    rows = rows if items is None else items.recording(rows)
+    read: BatchReader = rows if items is None else items.recording(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
-            batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
+            batch = read.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 of_rows = None if items is None else each[:, place, first : first + _ROWS]

@@ -18,7 +18,7 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Corrupted, Output, Task
 
 if TYPE_CHECKING:
     from r2mae.text.tokenizer import TextTokenizer
@@ -178,7 +178,7 @@ class TokenOutput(Output):
 
 
 @dataclass(frozen=True)
-class TokenTask:
+class TokenTask(Task[Any, "TokenModel"]):
     """Masked language modelling (RoBERTa appendix of the paper).
 
     Parameters

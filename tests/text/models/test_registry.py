@@ -31,9 +31,9 @@ def test_a_model_is_a_module_with_settings_and_build() -> None:
         assert fields(module.Settings)
 
 
-def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None:
-    config = TextConfig(data="x", layers=3, heads=2, hidden_size=10)
-    assert isinstance(config, RobertaSettings)
+def test_settings_of_the_default_model() -> None:
+    config = TextConfig.make(data="x", layers=3, heads=2, hidden_size=10)
+    assert config.model == RobertaSettings(layers=3, heads=2, hidden_size=10)
     for change in ({"layers": 0}, {"layers": 1001}, {"heads": 3}, {"dropout": 1.0}, {"batch_size": 0}):
         with pytest.raises(UserError):
             TextConfig.make(data="x", **change)
@@ -45,7 +45,7 @@ def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown model 'bert'"):
         DOMAIN.build({"model": "bert"})
     with pytest.raises(UserError, match=r"unknown model .bert.: did you mean 'roberta'"):
-        TextConfig(data="x", model="bert")
+        TextConfig.make(data="x", model="bert")
 
 
 def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

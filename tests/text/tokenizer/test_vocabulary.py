@@ -98,7 +98,7 @@ def test_runs_from_before_mean_what_they_meant(shared_data: Path) -> None:
 def test_a_file_of_an_older_run_keeps_its_vocabulary(
     shared_data: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = TextConfig(data=str(corpus), preset="roberta-medium").to_dict()
+    values = TextConfig.make(data=str(corpus), preset="roberta-medium").to_dict()
     del values["exact"], values["glue"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
     found = printed(capsys, "--config", str(tmp_path / "old.yaml"))
@@ -132,11 +132,13 @@ def test_one_line_says_which_it_was(shared_data: Path, corpus: Path, tmp_path: P
     assert "the token store's own tokenizer" in note_of(TextConfig.make(**store))
     with pytest.raises(UserError, match="which roberta-medium uses: give --vocab-size 293 to use its own"):
         load_data(TextConfig.make(**store, tokenizer=ROBERTA, vocab_size=PAPER_VOCABULARY))
-    assert "to train on" in note_of(TextConfig(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny"))
+    assert "to train on" in note_of(
+        TextConfig.make(data=str(corpus), sequence_length=16, vocab_size=300, preset="tiny")
+    )
 
 
 def test_a_tokenizer_of_the_same_size_is_another_vocabulary() -> None:
-    config = TextConfig(data="x", preset="roberta-medium", tokenizer="other/one", vocab_size=PAPER_VOCABULARY)
+    config = TextConfig.make(data="x", preset="roberta-medium", tokenizer="other/one", vocab_size=PAPER_VOCABULARY)
     told = vocabulary_note(config, architecture("roberta-medium"))
     assert told is not None
     assert told.endswith("51.5 M weights; of the paper's size, with another vocabulary than the paper's")
@@ -183,4 +185,4 @@ def test_a_vocabulary_that_is_gone_is_told_before_anything_is_read(
 def test_runs_of_either_vocabulary_are_told_apart(shared_data: Path, corpus: Path) -> None:
     base = {"data": str(corpus), "preset": "roberta-medium", "vocab_size": PAPER_VOCABULARY}
     assert DOMAIN.fingerprint(TextConfig.make(**base, tokenizer=ROBERTA)) != DOMAIN.fingerprint(TextConfig.make(**base))
-    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig(data=str(corpus)))
+    assert DOMAIN.fingerprint(TextConfig.make(**base)) == DOMAIN.fingerprint(TextConfig.make(data=str(corpus)))

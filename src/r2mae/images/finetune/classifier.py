@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.images.finetune.config import FINETUNABLE
+from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import Block

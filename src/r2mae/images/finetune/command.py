@@ -32,7 +32,7 @@ def run(run: str, data: str | None = None, *, out: str | None = None, json: bool
     probe = config.probe == "linear"
     where = Path(out or Path(run) / f"{'probe' if probe else 'finetune'}-seed{config.seed}")
     was_finished = RunFolder(where).trained
-    results = finetune(config, where, reporter=ProgressBar(f"{config.data}, {'probe' if probe else 'finetune'}"))
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, {'probe' if probe else 'finetune'}"))
     if json:
         print(json_text.dumps(_json_ready({"run": str(where), **results}), indent=2))
         return

@@ -32,12 +32,13 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
+from r2mae.training.task import Batches, Data
 
 _DIGITS = 16  # of the hash of weights
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledBatches:
+class LabelledBatches(Batches):
     """Samples with soft labels, a batch at a time.
 
     Parameters
@@ -121,7 +122,7 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FinetuneData:
+class FinetuneData(Data):
     """The data of a fine-tuning run.
 
     Parameters
@@ -147,7 +148,7 @@ class FinetuneData:
         model.start(self.pretrained)
 
 
-class LazyFinetuneData:
+class LazyFinetuneData(Data):
     """The data of a fine-tuning run, read on access.
 
     A finished run is evaluated with its images only: its pretrained model need not exist any more.
@@ -190,7 +191,7 @@ class LazyFinetuneData:
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredData:
+class MeasuredData(Data):
     """Images on which a classifier is only evaluated."""
 
     splits: Splits
@@ -209,7 +210,9 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     described = RunFolder(config.run).description.architecture
     if splits is None:
         splits = read_splits(config, described)
-        for note in fraction_notes(config.data, config.test_fraction, FinetuneConfig.test_fraction, splits):
+        for note in fraction_notes(
+            config.data.source, config.data.test_fraction, FinetuneConfig.data.test_fraction, splits
+        ):
             logging.getLogger("r2mae").warning("%s", note)
     train_set = splits.train
     assert train_set.classes is not None
@@ -218,7 +221,7 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     if config.drop_path and described["model"] != "vit-mae":
         raise UserError(f"the model {described['model']!r} has no layers to skip: omit --drop-path")
     task = with_pool(task, config.pool)
-    width = int(pretraining.settings.latent)
+    width = int(pretraining.model.latent)
     architecture: dict[str, Any] = {
         "encoder": dict(described),
         "classes": list(train_set.classes),
@@ -231,10 +234,10 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
     everything = samples_of(train_set)
     order, held_out = permutation(Key.root(config.split_seed).fold("validation"), len(train_set)), 0
     validation = None
-    if config.validation and splits.validation is not None:
+    if config.data.validation and splits.validation is not None:
         validation = samples_of(splits.validation)
-    elif config.validation and len(order) > 1:
-        held_out = min(max(1, round(config.validation * len(order))), len(order) - 1)
+    elif config.data.validation and len(order) > 1:
+        held_out = min(max(1, round(config.data.validation * len(order))), len(order) - 1)
         validation = replace(everything, rows=np.sort(order[:held_out]))
     train = replace(everything, rows=np.sort(order[held_out:]), config=config)
     return FinetuneData(splits, train, validation, architecture, model)
@@ -243,18 +246,18 @@ def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneD
 def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None) -> Splits:
     """Read the images; check that they have classes, and that they fit `encoder`, if given."""
     splits = load_splits(
-        config.data,
-        test_fraction=config.test_fraction,
+        config.data.source,
+        test_fraction=config.data.test_fraction,
         seed=config.split_seed,
-        resize=config.resize,
-        resize_mode=config.resize_mode,
-        cache=config.cache,
-        skip_broken=config.skip_broken,
-        draft=config.draft,
-        processes=local_processes(config.devices),
+        resize=config.data.resize,
+        resize_mode=config.data.resize_mode,
+        cache=config.machine.cache,
+        skip_broken=config.data.skip_broken,
+        draft=config.data.draft,
+        processes=local_processes(config.machine.devices),
     )
     if not has_classes(splits):
-        raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
+        raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
     if encoder is None:
         return splits
     given, expected = list(splits.train.shape), [int(side) for side in encoder["shape"]]
@@ -262,7 +265,7 @@ def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None
         sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
         resizable = expected[2] == given[2] and expected[0] == expected[1]
         hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the model's"
-        raise UserError(f"{config.data} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
+        raise UserError(f"{config.data.source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
     return splits
 
 
@@ -282,10 +285,10 @@ def other_data(
     UserError
         For images of another size or with other classes than those of the classifier.
     """
-    fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
+    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
     fitting |= {} if skip_broken is None else {"skip_broken": skip_broken}
-    own = {"resize": resize or config.resize, "resize_mode": resize_mode or config.resize_mode, **fitting}
-    config = replace(config, data=source, **own)
+    own = {"resize": resize or config.data.resize, "resize_mode": resize_mode or config.data.resize_mode, **fitting}
+    config = config.replace(data=source, **own)
     splits = read_splits(config, architecture["encoder"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
         raise UserError(f"{source} has other classes than the classifier: name data with the classes of {config.run}")
@@ -323,6 +326,6 @@ def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageS
     assert images.labels is not None
     samples: Any = images.images
     if config.cached:
-        samples = embed_set(task, model.to(torch_device(config.device)), images)
+        samples = embed_set(task, model.to(torch_device(config.machine.device)), images)
         model.to("cpu")
     return LabelledBatches(samples, images.labels, classes, np.arange(len(images)))

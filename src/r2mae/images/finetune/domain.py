@@ -49,19 +49,21 @@ class FinetuneDomain(Domain):
         """Return that of the images; the weights are named in the configuration."""
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data, hidden=False)
+        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
     def check_source(self, config: FinetuneConfig) -> None:
         """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data.source)
 
     def check(self, config: FinetuneConfig) -> None:
         """Refuse data that are not there, and options that they have no use for, without torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
+        check_source(
+            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
+        )
 
     def load(self, config: FinetuneConfig) -> "LazyFinetuneData":
         """Return images and pretrained model, each read when it is asked for."""
@@ -110,14 +112,14 @@ class FinetuneDomain(Domain):
         skip_broken: bool | None = None,
     ) -> "dict[str, np.ndarray]":
         """Embed a set as the domain of images does: what the last layer classifies."""
-        pretraining = ImagesConfig(
-            data=config.data,
+        pretraining = ImagesConfig.make(
+            data=config.data.source,
             seed=config.split_seed,
-            resize=config.resize,
-            resize_mode=config.resize_mode,
-            test_fraction=config.test_fraction,
-            skip_broken=config.skip_broken,
-            draft=config.draft,
+            resize=config.data.resize,
+            resize_mode=config.data.resize_mode,
+            test_fraction=config.data.test_fraction,
+            skip_broken=config.data.skip_broken,
+            draft=config.data.draft,
         )
         domain = get_domain("images")
         reading = {"resize": resize, "resize_mode": resize_mode, "skip_broken": skip_broken}

@@ -9,9 +9,10 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
 from r2mae.images.evaluate import has_classes
-from r2mae.images.finetune.config import FINETUNABLE, FinetuneConfig, recipe, warmup_epochs
+from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import load_data, weights_of
 from r2mae.images.finetune.domain import DOMAIN
+from r2mae.images.models import FINETUNABLE
 from r2mae.images.sets import SETS
 from r2mae.images.sources import applicable_options
 from r2mae.training.distributed import together
@@ -55,18 +56,18 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     probe = options.get("probe", "none")
-    own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
+    own: dict[str, Any] = {name: pretraining[name] for name in _READING}
     if data is not None:  # reader options for image files do not apply to arrays
-        own |= applicable_options(data, pretraining.cache, pretraining.skip_broken, pretraining.draft)
+        own |= applicable_options(data, pretraining.machine.cache, pretraining.data.skip_broken, pretraining.data.draft)
     own |= {"split_seed": pretraining.seed, **recipe(described, probe, cached=_cached(options))}
     own |= options
-    epochs = float(own.get("epochs", FinetuneConfig.epochs))
+    epochs = float(own.get("epochs", FinetuneConfig.optimizer.epochs))
     if "warmup" in options or own.get("steps") is not None:
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
         own = {"warmup_epochs": warmup_epochs(probe, epochs), **own}
     return FinetuneConfig.make(
-        data=_absolute_source(data) if data is not None else pretraining.data,
+        data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
@@ -108,8 +109,8 @@ def _finetune(
     if run.rank > 0:
         raise SystemExit(0)  # rank 0 evaluates and reports
     if results is None and data is not None:
-        _, task, model = load_model(folder.path, DOMAIN, device=config.device)
-        folder.check_data(config.data, DOMAIN.fingerprint(config))
+        _, task, model = load_model(folder.path, DOMAIN, device=config.machine.device)
+        folder.check_data(config.data.source, DOMAIN.fingerprint(config))
         results = fitted.write_results(config, DOMAIN.evaluate(config, task, model, data))
     assert results is not None
     return results
@@ -145,16 +146,16 @@ def finetune_scores(
         For a model without a run folder, or images without labels.
     """
     if not has_classes(splits):
-        raise UserError(f"{config.data} has no labels to fine-tune on: set finetune_epochs to 0")
+        raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
     fields = RunFolder(kept.parent).read_config()
-    own = {name: getattr(config, name) for name in (*_READING, "seed", "device", "precision", "threads")}
+    own = {name: config[name] for name in (*_READING, "seed", "device", "precision", "threads")}
     batch = next((size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size), 16)
-    planned = plan(kept.parent, {**own, "epochs": float(epochs), "batch_size": batch}, config.data)
-    name = (
-        f"finetune-{epochs:g}" if fields.get("data") == config.data else f"finetune-{epochs:g}-{Path(config.data).stem}"
-    )
+    planned = plan(kept.parent, {**own, "epochs": float(epochs), "batch_size": batch}, config.data.source)
+    trained_on = fields["data"]["source"]
+    other = "" if trained_on == config.data.source else f"-{Path(config.data.source).stem}"
+    name = f"finetune-{epochs:g}{other}"
     reporter = _ProgressReporter(progress) if progress else None
     results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,14 +16,14 @@ from r2mae.images.task import scaled
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output, ParameterGroup
+from r2mae.training.task import Corrupted, Output, ParameterGroup, Task
 
 IMAGES, TARGETS = "images", "targets"
 """Entries of a batch: images (or cached features), and soft labels."""
 
 
 @dataclass(frozen=True)
-class ClassificationTask:
+class ClassificationTask(Task[Any, Any]):
     """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
 
     def corrupt(self, batch: Mapping[str, Tensor], ratio: RatioLike, key: Key) -> Corrupted:

@@ -152,7 +152,7 @@ def read_finished(run: Path) -> FinishedModel:
         raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
     config, _, network = load_model(run, domain)
     state = {name: value.detach() for name, value in network.state_dict().items()}
-    crop = getattr(config, "resize_mode", "squash") == "crop"
+    crop = getattr(config.data, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
         return replace(_classifier(state, architecture), crop=crop)
     return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
@@ -270,7 +270,7 @@ def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
     Of a ratio with a schedule it is the mean over the steps that the run took.
     """
     steps = folder.description.steps
-    epoch = None if config.steps else steps / config.epochs
+    epoch = None if config.optimizer.steps else steps / config.optimizer.epochs
     ratio = config.scheme.bind(steps, epoch).ratio
     if is_scheduled(ratio) and folder.metrics_file.is_file():
         return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)

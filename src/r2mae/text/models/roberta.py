@@ -109,7 +109,7 @@ class MaskedLanguageModel(TokenModel):
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
 
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.roberta.encoder.layer]
 
     def stock(self) -> "RobertaForMaskedLM":

@@ -114,14 +114,14 @@ def vocabulary_note(config: TextConfig, architecture: Mapping[str, Any], *, stor
     if config.preset not in PAPER_PRESETS:
         return None
     words, known = architecture["vocab_size"], PLAIN_PRESETS[config.preset]
-    other = [name for name in _SIZES if getattr(config, name) != known[name]]
+    other = [name for name in _SIZES if config[name] != known[name]]
     paper = weights({**architecture, **known, "vocab_size": PAPER_VOCABULARY, "pad_id": 1, "length": 512})
     if other:
-        options = ", ".join(f"--{name.replace('_', '-')} {getattr(config, name)}" for name in other)
+        options = ", ".join(f"--{name.replace('_', '-')} {config[name]}" for name in other)
         verdict = f"with {options} not the paper's model"
     elif words != PAPER_VOCABULARY:
         verdict = f"not the paper's model, which has {PAPER_VOCABULARY:,} tokens and {paper / 1e6:.1f} M weights"
-    elif config.tokenizer in (ROBERTA, *_HUB_NAMES):
+    elif config.data.tokenizer in (ROBERTA, *_HUB_NAMES):
         verdict = "the paper's model"
     else:
         verdict = "of the paper's size, with another vocabulary than the paper's"
@@ -132,14 +132,14 @@ def vocabulary_note(config: TextConfig, architecture: Mapping[str, Any], *, stor
 
 
 def _told(config: TextConfig, words: int, store: bool) -> str:
-    if config.tokenizer == ROBERTA:
+    if config.data.tokenizer == ROBERTA:
         return "RoBERTa's own BPE"
-    if config.tokenizer is not None:
-        return f"the tokenizer {config.tokenizer}"
+    if config.data.tokenizer is not None:
+        return f"the tokenizer {config.data.tokenizer}"
     if store:
         return "the token store's own tokenizer"
-    if config.vocab_size != PAPER_VOCABULARY:
-        return f"--vocab-size {config.vocab_size}, a BPE trained on the corpus"
+    if config.data.vocab_size != PAPER_VOCABULARY:
+        return f"--vocab-size {config.data.vocab_size}, a BPE trained on the corpus"
     why = "RoBERTa's is not on this machine (--tokenizer FacebookAI/roberta-base fetches it)"
     few = f", too small for {PAPER_VOCABULARY:,}" if words < PAPER_VOCABULARY else ""
     return f"a BPE trained on the corpus{few}, since {why}"

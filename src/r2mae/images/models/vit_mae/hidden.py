@@ -13,10 +13,11 @@ from r2mae.images.models.vit_mae.layers import Group
 from r2mae.images.patches import block_distance, per_row_counts
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask, patch_mask
+from r2mae.training.task import MaskedBatch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HiddenPatches:
+class HiddenPatches(MaskedBatch):
     """A mini-batch with patches hidden; images with equally many kept patches are adjacent.
 
     Parameters

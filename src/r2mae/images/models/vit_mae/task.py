@@ -20,7 +20,7 @@ from r2mae.images.patches import (
     standardised_patches,
     unpatchify,
 )
-from r2mae.images.task import GREY, Pictures, check_images, scaled
+from r2mae.images.task import GREY, ImageTask, Pictures, check_images, scaled
 from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
@@ -29,7 +29,7 @@ from r2mae.training.task import Output
 
 
 @dataclass(frozen=True)
-class PatchTask:
+class PatchTask(ImageTask["VisionTransformerMAE"]):
     """Masked autoencoding of patches (section "ViT-MAE" of the paper).
 
     Parameters

@@ -1,25 +1,18 @@
-"""Print scores and progress on the terminal."""
+"""Print scores as a table on the terminal."""
 
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from rich.markup import escape
 from rich.table import Table
 
 from r2mae.evaluation.metrics import Metric, label_of, metrics_by_ratio
-from r2mae.files import jsonable
 from r2mae.terminal import Terminal
 
 _END = re.compile(r"_[a-z]+_(low|high)")
 _SPREAD = "_sd"
-
-
-def print_json(value: Any) -> None:
-    """Print plain types as JSON, for scripts; NaN becomes null."""
-    print(json.dumps(jsonable(value), indent=2, allow_nan=False))
 
 
 def scores_table(columns: Mapping[str, Mapping[str, float]], metrics: Sequence[Metric]) -> None:

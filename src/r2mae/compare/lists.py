@@ -1,19 +1,10 @@
-"""Parse words of the command line: paths; schemes, ratios, seeds and baselines of a comparison. No torch."""
+"""The lists of a comparison as words, of a command line or file: ratios, seeds and baselines. No torch."""
 
-import os
-import re
 from collections.abc import Sequence
 
 from r2mae.errors import UserError
 
 _MOST_SEEDS = 10_000
-_HOME = re.compile(r"(?P<option>(-\w=?|--[\w.-]+=)?)(?P<path>~.*)", re.DOTALL)
-
-
-def expand_home(word: str) -> str:
-    """Expand ``~`` at the start of a word, or of the value in ``--out=~/x``, which shells do not expand."""
-    found = _HOME.fullmatch(word)
-    return found["option"] + os.path.expanduser(found["path"]) if found else word  # noqa: PTH111
 
 
 def words_of(values: object) -> list[str]:

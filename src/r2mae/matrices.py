@@ -1,4 +1,4 @@
-"""Reads data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
+"""Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -1,7 +1,7 @@
 import pytest
 
-from r2mae.cli.show import scores_table
 from r2mae.evaluation.metrics import Metric
+from r2mae.report.scores_table import scores_table
 from r2mae.training.progress import counting_bar
 
 METRICS = (Metric("loss", "masked loss", higher_is_better=False), Metric("accuracy", "masked accuracy"))

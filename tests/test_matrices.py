@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from r2mae.cli.theory_data import load_matrix
 from r2mae.errors import UserError
+from r2mae.matrices import load_matrix
 
 VALUES = np.random.default_rng(0).standard_normal((12, 3)).round(4)
 
