@@ -266,7 +266,7 @@ def test_fields_of_the_data_are_all_refused() -> None:
     """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
     own = set(CellsConfig.names()) - set(RunConfig.names())
     assert own - {"n_hidden", "n_latent", "norm", "timing", "bn_statistics"} <= set(_REFUSED_OPTIONS)
-    assert set(_REFUSED_OPTIONS) - own == {"data", "model", "preset", "epochs", "validation"}
+    assert set(_REFUSED_OPTIONS) - own == {"data", "model", "preset", "epochs", "validation", "mask_input"}
 
 
 def test_a_trained_model_is_not_trained_over(adata: anndata.AnnData, tmp_path: Path) -> None:

@@ -131,5 +131,5 @@ def test_another_named_set_brings_its_own_columns_and_rules() -> None:
     genes = load_data(CellsConfig.make(data="csle")).table.genes
     config = CellsConfig.make(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
     found, data = DOMAIN.load_other_data(config, "csle", {"genes": genes, "batches": ("",)})
-    assert (found.labels, found.auroc_labels, found.only) == (("cell_type", "condition"), (), ())
+    assert (found.data.labels, found.data.auroc_labels, found.data.only) == (("cell_type", "condition"), (), ())
     assert len(data.table) == 1000

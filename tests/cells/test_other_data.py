@@ -61,7 +61,7 @@ def test_cells_with_every_column_have_every_probe(other: Other) -> None:
 def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
     """And with a probe its rules and limits; those of the others stay."""
     found, notes = other(condition=None)
-    assert (found.labels, found.regress, found.auroc_labels) == (("kind",), ("age",), ())
+    assert (found.data.labels, found.data.regress, found.data.auroc_labels) == (("kind",), ("age",), ())
     assert (found.max_cells, found.exclude, found.donor_key) == (("kind=30",), ("kind=c",), "donor")
     assert any(note.startswith("condition: no probe, as obs has no column 'condition'") for note in notes)
     assert other(age=None)[0].regress == ()
@@ -69,7 +69,7 @@ def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
 
 def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     found, notes = other(condition="ill", age=30)
-    assert (found.labels, found.regress) == (("kind",), ())
+    assert (found.data.labels, found.data.regress) == (("kind",), ())
     assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill': omit it from labels" in notes
     assert any(note.startswith("age: no probe, as column 'age' (regress) has not two different num") for note in notes)
     found, notes = other(CONFIG.replace(only=("age:kind=c",)))
@@ -90,7 +90,7 @@ def test_without_donors_or_the_cells_of_a_rule_there_is_no_probe(
     other: Other, columns: dict[str, Any], reason: str
 ) -> None:
     found, notes = other(**columns)
-    assert (found.labels, found.regress, found.donor_key, found.exclude) == ((), (), None, ())
+    assert (found.data.labels, found.data.regress, found.data.donor_key, found.data.exclude) == ((), (), None, ())
     assert any(note.startswith("age: no probe, as ") and reason in note for note in notes)
 
 

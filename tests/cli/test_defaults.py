@@ -78,7 +78,7 @@ def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Pat
     (tmp_path / "run" / "environment.json").write_text("{}")
     written = get_domain("images").config.from_dict(kept)
     printed = fields(run("pretrain --config run/config.yaml --print-config"))
-    assert (printed["epochs"], printed["hidden"]) == (written.epochs, written.to_dict()["hidden"]) == (15, 512)
+    assert (printed["epochs"], printed["hidden"]) == (written.optimizer.epochs, written.model.hidden) == (15, 512)
     assert fields(run("pretrain --config run/config.yaml --preset mlp-16-64 --print-config"))["hidden"] == 16
 
 

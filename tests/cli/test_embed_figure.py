@@ -202,7 +202,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
 def test_columns_are_checked_without_the_counts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from r2mae.cells import sources
 
-    monkeypatch.setattr(sources, "from_file", lambda *_, **__: pytest.fail("counts were looked at"))
+    monkeypatch.setattr(sources, "open_source", lambda *_, **__: pytest.fail("counts were looked at"))
     code, _, err = run("embed run data.h5ad -o x.h5ad --figure x.svg --color cel_type")
     assert code == 2
     assert "has no column 'cel_type' (--color): did you mean 'cell_type'?" in err

@@ -55,7 +55,7 @@ def test_an_empty_list_of_tasks_is_none(text: Path, capsys: pytest.CaptureFixtur
 def test_fine_tuning_is_shown_with_its_deviation(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = evaluate(text, "glue --task sst2 --limit 8", capsys)
     assert code == 0
-    assert out.startswith("sst2 accuracy  0.")
+    assert out.startswith("SST-2 accuracy  0.")
     assert " ± " in out
     assert "_sd" not in out
 

@@ -119,7 +119,7 @@ def test_options_are_spelled_with_dashes_or_underscores(run: Run) -> None:
     lines = ("--batch-size 64 --compile", "--batch_size=64 --compile=true", "--batch_size 64 --compile true")
     first, *others = [run(f"pretrain digits {line} --print-config") for line in lines]
     assert first[0] == 0 and all(other == first for other in others)
-    assert yaml.safe_load(first[1])["batch_size"] == 64
+    assert fields(first[1])["batch_size"] == 64
     assert fields(run("pretrain digits --compile=false --print-config")[1])["compile"] is False
     line = "pretrain digits --preset vit-mae-tiny --base-lr null --print-config"
     assert fields(run(line)[1])["base_lr"] is None
@@ -258,10 +258,10 @@ def test_options_win_over_presets_and_presets_over_sets(run: Run) -> None:
     values = fields(run("pretrain digits --preset mlp-16-64 --latent 32 --exact --print_config")[1])
     assert (values["hidden"], values["latent"], values["exact"]) == (16, 32, True)
     assert values["preset"] == "mlp-16-64"
-    for preset, fields in DOMAIN.presets.items():
+    for preset, expected in DOMAIN.presets.items():
         values = fields(run(f"pretrain digits --preset {preset} --print_config")[1])
-        assert {name: values[name] for name in fields} == {
-            name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
+        assert {name: values[name.removeprefix("model.")] for name in expected} == {
+            name: list(value) if isinstance(value, tuple) else value for name, value in expected.items()
         }
 
 

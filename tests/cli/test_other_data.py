@@ -178,7 +178,7 @@ def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) ->
         data="", donor_key="donor", labels=("kind",), n_top_genes=3, min_genes=12
     )  # without effect
     changed, data = CELLS.load_other_data(config, str(folder / "b.h5ad"), architecture)
-    assert changed.data == str(folder / "b.h5ad")
+    assert changed.data.source == str(folder / "b.h5ad")
     assert data.table.genes == tuple(architecture["genes"])
     assert data.validation is not None and len(data.validation) == 40
     counts = data.table.counts.rows(np.arange(40)).toarray()

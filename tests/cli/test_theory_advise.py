@@ -170,7 +170,7 @@ MISTAKES = {
     "": "arguments are required: DATA; for example: r2mae theory advise digits",
     "minst": "did you mean 'mnist'?",
     "none.csv": "none.csv: no such file",
-    "digits more": "unrecognized arguments: more",
+    "digits more": "does not take 'more'",
     "digits --sampels 5": "did you mean '--samples'?",
     "digits --samples 1": "--samples must be 2 or more",
     "digits --samples many": "--samples takes a whole number, not 'many'",

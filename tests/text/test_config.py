@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text.config import PAPER_VOCABULARY, ROBERTA, TextConfig
@@ -60,7 +61,7 @@ TAKEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("line", TAKEN)
 def test_options_with_an_effect(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "text", *line.split(), "--print-config"]) == 0
-    found = yaml.safe_load(capsys.readouterr().out)
+    found = fields(capsys.readouterr().out)
     assert TAKEN[line].items() <= found.items()
 
 
@@ -73,7 +74,7 @@ def test_a_preset_brings_one_and_the_user_the_other(shared_data: Path, capsys: p
         (["--tokenizer", "mine.json"], ("mine.json", PAPER_VOCABULARY)),
     ):
         assert main([*words, *more]) == 0
-        found = yaml.safe_load(capsys.readouterr().out)
+        found = fields(capsys.readouterr().out)
         assert (found["tokenizer"], found["vocab_size"]) == expected
 
 

@@ -93,7 +93,7 @@ def test_pretrain_evaluate_embed_and_export(
     capsys.readouterr()
     assert main(["evaluate", "run", "glue", "--task", "sst2", "--folder", "glue", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
-    assert "sst2 accuracy" in shown
+    assert "SST-2 accuracy" in shown
     assert "loss" not in shown
     assert main(["evaluate", "run", "glue-probe", "--task", "SST-2", "--folder", "glue", "--limit", "32"]) == 0
     shown = capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_tasks_of_glue_need_their_name(
     fit(TextConfig.make(data=str(corpus), **SIZES, steps=1), DOMAIN, Path("run"))
     for words, message in (
         (["glue"], "--task sst2 qnli"),
-        (["--task", "sst2"], "glue --task sst2"),
+        (["--task", "sst2"], "r2mae evaluate run glue --task"),
         (["glue", "--task", "sst3"], "sst2"),
         (["glue-probe"], "--task sst2 qnli"),
         (["glue-probe", "--task", "sst3"], "sst2"),

@@ -124,7 +124,7 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:
     for kind in (AutoConfig, RobertaConfig):
         config = kind.from_pretrained(run.path)
-        assert (config.model_type, config.num_hidden_layers, config.data.vocab_size) == (
+        assert (config.model_type, config.num_hidden_layers, config.vocab_size) == (
             "roberta",
             2,
             TOKENIZER.vocab_size,

@@ -72,7 +72,7 @@ def test_differences_name_models_and_settings() -> None:
 def test_impossible_models_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         ImagesConfig.make(data="digits", **fields)
-    with pytest.raises(UserError, match="^f.yaml: ") as caught:
+    with pytest.raises(UserError, match=r"^f\.yaml: ") as caught:
         ImagesConfig.from_dict({"data": "digits", **fields}, source="f.yaml")
     assert str(caught.value).count("f.yaml") == 1
 

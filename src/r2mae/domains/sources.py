@@ -82,7 +82,8 @@ def merge(sources: Sources, given: Mapping[str, Any]) -> dict[str, Any]:
         plain = kind.with_prefixes(layer, merged.get("model"))
         known = {name for name in plain if name in fields_of(kind)}
         merged = _over(kind, merged, plain, {name for name in known if plain[name] != kind.default_of(name)})
-    own = {name: value for name, value in given.items() if _is_of_config(kind, name)}
+    model = str(given.get("model") or merged.get("model") or kind.default_model())
+    own = {name: value for name, value in given.items() if _is_of_config(kind, name, model)}
     own |= {"preset": sources.preset} if "preset" in own else {}  # by its full name
     return _over(kind, merged, kind.with_prefixes(own, merged.get("model")), set(own))
 
@@ -99,9 +100,11 @@ def _over(
     return {**{name: value for name, value in before.items() if name not in lost}, **later}
 
 
-def _is_of_config(kind: type[RunConfig], name: str) -> bool:
+def _is_of_config(kind: type[RunConfig], name: str, model: str) -> bool:
+    """Return whether an option is one of the configuration with this model, or of the default model, which refuses it."""
     known = {*fields_of(kind), *SCHEME_OPTIONS, "scheme", SCHEME_OWN} - {"data"}
-    return name in known or name.startswith(PREFIX) or name in type(kind.model).own_fields()
+    settings = {*type(kind.model).own_fields(), *kind.settings_of(model).own_fields()}
+    return name in known or name.startswith(PREFIX) or name in settings
 
 
 def _is_of_run(file: str | None) -> bool:
@@ -185,7 +188,7 @@ def make_config(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, 
         fields = {key: sources.written[key] for key in sources.written if key not in ("scheme", "domain")}
         if kind.from_dict({**fields, "data": ""}).scheme_defaults == config.scheme_defaults:
             config = config.replace(scheme=spec)  # as it was, whatever today's defaults are
-    used = {key: value for key, value in given.items() if _is_of_config(kind, key)}
+    used = {key: value for key, value in given.items() if _is_of_config(kind, key, config.model.name)}
     config.check_given({**used, **({"scheme": config.scheme.name} if scheme else {})})
     return config, {**options, **own}
 

@@ -498,7 +498,7 @@ def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, 
 
 def _put(flat: dict[str, Any], name: str, value: Any) -> None:
     if name in flat:
-        raise UserError(f"{name} is given twice, by itself and in its group: give it once")
+        raise UserError(f"{name} is given twice, such as by itself and in its group: give it once")
     flat[name] = value
 
 

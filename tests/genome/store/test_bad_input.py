@@ -148,7 +148,7 @@ def test_other_files(refused: Refused) -> None:
     refused("build a.maf a.maf -o store", "a file is named twice")
     refused("build a.maf -o text", "text: exists and is no alignment store")
     refused("build a.maf -o store --contig x", "--contig names the contig of a FASTA alignment")
-    refused("build -o store", "name MAF or FASTA files to build from")
+    refused("build -o store", "the following arguments are required: IN")
     refused("import a.maf -o store", "a.maf: is not the folder of a zarr group")
     refused("import -o store", "import takes one zarr group, not 0")
     refused("nothing", "unknown action 'nothing'")

@@ -31,9 +31,9 @@ def test_a_model_is_a_module_with_settings_and_build() -> None:
         assert fields(module.Settings)
 
 
-def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None:
+def test_settings_of_the_default_model() -> None:
     config = TextConfig.make(data="x", layers=3, heads=2, hidden_size=10)
-    assert isinstance(config, RobertaSettings)
+    assert config.model == RobertaSettings(layers=3, heads=2, hidden_size=10)
     for change in ({"layers": 0}, {"layers": 1001}, {"heads": 3}, {"dropout": 1.0}, {"batch_size": 0}):
         with pytest.raises(UserError):
             TextConfig.make(data="x", **change)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.text.batches import load_data
@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> Path:
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["pretrain", *words, "--print-config"]) == 0
-    found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    found: dict[str, Any] = fields(capsys.readouterr().out)
     return found
 
 
@@ -75,23 +75,6 @@ def test_explicit_options_win(shared_data: Path, corpus: Path, capsys: pytest.Ca
     values = printed(capsys, *words, "--vocab-size", "8000")
     assert (values["tokenizer"], values["vocab_size"]) == (None, 8000)
     assert printed(capsys, *words, "--tokenizer", "mine.json")["tokenizer"] == "mine.json"
-
-
-def test_runs_from_before_mean_what_they_meant(shared_data: Path) -> None:
-    old = {"domain": "text", "data": "wiki", "preset": "roberta-medium", "tokenizer": None, "vocab_size": 8000}
-    read = TextConfig.from_dict(old)
-    assert isinstance(read, TextConfig)
-    assert (read.tokenizer, read.vocab_size, read.exact) == (None, 8000, True)
-
-
-def test_a_file_of_an_older_run_keeps_its_vocabulary(
-    shared_data: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    values = TextConfig.make(data=str(corpus), preset="roberta-medium").to_dict()
-    del values["exact"], values["glue"]
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
-    found = printed(capsys, "--config", str(tmp_path / "old.yaml"))
-    assert (found["tokenizer"], found["vocab_size"]) == (None, 8000)
 
 
 def note_of(config: RunConfig) -> str:
