@@ -219,15 +219,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         contenders["SCVI"] = lambda: scvi_tools(config, counts, stock=options.stock)
     times = alternate(contenders, options.rounds)
     print(
-        f"{options.genes} genes, {counts.nnz / np.prod(counts.shape):.1%} above zero, hidden {config.model.n_hidden}, latent "
-        f"{config.model.n_latent}, batch {config.optimizer.batch_size}, {options.steps} steps x {options.rounds} rounds, "
-        f"{options.threads} threads, scheme {config.scheme}"
+        f"{options.genes} genes, {counts.nnz / np.prod(counts.shape):.1%} above zero, hidden {config.model.n_hidden}, "
+        f"latent {config.model.n_latent}, batch {config.optimizer.batch_size}, {options.steps} steps x "
+        f"{options.rounds} rounds, {options.threads} threads, scheme {config.scheme}"
     )
     for name, timing in times.items():
         ratio, spread = ratio_of(timing, times["r2mae"])
         print(
             f"{name:22} {1e3 * timing.median:7.1f} ms/step (± {1e3 * timing.spread:.1f})  "
-            f"{config.optimizer.batch_size / timing.median:7.0f} cells/s   this / r2mae in time: {ratio:.2f} ± {spread:.2f}"
+            f"{config.optimizer.batch_size / timing.median:7.0f} cells/s   "
+            f"this / r2mae in time: {ratio:.2f} ± {spread:.2f}"
         )
     return 0
 

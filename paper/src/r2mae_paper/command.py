@@ -61,8 +61,8 @@ class Options(ClusterOptions):
     store : str, optional
         For Table 3: the store of an alignment of the human genome, in place of viruses.
     variants : list of str, optional
-        For Table 3 with --store: tables of variants, ClinVar's missense ones and OMIM's regulatory ones, with the columns
-        chrom, pos, ref, alt, label (1 or 0, or Pathogenic or Common) and, of OMIM, consequence.
+        For Table 3 with --store: tables of variants, ClinVar's missense ones and OMIM's regulatory ones, with the
+        columns chrom, pos, ref, alt, label (1 or 0, or Pathogenic or Common) and, of OMIM, consequence.
     only : list of str, optional
         For Tables 4 and 6 to 8: the cells of the probes, as in r2mae pretrain cells; the paper keeps some of the cell
         types of SEA-AD, which it does not name.
@@ -230,9 +230,9 @@ def _command(name: str, values: Mapping[str, Any], options: "RunOptions") -> str
     given = {"scale": values["scale"], "seeds": values["seeds"], **options["fields"], **options["settings"]}
     given["curve"] = options["curves"] or None
     words = [f"r2mae reproduce {name}"]
-    for option, value in given.items():
+    for key, value in given.items():
         if value is not None:
-            words += [f"--{option}", shlex.join(map(str, [value] if isinstance(value, str | int) else value))]
+            words += [f"--{key}", shlex.join(map(str, [value] if isinstance(value, str | int) else value))]
     return " ".join(words)
 
 

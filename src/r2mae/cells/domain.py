@@ -140,8 +140,8 @@ class CellsDomain(Domain):
 
         if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
             raise UserError(
-                f"{config.data.source} has other genes or batches than the run was trained on: restore the file, or embed it "
-                "with `r2mae embed`, which maps genes by name"
+                f"{config.data.source} has other genes or batches than the run was trained on: restore the file, or "
+                "embed it with `r2mae embed`, which maps genes by name"
             )
         if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")

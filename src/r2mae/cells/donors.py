@@ -210,8 +210,8 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     split = split_donors(table, config)
     if len(split.names) < 2:
         raise UserError(
-            f"{table.name}: column {config.data.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
-            "are tested on other donors: omit donor_key to split cells, or omit labels and regress"
+            f"{table.name}: column {config.data.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and "
+            "probes are tested on other donors: omit donor_key to split cells, or omit labels and regress"
         )
     for column in probed:
         kind: Kind = "label" if column in config.data.labels else "number"

@@ -101,7 +101,7 @@ def _over(
 
 
 def _is_of_config(kind: type[RunConfig], name: str, model: str) -> bool:
-    """Return whether an option is one of the configuration with this model, or of the default model, which refuses it."""
+    """Return whether an option is of a configuration with this model, or of the default model, which refuses it."""
     known = {*fields_of(kind), *SCHEME_OPTIONS, "scheme", SCHEME_OWN} - {"data"}
     settings = {*type(kind.model).own_fields(), *kind.settings_of(model).own_fields()}
     return name in known or name.startswith(PREFIX) or name in settings

@@ -191,8 +191,8 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
     ]  # fmt: skip
     if len(places) < 2:
         raise UserError(
-            f"{config.data.source}: no block of {block:,} positions can be held out for the validation loss: name regions "
-            "with --validation-regions, give a smaller --window, or give --validation 0"
+            f"{config.data.source}: no block of {block:,} positions can be held out for the validation loss: name "
+            "regions with --validation-regions, give a smaller --window, or give --validation 0"
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
     order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]
@@ -213,7 +213,7 @@ def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts:
     ]
     if config.optimizer.batch_size > len(data.train):
         notes.append(
-            f"a step takes {config.optimizer.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
-            "in a step (--batch-size)"
+            f"a step takes {config.optimizer.batch_size:,} windows and there are {len(data.train):,}: each is seen "
+            "several times in a step (--batch-size)"
         )
     return tuple(notes)

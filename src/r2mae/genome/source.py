@@ -79,8 +79,8 @@ def _check_memory(config: GenomeConfig) -> None:
     if parts is not None:
         hint = f"give --accumulate {parts} ({size // parts} at a time, the same optimiser step)"
     raise UserError(
-        f"{size // config.optimizer.accumulate:,} windows at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB "
-        f"are free: {hint}"
+        f"{size // config.optimizer.accumulate:,} windows at a time need about {needed / 1e9:,.0f} GB, and "
+        f"{free / 1e9:,.1f} GB are free: {hint}"
     )
 
 

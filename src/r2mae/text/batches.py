@@ -190,8 +190,8 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
     if config.optimizer.batch_size > len(train):
         notes.append(
-            f"a step takes {config.optimizer.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
-            "a step (--batch-size)"
+            f"a step takes {config.optimizer.batch_size:,} sequences and there are {len(train):,}: each is seen "
+            "several times in a step (--batch-size)"
         )
     built = architecture(config, tokenizer)
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))

@@ -73,8 +73,8 @@ def estimate_statistics(
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
     samples : int, optional
-        Maximum number of samples used; by default that of the task (:attr:`~r2mae.training.task.Task.statistics_samples`), or
-        :data:`SAMPLES`.
+        Maximum number of samples used; by default that of the task
+        (:attr:`~r2mae.training.task.Task.statistics_samples`), or :data:`SAMPLES`.
 
     Returns
     -------

@@ -479,10 +479,9 @@ def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, 
         group, dot, field = str(name).partition(".")
         if name in kind.omitted or group in kind.omitted:
             raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
-        if isinstance(value, Group):
-            value = value.to_dict()
-        if name in groups and isinstance(value, Mapping):
-            entries = {str(key): entry for key, entry in value.items()}
+        fields = value.to_dict() if isinstance(value, Group) else value
+        if name in groups and isinstance(fields, Mapping):
+            entries = {str(key): entry for key, entry in fields.items()}
         elif dot and group in groups and group != "model":
             entries = {field: value}
         else:

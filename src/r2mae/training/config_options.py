@@ -82,10 +82,10 @@ def _with_models(kind: type[RunConfig], found: list[ConfigOption], model: str | 
 def _settings(kind: type[ModelSettings], known: set[str], *, shown: bool, bare: bool) -> list[ConfigOption]:
     """Return the settings of a model, with and without prefix; without, only if no other option has the name."""
     found, own = [], kind.own_fields()
-    for option in options_of(kind):
-        if option.name not in own:
+    for field in options_of(kind):
+        if field.name not in own:
             continue
-        option = dataclasses.replace(option, common=option.name in own[:_USUAL])
+        option = dataclasses.replace(field, common=field.name in own[:_USUAL])
         if option.name not in known:
             found.append(dataclasses.replace(option, group="model" if shown and bare else ""))
         if shown:

@@ -48,7 +48,7 @@ class MaskedBatch:
 
     @property
     def count(self) -> Tensor | int:
-        """Number of hidden entries that the loss is computed on; a domain that knows it in advance may override this."""
+        """Number of hidden entries that the loss is computed on; a domain that knows it may override this."""
         return self.hidden.sum()
 
     @property
