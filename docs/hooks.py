@@ -1,8 +1,5 @@
 """Adds to the pages, when the site is built, tables of options and schemes from the package, and figures of results."""
 
-import dataclasses
-import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,8 @@ from mkdocs.structure.files import File, Files
 
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_names, scheme_summary, scheme_takes
-from r2mae.training.config import MACHINE_FIELDS, RunConfig
+from r2mae.training.config import RunConfig
+from r2mae.training.config_options import config_options
 
 ROOT = Path(__file__).parents[1]
 FIGURES = (
@@ -45,16 +43,14 @@ def on_page_markdown(markdown: str, **context: Any) -> str:
 
 def options_table(kind: type[RunConfig]) -> str:
     """List every option of a domain with its default, from the configuration's fields and docstrings."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        texts |= _parameters(inspect.getdoc(base) or "")
     rows = ["| option | default | what it does |", "|---|---|---|"]
-    for field in dataclasses.fields(kind):
-        if field.name == "data":
+    for option in config_options(kind):
+        if not option.group:
             continue
-        default = "" if field.default is None else f"`{field.default}`"
-        mark = " †" if field.name in MACHINE_FIELDS else ""
-        rows.append(f"| `--{field.name.replace('_', '-')}`{mark} | {default} | {texts[field.name]} |")
+        default = option.default_text or ("" if option.default in (None, ()) else str(option.default))
+        mark = " †" if option.group == "machine" else ""
+        text = option.help.replace("|", "\\|")
+        rows.append(f"| `{option.typed}`{mark} | {f'`{default}`' if default else ''} | {text} |")
     return "\n".join(rows)
 
 
@@ -65,9 +61,3 @@ def schemes_table() -> str:
         takes = ", ".join(f"`--{number.replace('_', '-')}`" for number in scheme_takes(name))
         rows.append(f"| `{name}` | {scheme_summary(name)} | {takes} |")
     return "\n".join(rows)
-
-
-def _parameters(docstring: str) -> dict[str, str]:
-    """Read `name : type` and the indented text below it."""
-    parameters = re.findall(r"^(\w+) : .*\n((?:    .*\n?)+)", docstring, flags=re.MULTILINE)
-    return {name: " ".join(text.split()).replace("|", "\\|") for name, text in parameters}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.cli.main import COMMANDS, SEPARATE, main
+from r2mae.cli.commands import COMMANDS, SEPARATE
+from r2mae.cli.main import main
 from r2mae.domains.lookup import public_sets
 from r2mae.images.models import MODELS as IMAGE_MODELS
 from r2mae.images.sets import SETS

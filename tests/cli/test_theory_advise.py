@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.cli.main import parser_for
+from r2mae.cli.commands import parser_for
 from r2mae.errors import UserError
 from r2mae.theory.advice_text import FAILED, HELD, SETS, span
 

@@ -44,7 +44,7 @@ def answer_shell(**settings: Any) -> None:
     from argcomplete import autocomplete
     from argcomplete.lexers import split_line
 
-    from r2mae.cli.main import next_words, parser_for, split_command
+    from r2mae.cli.commands import next_words, parser_for, split_command
 
     before = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
     words = before[int(os.environ["_ARGCOMPLETE"]) :]

@@ -22,7 +22,8 @@ from r2mae.training.fields import ConfigOption, at_home, docstring_part, options
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
 
-_PRESETS = 6  # at most this many in the short help
+_NAMES = ("preset", "model", "scheme", "schemes", "baselines", "device")  # options whose help lists names
+_PRESETS = 4  # at most this many in the short help
 _FEW = 4  # an error repeats at most this many words
 
 
@@ -127,16 +128,20 @@ def config_parser(
 
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
     known = merge(sources, {})
-    parser.add(
-        [
-            replace(data, words=sets),
-            *(_suggested(replace(one, **_known(one, sources.own)), domain, everything) for one in own),
-        ]
-    )
+    shown = [replace(one, **_known(one, sources.own)) for one in own]
     for one in config_options(domain.config, sources.model or known.get("model")):
         if one.name not in sources.skip:
-            parser.add([_suggested(replace(one, **_known(one, known)), domain, everything)])
+            shown.append(replace(one, **_known(one, known)))
+    shown = [_suggested(one, domain, everything) for one in shown]
+    parser.add([replace(data, words=sets), *(shown if everything else map(_shortened, shown))])
     return parser
+
+
+def _shortened(option: ConfigOption) -> ConfigOption:
+    """Return an option with the first clause of its help, or the first sentence where that lists names."""
+    ends = (". ",) if option.name in _NAMES else (". ", "; ", ", ", " (")
+    first = min((option.help.split(end)[0] for end in ends), key=len)
+    return replace(option, help=first.rstrip(".") + ".", default_text=option.default_text.split(", ")[0])
 
 
 def _known(option: ConfigOption, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,12 +157,12 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
         first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
         return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
-        help_ = (
-            f"Baselines to measure, or the word none: {baselines_in_words([domain], default=True) or 'there are none'}."
-        )
+        help_ = f"Baselines to measure, or none: {baselines_in_words([domain], default=True) or 'there are none'}."
         return replace(option, words=("none", *domain.default_baselines), help=help_)
     if option.name == "schemes":
-        return replace(option, words=scheme_names, help=f"{option.help} Any of: {', '.join(scheme_names())}.")
+        return replace(
+            option, words=scheme_names, help=f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"
+        )
     return replace(option, words=domain.command_line.words.get(option.name, option.words))
 
 
