@@ -187,7 +187,9 @@ def test_the_settings_of_all_rows_are_printed(here: Path, capsys: pytest.Capture
     assert main(line.split()) == 0
     configs = list(yaml.safe_load_all(capsys.readouterr().out))
     assert [config["scheme"]["name"] for config in configs] == ["fixed", "r2mae"]
-    assert all((config["data"], config["accumulate"], config["steps"]) == ("my/corpus", 2, 2) for config in configs)
+    for config in configs:
+        assert config["data"]["source"] == "my/corpus"
+        assert (config["optimizer"]["accumulate"], config["optimizer"]["steps"]) == (2, 2)
     assert not list(here.iterdir())
 
 
@@ -208,4 +210,4 @@ def test_options_of_runs_are_recorded(here: Path, shared_data: Path) -> None:
     assert made["command"] == "r2mae reproduce fig8 --scale smoke --workers 1 --accumulate 2"
     assert made["settings"] == {"workers": 1, "accumulate": 2}
     (config, _) = (yaml.safe_load(file.read_text()) for file in here.rglob("config.yaml"))
-    assert (config["accumulate"], config["workers"]) == (2, 1)
+    assert (config["optimizer"]["accumulate"], config["machine"]["workers"]) == (2, 1)

@@ -199,7 +199,8 @@ def test_a_sweep_of_presets_and_ratios_is_a_study(tmp_path: Path) -> None:
     np.testing.assert_allclose(widths["probe_accuracy"], runs["probe_accuracy"].to_numpy().reshape(4, 2).mean(1), 1e-5)
     assert len(set(runs["masked_mse"])) == 8
     config = yaml.safe_load((model.parent / "config.yaml").read_text())
-    assert (config["hidden"], config["latent"], config["scheme"]["ratio"], config["threads"]) == (16, 16, 0.2, 1)
+    assert (config["model"]["hidden"], config["model"]["latent"]) == (16, 16)
+    assert (config["scheme"]["ratio"], config["machine"]["threads"]) == (0.2, 1)
 
 
 def test_runs_of_several_machines_are_told_apart(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from r2mae.cli.early import loading
 from r2mae.errors import UserError
 from r2mae.training import checkpoint_keeper, distributed
 from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code
 from r2mae.training.ranks import check_variables, is_first
@@ -109,7 +110,7 @@ def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytes
     monkeypatch.setattr(checkpoint_keeper, "all_finite", lambda state: True)
     keeper.__dict__.update(stop=stop, step=0, total_steps=9, validation=None, _losses=[], _pending=[], _latest={})
     keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda module, validate: False)
-    keeper.run = SimpleNamespace(ranks=2, config=SimpleNamespace(save_every=5, keep_every=None))
+    keeper.run = SimpleNamespace(ranks=2, config=RunConfig.make(data="x", save_every=5))
     module = Mock(spec=Pretraining, ratio=0.5, summed_signal_codes=signal_code(signal.SIGTERM))
     module.end_step.return_value = torch.ones(())
     clock = [0.0, 0.5, 5.0]
