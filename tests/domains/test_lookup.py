@@ -236,14 +236,14 @@ def test_presets_belong_to_models() -> None:
             lookup.check_preset(domain, preset, None)
             lookup.check_preset(domain, preset, "no such model")  # which is told by others
             fits = []
-            for model in getattr(domain.config, "models", ()):
+            for model in domain.config.models:
                 try:
                     lookup.check_preset(domain, preset, model)
                     fits.append(model)
                 except UserError as error:
                     assert f"the model {model!r} has no preset {preset!r}: " in str(error)
             own = defaults_of(domain, None, preset).get("model")
-            models = list(getattr(domain.config, "models", ()))
+            models = list(domain.config.models)
             if own:
                 assert fits == [own]
             elif models:
