@@ -180,20 +180,6 @@ def test_another_way_of_measuring_trains_nothing_and_measures_again(
     assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
 
 
-def test_scores_of_an_older_version_are_reported_as_those_of_training(made: Path, tmp_path: Path) -> None:
-    out = tmp_path / "older"
-    shutil.copytree(made, out)
-    for file in out.glob("runs/*/*/results.json"):
-        results = json.loads(file.read_text())
-        results.pop("measured", None)
-        file.write_text(json.dumps(results))
-    shared = json.loads((out / "compare.json").read_text())
-    (out / "compare.json").write_text(json.dumps({k: v for k, v in shared.items() if k != "bn_statistics"}))
-    assert main(["report", str(out)]) == 0
-    assert "Batch statistics: those of training, as in the paper." in findings(out)["notes"]
-    assert set(findings(out)["config"]["schemes"]) == {"dynamic", "r2mae", "mean"}
-
-
 def test_a_damaged_report_is_no_hindrance_to_making_it_again(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "damaged"
     shutil.copytree(made, out)

@@ -1,12 +1,15 @@
 """Options of commands on text. No torch."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from r2mae.text.config import Split
 from r2mae.training.fields import option
 
-_Task = Literal["sst2", "qnli", "mnli", "qqp"]
+
+def _task_names() -> tuple[str, ...]:
+    from r2mae.text.glue import TASKS
+
+    return tuple(TASKS)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class FineTuning(OfGlue):
         The tasks, such as sst2 qnli.
     """
 
-    glue: tuple[_Task, ...] = option(flag="task")
+    glue: tuple[str, ...] = option(flag="task", metavar="TASK", words=_task_names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +80,4 @@ class Probing(OfGlue):
         The tasks, such as sst2 qnli.
     """
 
-    glue_probes: tuple[_Task, ...] = option(flag="task")
+    glue_probes: tuple[str, ...] = option(flag="task", metavar="TASK", words=_task_names)
