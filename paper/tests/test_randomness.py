@@ -58,7 +58,9 @@ def test_no_batch_statistics_depend_on_the_ratio(sweep: DomainSweep, tmp_path: P
 @ALL
 def test_all_rows_hide_exact_counts(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
     """As per-sample ratios do: else the noise of counts would be a difference between rows."""
-    assert all(getattr(run.config.task, "exact", True) for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path))
+    assert all(
+        getattr(run.config.task, "exact", True) for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path)
+    )
 
 
 def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:

@@ -128,11 +128,10 @@ def config_parser(
 
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
     known = merge(sources, {})
-    shown = [replace(one, **_known(one, sources.own)) for one in own]
-    for one in config_options(domain.config, sources.model or known.get("model")):
-        if one.name not in sources.skip:
-            shown.append(replace(one, **_known(one, known)))
-    shown = [_suggested(one, domain, everything) for one in shown]
+    fields = config_options(domain.config, sources.model or known.get("model"))
+    options_shown = [replace(one, **_known(one, sources.own)) for one in own]
+    options_shown += [replace(one, **_known(one, known)) for one in fields if one.name not in sources.skip]
+    shown = [_suggested(one, domain, everything) for one in options_shown]
     parser.add([replace(data, words=sets), *(shown if everything else map(_shortened, shown))])
     return parser
 
