@@ -25,6 +25,8 @@ PATCH_RATIOS = SchemeDefaults(
 )
 """The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
+_SIZES = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -74,8 +76,7 @@ class Settings:
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
-        sizes = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
-        check_sizes(self, sizes, layers=("layers", "decoder_layers"), prefix=PREFIX)
+        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"), prefix=PREFIX)
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:
@@ -105,16 +106,7 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{one.name: architecture[one.name] for one in fields(Settings) if one.name in architecture})
     settings.check_shape((height, width, channels))
-    model = VisionTransformerMAE(
-        (height, width, channels),
-        patch=settings.patch,
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.heads,
-        decoder_width=settings.decoder_width,
-        decoder_layers=settings.decoder_layers,
-        decoder_heads=settings.decoder_heads,
-    )
+    model = VisionTransformerMAE((height, width, channels), **{name: getattr(settings, name) for name in _SIZES})
     task = PatchTask(
         shape=(height, width, channels),
         patch=settings.patch,
