@@ -49,6 +49,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
         workers decode them for every batch. "auto" is memory if they fit, else none.
     finetune_epochs : float
         Also evaluate a finished model by fine-tuning on the labels for this many epochs; 0 for no fine-tuning.
+    finetune_recipe : {"short", "mae"}
+        Batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the
+        original images.
     """
 
     domain: ClassVar[str] = "images"
@@ -56,9 +59,9 @@ class ImagesConfig(MLPSettings, ModelConfig):
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
     default_settings: ClassVar[type] = MLPSettings
-    measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs")
+    measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs", "finetune_recipe")
     old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"bn_statistics": "no", "finetune_epochs": 0.0}
+        {"bn_statistics": "no", "finetune_epochs": 0.0, "finetune_recipe": "short"}
     )
 
     exact: bool = False
@@ -73,6 +76,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
     skip_broken: bool = False
     cache: Literal["auto", "memory", "mmap", "none"] = "auto"
     finetune_epochs: float = 0.0
+    finetune_recipe: Literal["short", "mae"] = "short"
     lr: float = 3e-3
 
     def __post_init__(self) -> None:

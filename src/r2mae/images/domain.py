@@ -130,6 +130,14 @@ class ImagesDomain(Domain):
         several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
     )
 
+    def of_run(self, fields: Mapping[str, Any]) -> Domain:
+        """Return the object that opens fine-tuning runs, which have the field `run`; the domain for all others."""
+        if "run" not in fields:
+            return self
+        from r2mae.images.finetune.domain import FINETUNED
+
+        return FINETUNED
+
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
         """Return the metrics of :attr:`metrics` that the model has; for "both" also those as trained.
 
@@ -262,16 +270,13 @@ class ImagesDomain(Domain):
         UserError
             If the images have another size than the model accepts.
         """
+        from r2mae.images.task import check_images
+
         config = replace(
             _with_size(config, resize, resize_mode), data=source, **_reader_options(config, source, skip_broken)
         )
         data = self.load(replace(config, finetune_epochs=0.0))  # labels are not required
-        expected, given = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
-        if given != expected:
-            sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
-            resizable = given[2] == expected[2] and expected[0] == expected[1]
-            hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the run's"
-            raise UserError(f"{source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
+        check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
 
     has_examples = True

@@ -97,7 +97,8 @@ class Pretraining(nn.Module):
         """Set the learning rate of a step."""
         if self._scheduled:
             config = self.config
-            factor = learning_rate_factor(step, self.total_steps, config.schedule, self._warmup)
+            lowest = getattr(config, "min_lr", 0.0) / config.peak_lr
+            factor = learning_rate_factor(step, self.total_steps, config.schedule, self._warmup, lowest)
             for group in optimizer.param_groups:
                 group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
 

@@ -9,13 +9,14 @@ from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import HIDING_FIELDS, RunConfig
 
 FINETUNABLE = ("vit-mae", "mlp")
-"""The models that can be fine-tuned as a whole; for others, only a linear probe of features is possible."""
+"""The models that can be fine-tuned; for others, only a linear probe of features is possible."""
 
 _BATCH = 256
 _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
 _NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
 _NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
 _NO_AUGMENTATION = {"crop": 1.0, "flip": False, **_NO_MIXING}
+_MIN_LR = 1e-6  # of MAE's fine-tuning
 _FRACTIONS = ("smoothing", "erasing", "drop_path")
 
 
@@ -40,8 +41,13 @@ class FinetuneConfig(RunConfig):
         Factor on the learning rate from each layer to the one below it.
     drop_path : float
         Probability that the last layer is skipped, for each image; it increases linearly over the layers.
+    min_lr : float
+        Learning rate of the last layer at the end of a falling schedule.
     crop : float
         Smallest fraction of an image in a random crop; 1 for no crops.
+    crop_from : {"resized", "original"}
+        Cut random crops from images of the size that is kept, or from the original files, which are then decoded for
+        every batch (as in MAE).
     flip : bool
         Flip half of the images left to right.
     randaugment : float
@@ -59,7 +65,7 @@ class FinetuneConfig(RunConfig):
         that no test image was used in pretraining.
     """
 
-    domain: ClassVar[str] = "images-finetune"
+    domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
     omitted_fields: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
 
@@ -71,7 +77,9 @@ class FinetuneConfig(RunConfig):
     base_lr: float | None = 1e-3
     layer_decay: float = 0.75
     drop_path: float = 0.1
+    min_lr: float = 0.0
     crop: float = 0.08
+    crop_from: Literal["resized", "original"] = "resized"
     flip: bool = True
     randaugment: float = 9.0
     mixup: float = 0.8
@@ -110,6 +118,12 @@ class FinetuneConfig(RunConfig):
                 raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
         if not 0 <= self.randaugment <= 10:
             raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
+        if not 0 <= self.min_lr < self.peak_lr:
+            raise UserError(f"min_lr must be 0 or more and below the learning rate {self.peak_lr:g}, not {self.min_lr}")
+        if self.crop_from == "original" and self.crop == 1:
+            raise UserError("crop_from original needs random crops: omit it, or give a crop below 1")
+        if self.crop_from == "original" and self.resize is None:
+            raise UserError("crop_from original needs --resize N, the size of the crops: add it")
         if not 0 < self.test_fraction < 1:
             raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
         if self.resize is not None and self.resize < 1:
@@ -146,7 +160,7 @@ class FinetuneConfig(RunConfig):
 
     def measured_in_words(self) -> str:
         """Return, as a sentence, what was trained."""
-        return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned as a whole."
+        return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned with all layers."
 
 
 def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False) -> dict[str, Any]:
@@ -179,12 +193,10 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
     if architecture["model"] != "vit-mae":
         return _NO_LAYERS
     width = int(architecture["width"])
-    if width < 768:
-        return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 100.0, "drop_path": 0.1}
-    if width < 1024:
-        return {"base_lr": 5e-4, "layer_decay": 0.65, "epochs": 100.0, "drop_path": 0.1}
-    drop = 0.2 if width < 1280 else 0.3
-    return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 50.0, "drop_path": drop}
+    # Smallest width, base rate, decay over layers, epochs, drop path: ViT-H, ViT-L, ViT-B, and smaller ones (ours).
+    sizes = ((1280, 1e-3, 0.75, 50.0, 0.3), (1024, 1e-3, 0.75, 50.0, 0.2), (768, 5e-4, 0.65, 100.0, 0.1))
+    _, rate, decay, epochs, drop = next((one for one in sizes if width >= one[0]), (0, 1e-3, 0.75, 100.0, 0.1))
+    return {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop, "min_lr": _MIN_LR}
 
 
 def warmup_epochs(probe: str, epochs: float) -> float:

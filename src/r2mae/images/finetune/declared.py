@@ -13,7 +13,7 @@ _PLACES = (
 
 _HOW = (
     Option("out", "run folder; by default `finetune` or `probe` within RUN, with the seed."),
-    Option("probe", "train a linear layer on frozen features, instead of the whole model.", choices=("none", "linear")),
+    Option("probe", "train a linear layer on frozen features, instead of all layers.", choices=("none", "linear")),
     Option("cached", "with --probe linear: compute the features once, without augmentation (much faster).", bool),
     Option("pool", "classify the mean over patches (default) or the class token.", choices=("mean", "class")),
 )
@@ -28,6 +28,7 @@ _RECIPE = (
     Option("warmup", "fraction of the run over which the learning rate rises; in place of --warmup-epochs.", float),
     Option("warmup_epochs", "the same in epochs; by default 5, and at most a tenth of the run.", float),
     Option("schedule", "of the learning rate after that.", choices=("constant", "linear", "cosine")),
+    Option("min_lr", "learning rate at the end; by default 1e-6, of probes 0.", float),
     Option("optimizer", "by default adamw, of a probe sgd.", choices=("adam", "adamw", "sgd", "lars")),
     Option("clip", "largest gradient norm.", float),
     Option("ema", "decay of a moving average of the weights, which is then measured.", float),
@@ -36,7 +37,12 @@ _RECIPE = (
 )
 
 _IMAGES = (
-    Option("crop", "smallest share of an image that a random crop takes; 1 takes whole images.", float),
+    Option("crop", "smallest share of an image that a random crop takes; 1 takes complete images.", float),
+    Option(
+        "crop_from",
+        "cut crops from the kept images (default), or from the original files, which are decoded for every batch.",
+        choices=("resized", "original"),
+    ),
     Option(
         "flip", "flip half of the images left to right: --flip false where that changes the class, as of digits.", bool
     ),
@@ -53,7 +59,7 @@ _IMAGES = (
     Option(
         "cache", "where decoded images are kept; by default as in the run.", choices=("auto", "memory", "mmap", "none")
     ),
-    Option("skip_broken", "leave out image files that cannot be decoded; by default as in the run.", bool),
+    Option("skip_broken", "skip image files that cannot be decoded; by default as in the run.", bool),
     Option("draft", "let the JPEG decoder make large images smaller; by default as in the run.", bool),
 )
 
@@ -76,7 +82,7 @@ _MACHINE = (
 FINETUNE = Command(
     "finetune",
     "fine-tune a pretrained model of images on labels, or probe its frozen features",
-    "r2mae.images.finetune.command:run",
+    "r2mae.images.finetune.run:command",
     places=_PLACES,
     options=(*_HOW, *_RECIPE, *_IMAGES, *_MACHINE),
     examples=(
