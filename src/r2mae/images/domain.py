@@ -48,8 +48,14 @@ _PROBE = Option(
 )
 _FINETUNE = Option(
     "finetune_epochs",
-    "also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.",
+    "also fine-tune the model on the labels for this many epochs, with the recipe of r2mae finetune.",
     float,
+)
+_RECIPE = Option(
+    "finetune_recipe",
+    "with batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the "
+    "original images; by default as in the run.",
+    choices=("short", "mae"),
 )
 _READING = (
     Option("resize", "resize them to this many pixels a side; by default as in the run.", int),
@@ -113,7 +119,7 @@ class ImagesDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, BN_STATISTICS, _FINETUNE),
+            options=(_PROBE, BN_STATISTICS, _FINETUNE, _RECIPE),
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
         reading=_READING,
@@ -202,6 +208,7 @@ class ImagesDomain(Domain):
         probe: "Probe" = "head",
         bn_statistics: "BnStatistics | None" = None,
         finetune_epochs: float | None = None,
+        finetune_recipe: str | None = None,
         kept: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
         items: "ItemRecorder | None" = None,
@@ -226,6 +233,8 @@ class ImagesDomain(Domain):
             return scores
         from r2mae.images.finetune.run import finetune_scores
 
+        if finetune_recipe is not None:
+            config = config.replace(finetune_recipe=finetune_recipe)
         return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:

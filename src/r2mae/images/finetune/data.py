@@ -105,7 +105,8 @@ class FinetuneData:
     Raises
     ------
     UserError
-        On access, or by :meth:`read`: for images without two classes or of another size than the model's, or weights that have changed.
+        On access, or by :meth:`read`: for images without two classes or of another size than the model's, or weights
+        that have changed.
     """
 
     def __init__(self, config: FinetuneConfig, splits: Splits | None = None) -> None:
