@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float32, Int64, UInt8
 from PIL import Image
 from torch import Tensor
 
-from r2mae.images.arrays import PickedImages, StoredImages
+from r2mae.images.arrays import AnyImages, PickedImages
 from r2mae.images.decode import DecodedImages, decode, header, in_blocks, strict_decoding
 from r2mae.masking.keys import Key, uniforms, words
 
@@ -76,7 +76,7 @@ def random_resized_crop(
 
 
 def crops_of_originals(
-    images: StoredImages, rows: Int64[np.ndarray, " batch"], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)
+    images: AnyImages, rows: Int64[np.ndarray, " batch"], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)
 ) -> UInt8[np.ndarray, "batch height width channels"]:
     """Crop a random rectangle of the original of every image, and resize it, bicubic with antialiasing, by Pillow.
 

@@ -187,7 +187,7 @@ def _timm_options(made: FinishedModel) -> str:
 def transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
     """Return config.json of a class of transformers."""
     state, architecture, (height, width) = made.state, made.architecture, made.size
-    config = {
+    config: dict[str, Any] = {
         "architectures": [kind],
         "model_type": "vit_mae" if kind == "ViTMAEForPreTraining" else "vit",
         "hidden_size": len(state[PATCHES]),

@@ -75,8 +75,8 @@ def name_table(layers: Mapping[str, int], prefix: str = "") -> dict[str, tuple[s
         Of the encoder's names.
     """
     modules = {ours: prefix + theirs for ours, theirs in _ENCODER.items()} | _OTHERS
-    pairs = {ours: (theirs,) for ours, theirs in modules.items() if ours in _TOKENS}
-    parts = {ours: (theirs,) for ours, theirs in modules.items() if ours not in _TOKENS}
+    pairs: dict[str, tuple[str, ...]] = {name: (modules[name],) for name in _TOKENS}
+    parts: dict[str, tuple[str, ...]] = {ours: (modules[ours],) for ours in modules if ours not in _TOKENS}
     for blocks, place in _LAYERS.items():
         before = prefix + place if blocks == "blocks" else place
         for number in range(layers[blocks]):
