@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
@@ -12,6 +12,8 @@ from r2mae.images.finetune.config import FINETUNABLE
 from r2mae.images.models import MODELS, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.models import ModelConfig
+
+_Own = TypeVar("_Own", bound="ImagesConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,13 @@ class ImagesConfig(MLPSettings, ModelConfig):
             from r2mae.images.sources import check_test_fraction
 
             check_test_fraction(self.data)
+
+    @classmethod
+    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
+        """Build from plain types; a configuration of fine-tuning, which has the field `run`, raises a UserError."""
+        if "run" in values:
+            raise UserError(f"{source} is of a fine-tuning run: name a run of pretraining, or another --out")
+        return super().from_dict(values, source=source)
 
     def _check_init(self, path: str) -> None:
         """Refuse weights for a model that no other library has; make the path absolute, for use from any folder."""

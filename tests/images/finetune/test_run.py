@@ -378,6 +378,9 @@ def test_a_comparison_passes_its_machine_and_recipe_on(
     finetune_scores(config, splits, 2.0, out.evaluation_file)
     assert (planned[0].workers, planned[0].batch_size, planned[0].crop_from) == (2, 16, "resized")
     mae = config.replace(finetune_recipe="mae", resize=8)
+    with pytest.raises(UserError, match="finetune_recipe mae crops files of images"):
+        finetune_scores(mae, splits, 100.0, out.evaluation_file)
+    monkeypatch.setattr(finetuning, "is_array", lambda data: False)
     finetune_scores(mae, splits, 100.0, out.evaluation_file)
     assert (planned[1].batch_size, planned[1].accumulate, planned[1].crop_from) == (1024, 16, "original")
 
@@ -391,6 +394,9 @@ def test_a_fine_tuning_run_is_refused_where_it_cannot_be_used(
     assert "a run of pretraining: choose another --out" in told_by(["finetune", str(vit), "--out", str(vit)], capsys)
     assert main(["pictures", out, "-o", str(tmp_path / "a.png")]) == 2
     assert main(["evaluate", out, "--baselines", "pixels"]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 2
+    assert "has no pictures" in told
+    assert "is of a fine-tuning run" in told_by(["pretrain", "images", "digits", "--out", out], capsys)
     assert main(["runs", str(tmp_path)]) == 0
     assert "finished" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import FinetuneData, weights_of
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.sets import SETS
-from r2mae.images.sources import applicable_options
+from r2mae.images.sources import applicable_options, is_array
 from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
@@ -188,6 +188,8 @@ def finetune_scores(
     name = f"finetune-{epochs:g}"
     own: dict[str, Any] = {name: getattr(config, name) for name in (*_READING, *_MACHINE, "seed")}
     if config.finetune_recipe == "mae":
+        if config.resize is None or is_array(config.data):
+            raise UserError(f"finetune_recipe mae crops files of images for --resize N, not {config.data}: omit it")
         own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
     else:
         sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
