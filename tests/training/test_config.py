@@ -128,7 +128,7 @@ def test_epochs_without_end_are_refused() -> None:
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
     bare, default = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
     assert "bn_statistics" in default.measurement_settings()
-    assert bare.measurement_settings() == {"finetune_epochs": 0.0}
+    assert bare.measurement_settings() == {"finetune_epochs": 0.0, "finetune_recipe": "short"}
     assert CellsConfig(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     for said, known in (({}, True), ({"bn_statistics": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
