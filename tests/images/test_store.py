@@ -247,7 +247,7 @@ def test_options_for_files_are_refused_for_arrays(tmp_path: Path, option: dict[s
         settings = ImagesConfig.from_dict({"data": source, "resize": 6, **option})
         with pytest.raises(UserError, match=r"is for files of images, and .* is an array: omit it"):
             DOMAIN.check(settings)
-        DOMAIN.check(ImagesConfig(data=source))
+        DOMAIN.check(ImagesConfig.make(data=source))
         DOMAIN.check_source(settings)  # which may be those of another run
 
 

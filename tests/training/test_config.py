@@ -56,9 +56,9 @@ def test_impossible_configurations_are_refused(fields: dict[str, float], message
 
 
 def test_steps_of_a_run() -> None:
-    assert ImagesConfig(data="mnist").total_steps(60_000) == 7031
-    assert ImagesConfig(data="mnist", steps=3).total_steps(60_000) == 3
-    assert ImagesConfig(data="mnist", epochs=0.001).total_steps(10) == 1
+    assert ImagesConfig.make(data="mnist").optimizer.total_steps(60_000) == 7031
+    assert ImagesConfig.make(data="mnist", steps=3).optimizer.total_steps(60_000) == 3
+    assert ImagesConfig.make(data="mnist", epochs=0.001).optimizer.total_steps(10) == 1
 
 
 def test_plain_types_and_back() -> None:
@@ -75,14 +75,14 @@ def test_unknown_fields_are_named_with_the_nearest() -> None:
 
 
 def test_differences_leave_the_machine_out() -> None:
-    a = ImagesConfig(data="digits")
-    b = ImagesConfig(data="digits", workers=2, save_every=3, device="cpu", lr=0.1)
+    a = ImagesConfig.make(data="digits")
+    b = ImagesConfig.make(data="digits", workers=2, save_every=3, device="cpu", lr=0.1)
     assert a.differences(b) == {"lr": (0.003, 0.1)}
 
 
 def test_whole_numbers_of_yaml_are_floats_where_floats_belong() -> None:
     config = ImagesConfig.from_dict({"data": "x", "epochs": 2, "low": 0, "high": 1})
-    assert [type(value) for value in (config.epochs, *config.scheme.given_options.values())] == [float] * 3
+    assert [type(value) for value in (config.optimizer.epochs, *config.scheme.given_options.values())] == [float] * 3
     assert type(config.replace(scheme="dynamic").scheme.make().bind(5).ratio(4, Key.root(0))) is float
 
 
@@ -122,14 +122,14 @@ def test_values_of_the_wrong_type_are_named(fields: dict[str, object], message: 
 
 def test_epochs_without_end_are_refused() -> None:
     with pytest.raises(UserError, match="use fewer"):
-        ImagesConfig(data="digits", epochs=1e308).total_steps(1000)
+        ImagesConfig.make(data="digits", epochs=1e308).optimizer.total_steps(1000)
 
 
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
-    bare, default = ImagesConfig(data="digits", norm="layer"), ImagesConfig(data="digits")
+    bare, default = ImagesConfig.make(data="digits", norm="layer"), ImagesConfig.make(data="digits")
     assert "bn_statistics" in default.measurement_settings()
     assert bare.measurement_settings() == {"finetune_epochs": 0.0, "finetune_recipe": "short"}
-    assert CellsConfig(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
+    assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     for said, known in (({}, True), ({"bn_statistics": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
@@ -140,8 +140,8 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
 def test_results_of_older_versions_are_as_trained(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.results_file.write_text('{"scores": {"probe_accuracy": 0.5}}')
-    assert folder.results_for(ImagesConfig(data="digits")) is None
-    assert folder.results_for(ImagesConfig(data="digits", bn_statistics="no")) is not None
-    assert folder.results_for(CellsConfig(data="x", bn_statistics="no")) is not None
-    assert folder.results_for(CellsConfig(data="x", bn_statistics="no", representation="hidden")) is None
-    assert folder.results_for(TextConfig(data="x")) is not None
+    assert folder.results_for(ImagesConfig.make(data="digits")) is None
+    assert folder.results_for(ImagesConfig.make(data="digits", bn_statistics="no")) is not None
+    assert folder.results_for(CellsConfig.make(data="x", bn_statistics="no")) is not None
+    assert folder.results_for(CellsConfig.make(data="x", bn_statistics="no", representation="hidden")) is None
+    assert folder.results_for(TextConfig.make(data="x")) is not None

@@ -75,14 +75,14 @@ def baseline_scores(
     identify_labels(items, data.splits)
     if name == "pixels":
         return _pixel_scores(config, data, probe, progress, items)
-    components = config.settings.latent if name == "pca" else 0
+    components = config.model.latent if name == "pca" else 0
     model = fit_components(data.train.unaugmented, components, seed=config.seed)
     # Hidden pixels are replaced by their means: for a projection, zero would mean a dark visible pixel.
-    together = data.splits.train.shape[2] if getattr(config.settings, "share_colours", False) else 1
-    task = PixelTask(model.pixels, exact=config.exact, fill=tuple(model.mean.tolist()), together=together)
+    together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
+    task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
-    if getattr(config.settings, "reconstructs", True):  # otherwise the model's errors are not over pixels
+    if getattr(config.model, "reconstructs", True):  # otherwise the model's errors are not over pixels
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
     elif items is not None:
         read_all(items.recording(test))  # items are identified by what an evaluation reads

@@ -149,31 +149,33 @@ class ImagesDomain(Domain):
 
         With fine-tuning, its metrics come last.
         """
-        settings = config.settings
+        settings = config.model
         bound = getattr(settings, "error_bound", 1.0)
         found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
         if not getattr(settings, "reconstructs", True):
             found = [one for one in found if one.name != "clean_mse"]
-        default = add_as_trained(found, config.bn_statistics)
-        return (*default, *self.finetuned_metrics) if config.finetune_epochs else default
+        default = add_as_trained(found, config.evaluation.bn_statistics)
+        return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
 
     def fingerprint(self, config: ImagesConfig) -> str:
         """Return a hash of the file or folder, or for a named set its name."""
         from r2mae.training.fingerprint import fingerprint
 
-        return config.data if config.data in SETS else fingerprint(config.data, hidden=False)
+        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
     def check_source(self, config: ImagesConfig) -> None:
         """Refuse data that do not exist, without importing torch; reader options are not checked."""
         from r2mae.images.data import check_source
 
-        check_source(config.data)
+        check_source(config.data.source)
 
     def check(self, config: ImagesConfig) -> None:
         """Refuse data and weights that do not exist and reader options that do not apply, without importing torch."""
         from r2mae.images.data import check_source
 
-        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
+        check_source(
+            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
+        )
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
@@ -221,9 +223,9 @@ class ImagesDomain(Domain):
         from r2mae.images.batches import check_classes
         from r2mae.images.evaluate import evaluate
 
-        if bn_statistics is not None and "bn_statistics" in config.ignored:
+        if bn_statistics is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
-        epochs = config.finetune_epochs if finetune_epochs is None else finetune_epochs
+        epochs = config.evaluation.finetune_epochs if finetune_epochs is None else finetune_epochs
         if epochs:
             check_classes(config, data.splits.train)  # before the long part
         scores = evaluate(
@@ -241,7 +243,7 @@ class ImagesDomain(Domain):
         """Return the accuracies of probe and neighbours, and the reconstruction errors."""
         from r2mae.images.evaluate import ITEM_METRICS
 
-        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.bn_statistics == "both" else ()
+        twins = tuple(AS_TRAINED + name for name in ITEM_METRICS) if config.evaluation.bn_statistics == "both" else ()
         return (*ITEM_METRICS, *twins)
 
     default_baselines = ("pixels", "pca", "mean")
@@ -249,7 +251,7 @@ class ImagesDomain(Domain):
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
         names = self.default_baselines
-        return names if getattr(config.settings, "reconstructs", True) else names[:2]
+        return names if getattr(config.model, "reconstructs", True) else names[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Accept all: no baseline needs further packages."""
@@ -284,7 +286,7 @@ class ImagesDomain(Domain):
         config = replace(
             _with_size(config, resize, resize_mode), data=source, **_reader_options(config, source, skip_broken)
         )
-        data = self.load(replace(config, finetune_epochs=0.0))  # labels are not required
+        data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
 
@@ -334,12 +336,12 @@ class ImagesDomain(Domain):
 
         config = _with_size(config, resize, resize_mode)
         size: dict[str, Any] = {
-            "resize": config.resize,
-            "resize_mode": config.resize_mode,
+            "resize": config.data.resize,
+            "resize_mode": config.data.resize_mode,
             **_reader_options(config, source, skip_broken),
         }
-        if self.fingerprint(replace(config, data=source)) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.test_fraction, seed=config.seed, **size)
+        if self.fingerprint(config.replace(data=source)) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **size)
             found = [splits.train, splits.test, splits.validation]
         else:
             found = [*load_parts(source, Reading(**size))]
@@ -359,13 +361,13 @@ def _reader_options(config: ImagesConfig, source: str, skip_broken: bool | None)
     """Return reader options for external images: the run's, as far as they apply, unless overridden."""
     from r2mae.images.sources import applicable_options
 
-    fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
+    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
     return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
 
 
 def _with_size(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
     """Return the configuration with another size or resize mode, if given."""
-    return replace(config, resize=resize or config.resize, resize_mode=mode or config.resize_mode)
+    return config.replace(resize=resize or config.data.resize, resize_mode=mode or config.data.resize_mode)
 
 
 DOMAIN = ImagesDomain()

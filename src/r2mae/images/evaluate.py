@@ -88,7 +88,7 @@ def evaluate(
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
             return scores | masked_scores(task, model, batches, prepare, items)
 
-    return score_with_statistics(bn_statistics or config.bn_statistics, measure, items)
+    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
 
 def embedding_scores(

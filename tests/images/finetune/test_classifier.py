@@ -38,7 +38,7 @@ def made(encoder: dict[str, object], **options: object) -> Classifier:
 
 
 def test_a_layer_learns_at_its_share_of_the_rate() -> None:
-    model, config = made(VIT), FinetuneConfig(data="", run="", layer_decay=0.5)
+    model, config = made(VIT), FinetuneConfig.make(data="", run="", layer_decay=0.5)
     groups = ClassificationTask().parameter_groups(model, config)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     scales = {names[id(one)]: group.scale for group in groups for one in group.parameters}
@@ -60,13 +60,13 @@ def test_a_layer_learns_at_its_share_of_the_rate() -> None:
 
 
 def test_layers_of_the_mlp() -> None:
-    groups = ClassificationTask().parameter_groups(made(MLP), FinetuneConfig(data="", run="", layer_decay=0.5))
+    groups = ClassificationTask().parameter_groups(made(MLP), FinetuneConfig.make(data="", run="", layer_decay=0.5))
     assert sorted({group.scale for group in groups}) == [0.25, 0.5, 1.0]
 
 
 def test_of_a_probe_the_head_alone_is_trained() -> None:
     model = made(VIT, probe="linear").train()
-    groups = ClassificationTask().parameter_groups(model, FinetuneConfig(data="", run="", layer_decay=1.0))
+    groups = ClassificationTask().parameter_groups(model, FinetuneConfig.make(data="", run="", layer_decay=1.0))
     assert {id(one) for group in groups for one in group.parameters} == {id(one) for one in model.head.parameters()}
     assert model.norm.training
     assert not model.encoder.training

@@ -314,7 +314,7 @@ def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(finetuning, "together", together)
     monkeypatch.setattr(finetuning, "Run", Mock())
     monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
-    config = FinetuneConfig(data="digits", run="run", weights="0")
+    config = FinetuneConfig.make(data="digits", run="run", weights="0")
     assert finetune(config, "out") == {"met": 1}
     assert finetune(config, "out", alone=True) == {"met": 1}, "not again"
 
@@ -363,7 +363,7 @@ def test_the_rate_ends_at_the_smallest_of_mae(vit: Path, tmp_path: Path) -> None
     finetune(config, tmp_path / "out")
     rates = pd.read_csv(tmp_path / "out" / "metrics.csv")["lr"]
     assert 1e-6 < rates.iloc[-1] < 1.1e-6
-    assert rates.max() == pytest.approx(config.peak_lr)
+    assert rates.max() == pytest.approx(config.optimizer.peak_lr)
     with pytest.raises(UserError, match="min_lr must be"):
         plan(vit, {**SHORT, "min_lr": 1.0})
 

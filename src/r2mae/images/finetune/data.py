@@ -119,7 +119,7 @@ class FinetuneData:
         """Training and test images."""
         config = self.config
         found = read_splits(config)
-        for note in fraction_notes(config.data, config.test_fraction, FinetuneConfig.test_fraction, found):
+        for note in fraction_notes(config.data.source, config.data.test_fraction, FinetuneConfig.test_fraction, found):
             logging.getLogger("r2mae").warning("%s", note)
         return found
 
@@ -130,7 +130,7 @@ class FinetuneData:
         if config.weights and weights_of(config.run) != config.weights:
             raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
         pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
-        return with_pool(task, config.pool), model, int(pretraining.settings.latent)
+        return with_pool(task, config.pool), model, int(pretraining.model.latent)
 
     @cached_property
     def architecture(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class FinetuneData:
             raise UserError(f"the model {encoder['model']!r} has no class token: omit --pool")
         if config.drop_path and encoder["model"] != "vit-mae":
             raise UserError(f"the model {encoder['model']!r} has no layers to skip: omit --drop-path")
-        check_images(config.data, self.splits.train.shape, encoder["shape"])
+        check_images(config.data.source, self.splits.train.shape, encoder["shape"])
         return {
             "encoder": dict(encoder),
             "classes": list(self.splits.train.classes or ()),
@@ -160,7 +160,7 @@ class FinetuneData:
     @cached_property
     def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
         """Indices of the training images that are trained on, and of those for the validation loss."""
-        count, fraction = len(self.splits.train), self.config.validation
+        count, fraction = len(self.splits.train), self.config.data.validation
         order, held_out = permutation(Key.root(self.config.split_seed).fold("validation"), count), 0
         if fraction and self.splits.validation is None and count > 1:
             held_out = min(max(1, round(fraction * count)), count - 1)
@@ -175,7 +175,7 @@ class FinetuneData:
     @cached_property
     def validation(self) -> LabelledBatches | None:
         """The validation samples, which are not among the training samples."""
-        if self.config.validation and self.splits.validation is not None:
+        if self.config.data.validation and self.splits.validation is not None:
             return self._labelled(self.splits.validation)
         return replace(self._training, rows=self._order[1]) if len(self._order[1]) else None
 
@@ -193,7 +193,7 @@ class FinetuneData:
         samples: Any = images.images
         if self.config.cached:
             task, model, _ = self._pretrained
-            samples = embed_set(task, model.to(torch_device(self.config.device)), images)
+            samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
             model.to("cpu")
         return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
 
@@ -201,27 +201,27 @@ class FinetuneData:
 def read_splits(config: FinetuneConfig) -> Splits:
     """Read the images of a configuration, and check that they have classes."""
     splits = load_splits(
-        config.data,
-        test_fraction=config.test_fraction,
+        config.data.source,
+        test_fraction=config.data.test_fraction,
         seed=config.split_seed,
-        resize=config.resize,
-        resize_mode=config.resize_mode,
-        cache="none" if config.crop_from == "original" else config.cache,
-        skip_broken=config.skip_broken,
-        draft=config.draft,
-        processes=local_processes(config.devices),
+        resize=config.data.resize,
+        resize_mode=config.data.resize_mode,
+        cache="none" if config.crop_from == "original" else config.machine.cache,
+        skip_broken=config.data.skip_broken,
+        draft=config.data.draft,
+        processes=local_processes(config.machine.devices),
     )
     if not has_classes(splits):
-        raise UserError(f"{config.data}: fine-tuning needs labels of two classes or more")
+        raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
     return splits
 
 
 def check_other_images(config: FinetuneConfig, splits: Splits, architecture: Mapping[str, Any]) -> None:
     """Refuse images of another size or with other classes than those of the classifier."""
-    check_images(config.data, splits.test.shape, architecture["encoder"]["shape"])
+    check_images(config.data.source, splits.test.shape, architecture["encoder"]["shape"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
         raise UserError(
-            f"{config.data} has other classes than the classifier: name data with the classes of {config.run}"
+            f"{config.data.source} has other classes than the classifier: name data with the classes of {config.run}"
         )
 
 

@@ -56,9 +56,11 @@ class FinetunedImages(Domain):
         """Refuse missing data and reader options that do not apply, without torch."""
         from r2mae.images.sources import check_source, is_array
 
-        check_source(config.data, cache=config.cache, skip_broken=config.skip_broken, draft=config.draft)
-        if config.crop_from == "original" and is_array(config.data):
-            raise UserError(f"crop_from original is for files of images, and {config.data} is an array: omit it")
+        check_source(
+            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
+        )
+        if config.crop_from == "original" and is_array(config.data.source):
+            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
 
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Return images and pretrained model, each read on access."""
@@ -89,7 +91,7 @@ class FinetunedImages(Domain):
         from r2mae.images.finetune.data import FinetuneData, check_other_images
         from r2mae.images.sources import applicable_options
 
-        fitting = applicable_options(source, "auto", config.skip_broken, config.draft)
+        fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
         given = {name: value for name, value in reading.items() if value is not None}
         config = config.replace(data=source, crop_from="resized", **{**fitting, **given})
         data = FinetuneData(config)

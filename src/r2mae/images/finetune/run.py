@@ -50,7 +50,7 @@ def command(run: str, data: str | None = None, *, out: str | None = None, json: 
     kind = "probe" if config.probe == "linear" else "finetune"
     where = Path(out or Path(run) / f"{kind}-seed{config.seed}")
     was_finished = RunFolder(where).trained
-    results = finetune(config, where, reporter=ProgressBar(f"{config.data}, {kind}"))
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, {kind}"))
     if json:
         print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
         return
@@ -92,7 +92,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
     if data is not None:  # reader options for image files do not apply to arrays
-        own |= applicable_options(data, pretraining.cache, pretraining.skip_broken, pretraining.draft)
+        own |= applicable_options(data, pretraining.machine.cache, pretraining.data.skip_broken, pretraining.data.draft)
     own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
     own |= {"split_seed": pretraining.seed, **options}
     if "warmup" in options or own.get("steps") is not None:
@@ -100,7 +100,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     else:
         own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.epochs))), **own}
     return FinetuneConfig.make(
-        data=_absolute_source(data) if data is not None else pretraining.data,
+        data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
         weights=weights,
         **own,
@@ -147,8 +147,8 @@ def _finetune(
         raise SystemExit(0)  # rank 0 evaluates and reports
     results = folder.results_for(config)
     if results is None:
-        _, task, model = load_model(folder.path, FINETUNED, device=config.device)
-        folder.check_data(config.data, FINETUNED.fingerprint(config))
+        _, task, model = load_model(folder.path, FINETUNED, device=config.machine.device)
+        folder.check_data(config.data.source, FINETUNED.fingerprint(config))
         results = fitted.write_results(config, FINETUNED.evaluate(config, task, model, data))
     return results
 
@@ -188,15 +188,17 @@ def finetune_scores(
     name = f"finetune-{epochs:g}"
     own: dict[str, Any] = {name: getattr(config, name) for name in (*_READING, *_MACHINE, "seed")}
     if config.finetune_recipe == "mae":
-        if config.resize is None or is_array(config.data):
-            raise UserError(f"finetune_recipe mae crops files of images for --resize N, not {config.data}: omit it")
+        if config.data.resize is None or is_array(config.data.source):
+            raise UserError(
+                f"finetune_recipe mae crops files of images for --resize N, not {config.data.source}: omit it"
+            )
         own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
     else:
         sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
         own, splits_read = {**own, "batch_size": next(sizes, 16)}, splits
-    if RunFolder(kept.parent).read_config().get("data") != config.data:
-        name = f"{name}-{Path(config.data).stem}"
-    planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data)
+    if RunFolder(kept.parent).read_config().get("data") != config.data.source:
+        name = f"{name}-{Path(config.data.source).stem}"
+    planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
     reporter = _ProgressReporter(progress) if progress else None
     results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits_read, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}

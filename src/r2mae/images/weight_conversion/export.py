@@ -255,7 +255,7 @@ def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
     Of a ratio with a schedule it is the mean over the steps that the run took.
     """
     steps = folder.description.steps
-    epoch = None if config.steps else steps / config.epochs
+    epoch = None if config.optimizer.steps else steps / config.optimizer.epochs
     ratio = config.scheme.bind(steps, epoch).ratio
     if is_scheduled(ratio) and folder.metrics_file.is_file():
         return round(float(read_metrics(folder.metrics_file)["ratio"].mean()), 4)
