@@ -8,9 +8,9 @@ from pathlib import Path
 
 NAMES = (
     *("cells", "images", "image_loader", "loop", "masking", "probes", "startup", "text", "theory", "unet"),
-    *("genome_step", "onednn", "stacked", "sweep", "variants", "backed", "genome"),
+    *("genome_step", "onednn", "stacked", "sweep", "variants", "backed", "genome", "many_masks"),
 )
-LONG = ("backed", "genome")  # write files of several GB, so they run only if they are named
+LONG = ("backed", "genome", "many_masks")  # write files of several GB or take long, so they run only if they are named
 
 
 def main(argv: Sequence[str] | None = None) -> int:

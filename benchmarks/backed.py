@@ -108,7 +108,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     began = time.perf_counter()
     table = load_cells(path, backed=True, donor_key="donor")
     cells, opening = CellBatches(table), time.perf_counter() - began
-    path = getattr(table.counts, "path", path)  # for a compressed file, the path of its copy
+    path = path if table.counts.places is None else table.counts.places[0][0]  # of a compressed file, its copy
     evict(path)
     steps = len(cells) // batch_size if batches is None else batches
     order = BatchOrder(len(cells), batch_size, steps, Key.root(0))
@@ -150,7 +150,7 @@ def train(path: Path, batch_size: int, workers: int, batches: int | None) -> Pas
             return
 
     began = time.perf_counter()
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(path),
         n_hidden=64,
         n_latent=16,

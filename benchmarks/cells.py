@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,13 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN, CellsDomain
 from r2mae.masking import Key
 from r2mae.masking.masks import hidden_count
+from r2mae.training import task
 from r2mae.training.loop import fit
 
 WARM_UP = 5
 
 
-class Batches:
+class Batches(task.Batches):
     """Rows of a sparse matrix, with the times at which they were requested."""
 
     def __init__(self, counts: sparse.csr_matrix) -> None:
@@ -54,7 +54,7 @@ class Batches:
         return float(np.median(np.diff(self.times)[WARM_UP:]))
 
 
-class Data:
+class Data(task.Data):
     """The data for `fit`."""
 
     validation = None
@@ -96,7 +96,7 @@ def synthetic(cells: int, genes: int, density: float) -> sparse.csr_matrix:
 def ours(config: CellsConfig, counts: sparse.csr_matrix) -> float:
     """Train through `fit`; return seconds per step."""
     data = Data(counts)
-    data.architecture |= {"n_hidden": config.n_hidden, "n_latent": config.n_latent}
+    data.architecture |= {"n_hidden": config.model.n_hidden, "n_latent": config.model.n_latent}
     with tempfile.TemporaryDirectory() as folder:
         fit(config, Domain(data), Path(folder) / "run")
     return data.train.seconds_a_step
@@ -112,15 +112,15 @@ def scvi_model(config: CellsConfig, counts: sparse.csr_matrix, *, stock: bool) -
     scvi.model.SCVI.setup_anndata(adata)
     model = scvi.model.SCVI(
         adata,
-        n_hidden=config.n_hidden,
-        n_latent=config.n_latent,
+        n_hidden=config.model.n_hidden,
+        n_latent=config.model.n_latent,
         n_layers=2,
         dropout_rate=0.0,
         gene_likelihood="nb",
     )
     if not stock:
         model.module.decoder = DecoderSCVI(
-            config.n_latent, counts.shape[1], n_cat_list=[1], n_layers=1, n_hidden=config.n_hidden
+            config.model.n_latent, counts.shape[1], n_cat_list=[1], n_layers=1, n_hidden=config.model.n_hidden
         )
     return model
 
@@ -140,15 +140,15 @@ def scvi_tools(config: CellsConfig, counts: sparse.csr_matrix, *, stock: bool) -
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     model = scvi_model(config, counts, stock=stock)
-    steps = config.steps or 0
+    steps = config.optimizer.steps or 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.train(
-            max_epochs=-(-steps * config.batch_size // counts.shape[0]),
+            max_epochs=-(-steps * config.optimizer.batch_size // counts.shape[0]),
             accelerator="cpu",
-            batch_size=config.batch_size,
+            batch_size=config.optimizer.batch_size,
             train_size=1.0,
-            plan_kwargs={"lr": config.lr, "weight_decay": config.weight_decay},
+            plan_kwargs={"lr": config.optimizer.lr, "weight_decay": config.optimizer.weight_decay},
             enable_progress_bar=False,
             callbacks=[Clock()],
         )
@@ -157,7 +157,12 @@ def scvi_tools(config: CellsConfig, counts: sparse.csr_matrix, *, stock: bool) -
 
 def products(config: CellsConfig, genes: int, ratio: float) -> list[tuple[int, int, int]]:
     """Return (m, k, n) of all matrix products of a training step: forward, by the weights, and by the inputs."""
-    b, h, z, kept = config.batch_size, config.n_hidden, config.n_latent, genes - hidden_count(genes, ratio)
+    b, h, z, kept = (
+        config.optimizer.batch_size,
+        config.model.n_hidden,
+        config.model.n_latent,
+        genes - hidden_count(genes, ratio),
+    )
     layers = [(kept, h), (h, h), (h, z), (z, h), (h, genes)]
     shapes = [(b, i, o) for i, o in layers] + [(i, b, o) for i, o in layers]
     return shapes + [(b, o, i) for i, o in layers[1:]]  # no gradient with respect to the counts is needed
@@ -177,10 +182,11 @@ def matrix_rate() -> float:
 
 def bound(config: CellsConfig, genes: int) -> float:
     """Measure the rate, and return the seconds for the products of a step at this rate, as a mean over the ratios."""
-    ratio = DOMAIN.config.make(data="x", scheme=config.scheme).scheme.make().bind(config.steps or 1).ratio
+    ratio = DOMAIN.config.make(data="x", scheme=config.scheme).scheme.make().bind(config.optimizer.steps or 1).ratio
     key = Key.root(config.seed).fold("ratio")
     work = [
-        sum(m * k * n for m, k, n in products(config, genes, ratio(step, key))) for step in range(config.steps or 1)
+        sum(m * k * n for m, k, n in products(config, genes, ratio(step, key)))
+        for step in range(config.optimizer.steps or 1)
     ]
     return float(np.median(work)) / matrix_rate()
 
@@ -205,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     contenders = {
         "matrix products alone": lambda: bound(config, options.genes),
         "r2mae": lambda: ours(config, counts),
-        "r2mae, bf16": lambda: ours(replace(config, precision="bf16"), counts),
+        "r2mae, bf16": lambda: ours(config.replace(precision="bf16"), counts),
     }
     if find_spec("scvi") is None:
         print("scvi-tools is missing, so that there is no comparison: pip install r2mae[scvi]", file=sys.stderr)
@@ -213,15 +219,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         contenders["SCVI"] = lambda: scvi_tools(config, counts, stock=options.stock)
     times = alternate(contenders, options.rounds)
     print(
-        f"{options.genes} genes, {counts.nnz / np.prod(counts.shape):.1%} above zero, hidden {config.n_hidden}, latent "
-        f"{config.n_latent}, batch {config.batch_size}, {options.steps} steps x {options.rounds} rounds, "
+        f"{options.genes} genes, {counts.nnz / np.prod(counts.shape):.1%} above zero, hidden {config.model.n_hidden}, latent "
+        f"{config.model.n_latent}, batch {config.optimizer.batch_size}, {options.steps} steps x {options.rounds} rounds, "
         f"{options.threads} threads, scheme {config.scheme}"
     )
     for name, timing in times.items():
         ratio, spread = ratio_of(timing, times["r2mae"])
         print(
             f"{name:22} {1e3 * timing.median:7.1f} ms/step (± {1e3 * timing.spread:.1f})  "
-            f"{config.batch_size / timing.median:7.0f} cells/s   this / r2mae in time: {ratio:.2f} ± {spread:.2f}"
+            f"{config.optimizer.batch_size / timing.median:7.0f} cells/s   this / r2mae in time: {ratio:.2f} ± {spread:.2f}"
         )
     return 0
 

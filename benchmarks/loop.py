@@ -58,13 +58,13 @@ def bare(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, fus
     """Train with a plain loop; only the masks come from this package."""
     key = Key.root(config.seed)
     torch.manual_seed(key.fold("init").seed())
-    model = MLPAutoencoder(784, config.hidden, config.latent)
-    optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=fused or None)
-    order = BatchOrder(len(data.train), config.batch_size, config.steps or 0, key)
+    model = MLPAutoencoder(784, config.model.hidden, config.model.latent)
+    optimiser = torch.optim.Adam(model.parameters(), lr=config.optimizer.lr, fused=fused or None)
+    order = BatchOrder(len(data.train), config.optimizer.batch_size, config.optimizer.steps or 0, key)
     images = torch.from_numpy(data.train.images).flatten(1)
     ratio = Uniform(0.5, 0.9)
     kept = []
-    for step in range(config.steps or 0):
+    for step in range(config.optimizer.steps or 0):
         if step == WARM_UP:
             began = time.perf_counter()
         clean = images[torch.from_numpy(order.indices(step))].float() / 255

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from distributed import Client, LocalCluster
 
-    config = ImagesConfig(data="digits", device="cpu", steps=10)
+    config = ImagesConfig.make(data="digits", device="cpu", steps=10)
     rows = [Variant(f"row {number}", config) for number in range(-(-options.cells // 10))]
     with (
         tempfile.TemporaryDirectory() as name,

@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from benchmarks.timing import alternate, ratio_of
+from r2mae.domains.base import Domain as BaseDomain
 from r2mae.masking import Key, Uniform
 from r2mae.masking.masks import hidden_count
 from r2mae.text.callback import MaskCallback
@@ -38,6 +39,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.hidden import hidden_logits
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
+from r2mae.training import task
 from r2mae.training.loop import fit
 from r2mae.training.task import Task
 
@@ -52,7 +54,7 @@ WARM_UP = 1
 STOCK_STEPS = 4  # steps of the stock model; few are enough, as its time does not depend on the ratio
 
 
-class Rows:
+class Rows(task.Batches):
     """Random tokens in rows that begin with <s>, with the times at which batches were requested."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -74,7 +76,7 @@ class Rows:
         return float(np.mean(np.diff(self.times)[WARM_UP:]))
 
 
-class Data:
+class Data(task.Data):
     """The data for `fit`."""
 
     validation = None
@@ -84,7 +86,7 @@ class Data:
         self.architecture = architecture(options)
 
 
-class Domain:
+class Domain(BaseDomain):
     """The domain `text` with random tokens instead of a corpus, and without a tokenizer."""
 
     name, config = "text", TextConfig
@@ -104,7 +106,7 @@ class Domain:
 
 def architecture(options: argparse.Namespace) -> dict[str, Any]:
     ids = {"special_ids": [0, 1, 2, 3, options.vocab_size - 1], "mask_id": options.vocab_size - 1}
-    names = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": options.dropout, "corruption": "80-10-10"}
+    names = {"pad_id": 1, "bos_id": 0, "eos_id": 2, "dropout": options.dropout, "corruption": "80-10-10", "exact": True}
     return {**PRESETS[options.preset], **ids, **names, "vocab_size": options.vocab_size, "length": options.length}
 
 

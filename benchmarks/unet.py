@@ -61,9 +61,9 @@ def plain(config: ImagesConfig, data: ImageData, losses: list[np.ndarray], *, la
     assert isinstance(model, UNet)
     layout = torch.channels_last if last else torch.contiguous_format
     model.to(memory_format=layout)  # type: ignore[call-overload]
-    optimiser = torch.optim.Adam(model.parameters(), lr=config.lr, fused=fused)
-    steps = config.steps or 0
-    order = BatchOrder(len(images), config.batch_size, steps, key)
+    optimiser = torch.optim.Adam(model.parameters(), lr=config.optimizer.lr, fused=fused)
+    steps = config.optimizer.steps or 0
+    order = BatchOrder(len(images), config.optimizer.batch_size, steps, key)
     ratio, kept = Uniform(DOMAIN.config.ratios.low, DOMAIN.config.ratios.high).bind(steps), []
     for step in range(steps):
         batch = images.batch(order.indices(step), key)
@@ -112,8 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace, channels: int, source: str) -> None:
-    config = ImagesConfig(
-        data=source, model="unet", model_settings={"channels": channels}, steps=options.steps, lr=1e-3,
+    config = ImagesConfig.make(
+        data=source, model={"name": "unet", "channels": channels}, steps=options.steps, lr=1e-3,
         batch_size=options.batch_size, threads=options.threads, save_every=10**6, device="cpu",
     )  # fmt: skip
     data, names = load_data(config), ("framework", "plain, colours last, fused Adam", "plain, colours last", "plain")

@@ -18,12 +18,13 @@ LAYERS = {
     "errors": -2, "lazy": -2, "registry": -2, "cores": -2, "screen": -2,  # utilities
     "files": -1, "zarr_folder": -1, "terminal": -1, "cache": 0, "catalogue": 0,
     "masking": 1, "theory": 1,
-    "training": 2, "evaluation": 2,
-    "domains": 3,
-    "images": 4, "text": 4, "genome": 4, "cells": 4,
-    "report": 5, "sweep": 5,
-    "compare": 6,
-    "cli": 7,
+    "evaluation": 2,
+    "training": 3,
+    "domains": 4,
+    "images": 5, "text": 5, "genome": 5, "cells": 5,
+    "report": 6, "sweep": 6, "matrices": 6,
+    "compare": 7,
+    "cli": 8,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
 LIBRARIES = {
@@ -130,11 +131,19 @@ def test_importing_the_package_brings_no_library() -> None:
         "import r2mae.cli.main; r2mae.cli.main.main(['compare', 'digits', '--print-config'])",
         "import r2mae.theory",
         "import r2mae.cli.main; r2mae.cli.main.main(['theory', '--help'])",
+        "import r2mae.cli.main; r2mae.cli.main.parser_for('pretrain', ['images', '--help-all']).format_help()",
         "from r2mae.domains.lookup import public_sets; public_sets()",
     ],
 )
 def test_torch_waits_until_it_is_needed(statement: str) -> None:
     assert not imported_by(statement) & {"torch", "lightning", "sklearn", "pandas", "matplotlib"}
+
+
+@pytest.mark.parametrize("line", ["pretrain images --help", "compare cells --help-all", "finetune --help", "runs"])
+def test_help_needs_no_numpy(line: str) -> None:
+    name, *words = line.split()
+    parsed = f"import r2mae.cli.main; r2mae.cli.main.parser_for({name!r}, {words!r}).format_help()"
+    assert not imported_by(parsed) & {"numpy", "torch", "rich", "pandas"}
 
 
 def test_every_name_of_the_theory_exists() -> None:

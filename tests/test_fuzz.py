@@ -20,10 +20,10 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
 from r2mae.training.metrics import MetricsFile
+from r2mae.training.records import read_yaml as read_config
 from r2mae.training.saving import load_model
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ CASES = settings(max_examples=1000, suppress_health_check=list(HealthCheck))
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, whose files the tests damage in copies."""
     path = tmp_path_factory.mktemp("fuzz") / "run"
-    fit(ImagesConfig(data="digits", steps=6, save_every=3, hidden=8, latent=4, threads=1), DOMAIN, path)
+    fit(ImagesConfig.make(data="digits", steps=6, save_every=3, hidden=8, latent=4, threads=1), DOMAIN, path)
     return path
 
 
@@ -134,17 +134,17 @@ def test_configurations_as_bytes(run: Path, tmp_path_factory: pytest.TempPathFac
 FILES = ["config.yaml", "model.json", "model.safetensors", "results.json", "metrics.csv"]
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
-FIELDS = sorted(ImagesConfig(data="x").to_dict())
+FIELDS = sorted({**ImagesConfig.make(data="x").to_dict(), **ImagesConfig.make(data="x").flat()})
 
 
 @CASES
 @given(st.dictionaries(st.sampled_from([*FIELDS, "wng"]), values, max_size=6))
 def test_configurations_as_values(changes: dict[str, Any]) -> None:
-    text = yaml.safe_dump({**ImagesConfig(data="digits").to_dict(), **changes}, allow_unicode=True)
+    text = yaml.safe_dump({**ImagesConfig.make(data="digits").to_dict(), **changes}, allow_unicode=True)
     try:
         config = ImagesConfig.from_dict(yaml.safe_load(text))
         config.scheme.make().bind(10)
-        config.total_steps(1000)
+        config.optimizer.total_steps(1000)
     except UserError:
         pass
 

@@ -13,7 +13,7 @@ from training.conftest import ToyConfig, ToyDomain
 
 def test_the_training_loop_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(Trains, match="mark the test slow"):
-        fit(ToyConfig(steps=2, device="cpu"), ToyDomain(), tmp_path)
+        fit(ToyConfig.make(steps=2, device="cpu"), ToyDomain(), tmp_path)
 
 
 def take(steps: int) -> None:
@@ -46,5 +46,5 @@ def test_fixtures_are_stopped(trained: type[Exception] | None) -> None:
 
 @pytest.mark.slow
 def test_a_slow_test_may_train(tmp_path: Path) -> None:
-    assert fit(ToyConfig(steps=2, device="cpu"), ToyDomain(), tmp_path).steps == 2
+    assert fit(ToyConfig.make(steps=2, device="cpu"), ToyDomain(), tmp_path).steps == 2
     take(2 * STEPS)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.images.task import scaled
+from r2mae.images.models import ImageModelSettings
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking import FeatureWeights, Key, column_mask, element_mask
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
@@ -16,7 +17,7 @@ from r2mae.training.task import Corrupted, Output
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(ImageModelSettings):
     """Settings of the toy.
 
     Parameters
@@ -37,6 +38,7 @@ class Settings:
     strides: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.latent < 1:
             raise UserError(f"model.latent must be 1 or more, not {self.latent}")
 
@@ -54,7 +56,7 @@ class Toy(nn.Module):
 
 
 @dataclass(frozen=True)
-class ColumnTask:
+class ColumnTask(ImageTask["Toy"]):
     width: int
     pixels: int
 

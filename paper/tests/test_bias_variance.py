@@ -6,16 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper import estimators
-from r2mae_paper.bias_variance import MODELS, TALL, WIDE, BiasSize
-from r2mae_paper.estimators import EstimatorsSize
+from r2mae_paper.bias_variance import MODELS, TALL, WIDE, parts_of_estimators
 from r2mae_paper.rows import TableRow, joined
 from r2mae_paper.runner import run_study
-from r2mae_paper.study import Tally, get_study
+from r2mae_paper.studies import entry_of
+from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
 
-TINY = BiasSize(wide=(40, 160), tall=(240, 12), ratios=(0.3, 0.8), draws=4)
+TINY = entry_of("bias-variance").size(wide=(40, 160), tall=(240, 12), ratios=(0.3, 0.8), draws=4)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[TableRow]:
     study = get_study("bias-variance")
     run = run_study(study, folder, size=size, progress=lambda done, total: counted.append((done, total)), jobs=1)
     assert {"bias-variance.csv", "bias-variance.png"} <= {file.name for file in run.files}
-    assert counted[-1][0] == counted[-1][1] == 2 * len(MODELS) * 2 * 4
+    assert counted[-1][0] == counted[-1][1] == 2 * len(MODELS)
     found: list[TableRow] = pd.read_csv(folder / "bias-variance.csv").to_dict("records")
     return found
 
@@ -59,9 +58,9 @@ def test_tall_data_of_independent_features_have_no_bias_and_others_do(rows: list
 
 
 def test_three_ways_to_one_estimate(tmp_path: Path) -> None:
-    size = EstimatorsSize(n=40, d=120, ratios=(0.2, 0.5, 0.8), repetitions=4)
-    parts = estimators.parts(size)
-    rows = joined({part.name: part.compute(1, Tally(None, 1)) for part in parts})
+    size = entry_of("estimators").size(n=40, d=120, ratios=(0.2, 0.5, 0.8), repetitions=4)
+    parts = parts_of_estimators(size)
+    rows = joined({part.name: part.compute(1) for part in parts})
     assert len(rows) == 3 * (len(MODELS) + 1)
     assert {row["d"] / row["n"] for row in rows} == {3, 0.5}
     assert all(row["range_minus_ratio"] == 0 for row in rows)

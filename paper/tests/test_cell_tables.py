@@ -44,33 +44,46 @@ COLUMNS = {
 @BOTH
 def test_the_full_size_is_the_papers(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DOMAIN, "check_baselines", lambda names: None)
-    planned = study.runs(study.size.of("full"), tmp_path)
+    planned = study.runs(study.entry.size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 5 * (len(SCHEMES) + 2)
-    assert {run.config.data for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
+    assert {run.config.data.source for run in planned} == {"sea-ad" if study is TABLE4 else "hlca"}
     for run in planned:
         config = run.config
-        assert (config.n_hidden, config.n_latent, config.epochs, config.batch_size) == (2000, 1000, 50, 400)
-        assert (config.lr, config.weight_decay, config.n_top_genes, config.steps) == (1e-3, 1e-4, 5000, None)
+        assert (config.model.n_hidden, config.model.n_latent, config.optimizer.epochs, config.optimizer.batch_size) == (
+            2000,
+            1000,
+            50,
+            400,
+        )
+        assert (
+            config.optimizer.lr,
+            config.optimizer.weight_decay,
+            config.data.n_top_genes,
+            config.optimizer.steps,
+        ) == (1e-3, 1e-4, 5000, None)
         assert config.timing == ("sea-ad" if study is TABLE4 else "hlca")
-        assert config.auroc_labels == (("ADNC",) if study is TABLE4 else ())
+        assert config.data.auroc_labels == (("ADNC",) if study is TABLE4 else ())
+        assert (config.evaluation.bn_statistics, config.data.only) == ("both", ())
+    chosen = study.runs(study.entry.size("full", only=("Supertype=Sst_1",)), tmp_path)
+    assert {run.config.data.only for run in chosen} == {("Supertype=Sst_1",)}
 
 
 @BOTH
 def test_scvi_is_asked_for_before_anything_runs(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("r2mae.cells.domain.find_spec", lambda name: None)
     with pytest.raises(UserError, match="scvi-tools"):
-        study.runs(study.size.of("full"), tmp_path)
+        study.runs(study.entry.size("full"), tmp_path)
 
 
 def test_together_the_small_sizes_have_every_shared_set(tmp_path: Path) -> None:
-    planned = [run for study in (TABLE4, TABLE6) for run in study.runs(study.size.of("small"), tmp_path)]
-    assert {run.config.data for run in planned} == SETS.keys() - {"hlca", "sea-ad"}
+    planned = [run for study in (TABLE4, TABLE6) for run in study.runs(study.entry.size("small"), tmp_path)]
+    assert {run.config.data.source for run in planned} == SETS.keys() - {"hlca", "sea-ad"}
     assert len(planned) == len({run.folder for run in planned}) == 3 * (5 + 5) * (len(SCHEMES) + 2)
     for run in planned:
-        assert run.variant.values["set"] == run.config.data
+        assert run.variant.values["set"] == run.config.data.source
         assert run.variant.baseline == (run.variant.label in (EXPRESSION, "pca"))
-        assert run.config.donor_key == "donor"
-        assert (run.config.n_hidden, run.config.steps) == (256, 1000)
+        assert run.config.data.donor_key == "donor"
+        assert (run.config.model.n_hidden, run.config.optimizer.steps) == (256, 1000)
         if not run.variant.baseline:
             assert run.config.scheme.name == SCHEMES[run.variant.label]["scheme"]
 
@@ -91,6 +104,22 @@ def test_every_set_has_means_differences_and_ranks_of_its_own() -> None:
     assert ("csle", "r2mae", "reconstruction_r_0.7") in rebuilt
     assert not any(label == EXPRESSION for _, label, _ in rebuilt), "expression reconstructs nothing"
     assert len(tables["table4-runs"]) == 2 * 3 * 3
+
+
+def test_scores_with_the_statistics_of_training_have_rows_of_their_own() -> None:
+    runs = results(("csle",), COLUMNS)
+    for name in ("score", "reconstruction_r", "reconstruction_r_0.1", "cell_type_bacc"):
+        runs[f"as_trained_{name}"] = runs[name] - 0.1
+    tables = TABLE4.tables_of(runs)
+    probes, rebuilt = (
+        {row["score"] for row in tables[name] if row["label"] == "r2mae"} for name in ("table4", "table7")
+    )
+    assert {"cell_type_bacc", "as_trained_cell_type_bacc", "as_trained_score"} <= probes
+    assert {"reconstruction_r", "as_trained_reconstruction_r", "as_trained_reconstruction_r_0.1"} <= rebuilt
+    assert not probes & rebuilt
+    assert "as_trained_reconstruction_r" in tables["table4-runs"][0]
+    ranks = [row["rank"] for row in tables["table4"] if "rank" in row]
+    assert ranks == [row["rank"] for row in TABLE4.tables_of(results(("csle",), COLUMNS))["table4"] if "rank" in row]
 
 
 def test_a_lower_loss_is_better_and_of_ranks_neither() -> None:
@@ -137,7 +166,7 @@ def test_a_condition_is_ranked_by_its_aurocs_in_table_4_alone() -> None:
 
 def test_figures_have_a_panel_for_each_set_and_ratio() -> None:
     tables = TABLE4.tables_of(results(("csle", "pig-airway"), COLUMNS))
-    figures = TABLE4.plot(tables, TABLE4.size.of("small"))
+    figures = TABLE4.plot(tables, TABLE4.entry.size("small"))
     shown = {name: [axes for axes in figure.axes if axes.get_visible()] for name, figure in figures.items()}
     assert {name: len(axes) for name, axes in shown.items()} == {"table4": 2, "table7": 12}
 

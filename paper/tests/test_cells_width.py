@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper import cells_width
-from r2mae_paper.cells_width import ROWS, WidthsSize
+from r2mae_paper import cell_tables
 from r2mae_paper.runner import Reproduced
+from r2mae_paper.studies import entry_of
 
 SETS = ("csle", "pig-airway", "onek1k")
 GAIN = {"small": 0.01, "paper": 0.03}
@@ -23,7 +23,7 @@ def results(seeds: int = 5) -> pd.DataFrame:
     lines: list[dict[str, Any]] = []
     for name in SETS:
         for width, gain in GAIN.items():
-            for row in ROWS:
+            for row in entry_of("cells-width").size().rows:
                 for seed in range(seeds):
                     mean = 0.7 + gain * (row == "r2mae") + 0.002 * (row == "fixed 0.25")
                     score = mean + 1e-4 * rng.normal()
@@ -33,17 +33,19 @@ def results(seeds: int = 5) -> pd.DataFrame:
 
 
 def test_every_row_has_both_widths_and_the_papers_is_the_papers(tmp_path: Path) -> None:
-    planned = cells_width.runs(WidthsSize.of("small"), tmp_path)
+    planned = cell_tables.runs_of_widths(entry_of("cells-width").size("small"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 6 * 2 * 6 * 5
-    widths = {str(run.variant.values["width"]): (run.config.n_hidden, run.config.n_latent) for run in planned}
+    widths = {
+        str(run.variant.values["width"]): (run.config.model.n_hidden, run.config.model.n_latent) for run in planned
+    }
     assert widths == {"small": (256, 64), "paper": (2000, 1000)}
-    assert {run.config.auroc_labels for run in planned if run.config.data == "csle"} == {("condition",)}
-    assert {run.config.auroc_labels for run in planned if run.config.data == "onek1k"} == {()}
-    assert {(run.config.steps, run.config.precision) for run in planned} == {(1000, "bf16")}
+    assert {run.config.data.auroc_labels for run in planned if run.config.data.source == "csle"} == {("condition",)}
+    assert {run.config.data.auroc_labels for run in planned if run.config.data.source == "onek1k"} == {()}
+    assert {(run.config.optimizer.steps, run.config.optimizer.precision) for run in planned} == {(1000, "bf16")}
 
 
 def test_gains_are_of_each_width_and_so_is_their_difference() -> None:
-    tables = cells_width.table(results())
+    tables = cell_tables.table_of_widths(results())
     pooled = {(row["width"], row["label"], row["against"]): row for row in tables["cells-width-pooled"]
               if row["score"] == "score"}  # fmt: skip
     for width, gain in GAIN.items():
@@ -64,7 +66,7 @@ def test_the_difference_between_widths_is_of_the_same_seeds_and_sets() -> None:
     runs = results()
     lost = (runs["width"] == "small") & (runs["set"] == "csle") & (runs["seed"] == 0) & (runs["row"] == "r2mae")
     lost |= (runs["width"] == "paper") & (runs["set"] == "onek1k") & (runs["seed"] == 4) & (runs["row"] == "r2mae")
-    tables = cells_width.table(runs.assign(score=runs["score"].mask(lost)))
+    tables = cell_tables.table_of_widths(runs.assign(score=runs["score"].mask(lost)))
     pooled = {(row["score"], row["width"], row["label"], row["against"]): row for row in tables["cells-width-pooled"]}
     row = pooled["score", "difference", "r2mae", "blind"]
     assert (row["sets"], row["gain"]) == (3, pytest.approx(0.02, abs=2e-4))
@@ -72,23 +74,23 @@ def test_the_difference_between_widths_is_of_the_same_seeds_and_sets() -> None:
 
 def test_one_width_has_no_difference() -> None:
     runs = results()
-    tables = cells_width.table(runs[runs["width"] == "paper"])
+    tables = cell_tables.table_of_widths(runs[runs["width"] == "paper"])
     assert {row["width"] for row in tables["cells-width-pooled"]} == {"paper"}
 
 
 def test_one_seed_has_no_intervals() -> None:
-    tables = cells_width.table(results(1))
+    tables = cell_tables.table_of_widths(results(1))
     assert tables["cells-width-pooled"] == []
     assert all(np.isnan(row["low"]) for row in tables["cells-width"])
-    assert list(cells_width.plot(tables, WidthsSize.of("small"))) == ["cells-width"]
+    assert list(cell_tables.plot_widths(tables, entry_of("cells-width").size("small"))) == ["cells-width"]
 
 
 def test_the_figure_names_both_widths_once() -> None:
-    tables = cells_width.table(results())
-    figure = cells_width.plot(tables, WidthsSize())["cells-width"]
+    tables = cell_tables.table_of_widths(results())
+    figure = cell_tables.plot_widths(tables, entry_of("cells-width").size())["cells-width"]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["256 and 64", "2000 and 1000"]
-    assert len(figure.axes[0].get_yticks()) == len(ROWS) * (1 + len(SETS))
+    assert len(figure.axes[0].get_yticks()) == len(entry_of("cells-width").size().rows) * (1 + len(SETS))
 
 
 @pytest.mark.slow

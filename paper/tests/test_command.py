@@ -2,11 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.spiked import SpikedSize
 from r2mae_paper.studies import ENTRIES, PAPER
 from r2mae_paper.study import Study, get_study
 
@@ -18,7 +18,9 @@ RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, and a Fig. 1B of no cost."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(SpikedSize, "small", {"n": 40, "d": 80, "repetitions": 2, "fresh": 2, "step": 0.05})
+    tiny = {"n": 40, "d": 80, "repetitions": 2, "fresh": 2, "step": 0.05}
+    for name, value in tiny.items():
+        monkeypatch.setitem(ENTRIES["fig1b"].small, name, value)  # type: ignore[arg-type]
     return tmp_path
 
 
@@ -165,6 +167,11 @@ def test_the_command_of_fig1f_names_its_table(here: Path) -> None:
         ("table4 table3 --scale small --seeds 9", "--seeds must be 1 to 5"),
         ("table4 fig8 --scale small --seeds 3", "no runs under several seeds"),
         ("table4 --scale small --earlier there", "there has no made.json"),
+        ("fig1b --workers 2", "fig1b trains no runs: omit --workers"),
+        ("fig1b --data there", "fig1b: it has no data: omit --data"),
+        ("table2 --scale smoke --store there", "table2: it has no store: omit --store"),
+        ("fig1b --scale small --dry-run", "fig1b trains no runs: omit --dry-run"),
+        ("fig1b --scale small --print-config", "fig1b trains no runs: omit --print-config"),
     ],
 )
 def test_options_that_a_study_cannot_use_are_refused_before_any_runs(
@@ -173,3 +180,32 @@ def test_options_that_a_study_cannot_use_are_refused_before_any_runs(
     assert main(["reproduce", *line.split()]) == 2
     assert said in capsys.readouterr().err
     assert not list(here.iterdir())
+
+
+def test_the_settings_of_all_rows_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "reproduce table2 --scale smoke --data my/corpus --accumulate 2 --print-config"
+    assert main(line.split()) == 0
+    configs = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [config["scheme"]["name"] for config in configs] == ["fixed", "r2mae"]
+    assert all((config["data"], config["accumulate"], config["steps"]) == ("my/corpus", 2, 2) for config in configs)
+    assert not list(here.iterdir())
+
+
+def test_a_dry_run_estimates_the_runs_of_each_set(
+    here: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "table4", "--scale", "smoke", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("table4 on")] == ["table4 on csle:", "table4 on pig-airway:"]
+    assert sum(line.startswith("2 runs; a run of fixed 0.25 takes about") for line in lines) == 2
+    assert not list(here.rglob("model.*"))
+
+
+def test_options_of_runs_are_recorded(here: Path, shared_data: Path) -> None:
+    line = "reproduce fig8 --scale smoke --accumulate 2 --workers 1"
+    assert main(line.split()) == 0
+    made = json.loads((here / "runs" / "reproduce" / "fig8" / "made.json").read_text())
+    assert made["command"] == "r2mae reproduce fig8 --scale smoke --workers 1 --accumulate 2"
+    assert made["settings"] == {"workers": 1, "accumulate": 2}
+    (config, _) = (yaml.safe_load(file.read_text()) for file in here.rglob("config.yaml"))
+    assert (config["accumulate"], config["workers"]) == (2, 1)

@@ -9,7 +9,6 @@ import pytest
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae_paper.curves import by_task, likeness, read_curves
-from r2mae_paper.plateau import PlateauSize
 
 LINES = ["task,ratio,accuracy,note", "probe,0.1,0.5,x", "probe,0.5,0.7,x", "probe,0.75,0.6,x", "tuned,0.5,0.9,x"]
 MODELS = [
@@ -35,8 +34,12 @@ def rows_in(file: Path) -> list[dict[str, str]]:
 
 
 def test_tables_are_read_one_after_the_other(here: Path) -> None:
-    assert read_curves([here / "a.csv", here / "a.csv"])[3:5] == (("tuned", 0.5, 0.9), ("probe", 0.1, 0.5))
-    assert read_curves([here / "models.csv"], ("model", "task"))[0] == ("base", "sst2", 0.15, 0.8775)
+    assert read_curves([here / "a.csv", here / "a.csv"])[3:5] == [
+        {"task": "tuned", "ratio": 0.5, "accuracy": 0.9},
+        {"task": "probe", "ratio": 0.1, "accuracy": 0.5},
+    ]
+    first = read_curves([here / "models.csv"], ("model", "task"))[0]
+    assert first == {"model": "base", "task": "sst2", "ratio": 0.15, "accuracy": 0.8775}
     (here / "b.csv").write_text("task,ratio,accuracy\nprobe,0.1,0.5\nprobe,40,0.5\n")
     with pytest.raises(UserError, match=r"b\.csv: row 2 has ratio '40', expected a fraction"):
         read_curves([here / "a.csv", here / "b.csv"])
@@ -94,10 +97,6 @@ def test_other_accuracies_are_not_those_of_the_call_before(here: Path) -> None:
         assert main(["reproduce", "fig4", "--scale", "small", "--curve", "a.csv"]) == 0
         (row,) = rows_in(here / "runs" / "reproduce" / "fig4" / "fig4-published.csv")
         assert row["accuracy"] == accuracy
-
-
-def test_published_accuracies_are_part_of_what_is_drawn_alone() -> None:
-    assert PlateauSize.drawn == ("published",)
 
 
 def test_models_have_their_best_ratios(here: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae_paper.error_curve import accuracy_table, error_curves
+from r2mae_paper.curves import error_curves
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.8)
 
@@ -19,10 +19,10 @@ def table(**errors: list[float]) -> pd.DataFrame:
 
 def test_by_hand() -> None:
     # The line through (0.15, 0.20) and (0.3, 0.17) begins at 0.23; the slope from 0.4 to 0.8 is 0.5.
-    curves = error_curves(table(a=[0.20, 0.17, 0.2, 0.3, 0.4]), slope=1.0)
+    curves = error_curves(table(a=[0.20, 0.17, 0.2, 0.3, 0.4]))
     np.testing.assert_allclose(curves["intercept"], 0.23)
-    np.testing.assert_allclose(curves["factor"], 2.0)
-    np.testing.assert_allclose(curves["scaled"], [-0.06, -0.12, -0.06, 0.14, 0.34], atol=1e-12)
+    np.testing.assert_allclose(curves["factor"], 1.0)
+    np.testing.assert_allclose(curves["scaled"], [-0.03, -0.06, -0.03, 0.07, 0.17], atol=1e-12)
     assert list(curves.columns) == ["task", "ratio", "accuracy", "error", "intercept", "factor", "scaled"]
 
 
@@ -44,7 +44,7 @@ def test_all_curves_begin_at_zero_with_a_common_slope(curves: list[list[float]])
 @given(increasing, st.floats(0.1, 1), st.floats(0, 0.19))
 def test_any_shift_and_scale_of_a_task_is_undone(curve: list[float], scale: float, shift: float) -> None:
     other = [scale * error + shift for error in curve]
-    made = error_curves(table(one=curve, other=other), slope=0.3)
+    made = error_curves(table(one=curve, other=other))
     one, moved = (made.loc[made["task"] == name, "scaled"].to_numpy() for name in ("one", "other"))
     np.testing.assert_allclose(one, moved, rtol=1e-6, atol=1e-9)
 
@@ -67,23 +67,12 @@ def test_the_table_that_is_given_stays_as_it_is() -> None:
     pd.testing.assert_frame_equal(given_table, before)
 
 
-def test_accuracies_by_ratio_and_task() -> None:
-    errors = {"a": [0.20, 0.17, 0.2, 0.3, 0.4], "b": [0.3, 0.2, 0.2, 0.3, 0.5]}
-    by_ratio = {ratio: {task: 1 - errors[task][i] for task in errors} for i, ratio in enumerate(RATIOS)}
-    pd.testing.assert_frame_equal(error_curves(accuracy_table(by_ratio)), error_curves(table(**errors)))
-
-
 FINE = table(a=[0.20, 0.17, 0.2, 0.3, 0.4])
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (FINE.rename(columns={"ratio": "ratios"}), r"no column 'ratio' \(it has task, ratios, accuracy\): rename"),
-        (FINE.iloc[:0], "has no rows"),
-        (FINE.assign(accuracy=[80, 81, 0.5, 0.5, 0.5]), r"row 1 has accuracy .*80.*divide per cent by 100"),
-        (FINE.assign(ratio=[0.15, "x", 0.4, 0.5, 0.8]), "row 2 has ratio 'x', expected a fraction"),
-        (FINE.assign(accuracy=[0.5, 0.5, np.nan, 0.5, 0.5]), "row 3 has accuracy"),
         (FINE[FINE["ratio"] != 0.3], r"task 'a' has no accuracy at ratio 0.3 \(it has 0.15, 0.4, 0.5, 0.8\)"),
         (table(a=[0.3, 0.2, 0.4, 0.3, 0.3]), "task 'a': the error does not rise from ratio 0.4 to 0.8"),
         (table(a=[0.3, 0.2, 0.4, 0.3, 0.4]), "task 'a': the error does not rise"),
@@ -92,11 +81,3 @@ FINE = table(a=[0.20, 0.17, 0.2, 0.3, 0.4])
 def test_bad_tables(wrong: pd.DataFrame, message: str) -> None:
     with pytest.raises(UserError, match=message):
         error_curves(wrong)
-
-
-def test_bad_options() -> None:
-    with pytest.raises(UserError, match=r"ascending order, not 0\.3 and 0\.15"):
-        error_curves(FINE, extrapolated=(0.3, 0.15))
-    for slope in (0.0, -1.0, float("nan")):
-        with pytest.raises(UserError, match="slope must be a positive number"):
-            error_curves(FINE, slope=slope)

@@ -6,13 +6,14 @@ import pytest
 from r2mae.theory import Rotated, beta_spectrum, direction_risk
 from r2mae_paper import fig1e
 from r2mae_paper.runner import run_study
-from r2mae_paper.study import NOISE, Tally, get_study
+from r2mae_paper.studies import entry_of
+from r2mae_paper.study import NOISE, get_study
 
 pytestmark = pytest.mark.slow
 
 
 def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
-    size = fig1e.SpectraSize(n=40, d=120, repetitions=3, threshold_n=40)
+    size = entry_of("fig1e").size(n=40, d=120, repetitions=3, threshold_n=40)
     files = run_study(get_study("fig1e"), tmp_path, size=size).files
     assert [file.name for file in files] == [
         "fig1e.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "fig1e.png", "fig1e.svg"
@@ -23,8 +24,8 @@ def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", fig1e.MODELS)
 def test_simulation_follows_the_formula(name: str) -> None:
-    size = fig1e.SpectraSize(n=100, d=500, repetitions=10)
-    rows = [row for row in fig1e.measure(name, fig1e.MODELS[name](500), size, 1, Tally(None, 1)) if row["ratio"] <= 0.6]
+    size = entry_of("fig1e").size(n=100, d=500, repetitions=10)
+    rows = [row for row in fig1e.measure(name, fig1e.MODELS[name](500), size, 1) if row["ratio"] <= 0.6]
     gap = np.array([row["normalised_risk"] - row["formula"] for row in rows])
     assert np.abs(gap).max() < 0.12  # one design
     assert np.abs(gap.mean()) < 0.03

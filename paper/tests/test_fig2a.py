@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from r2mae.evaluation.statistics import best_fixed
 from r2mae_paper import fig2a
-from r2mae_paper.fig2a import WidthsSize
 from r2mae_paper.runner import Reproduced
+from r2mae_paper.studies import entry_of
 
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -37,21 +37,26 @@ def results(seeds: int = 3) -> pd.DataFrame:
 
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
-    planned = fig2a.runs(WidthsSize.of("full"), tmp_path)
+    planned = fig2a.runs(entry_of("fig2a").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
-    assert {(run.config.hidden, run.config.latent) for run in planned} == widths
+    assert {(run.config.model.hidden, run.config.model.latent) for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.data, config.scheme.name, config.bn_statistics) == ("mnist", "fixed", "both")
-        assert (config.lr, config.batch_size, config.epochs, config.steps) == (3e-3, 128, 15, None)
+        assert (config.data.source, config.scheme.name, config.evaluation.bn_statistics) == ("mnist", "fixed", "both")
+        assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs, config.optimizer.steps) == (
+            3e-3,
+            128,
+            15,
+            None,
+        )
 
 
 def test_the_small_size_has_every_width(tmp_path: Path) -> None:
-    planned = fig2a.runs(WidthsSize.of("small"), tmp_path)
-    assert len({(run.config.hidden, run.config.latent) for run in planned}) == 10
-    assert {run.config.epochs for run in planned} == {5}
+    planned = fig2a.runs(entry_of("fig2a").size("small"), tmp_path)
+    assert len({(run.config.model.hidden, run.config.model.latent) for run in planned}) == 10
+    assert {run.config.optimizer.epochs for run in planned} == {5}
     assert len(planned) == 10 * 9 * 5
 
 
@@ -93,7 +98,7 @@ def test_the_best_ratio_of_a_seed_is_chosen_on_the_others() -> None:
 
 def test_figures_show_both_kinds_of_batch_statistics() -> None:
     tables = fig2a.table(results())
-    figures = fig2a.plot(tables, WidthsSize())
+    figures = fig2a.plot(tables, entry_of("fig2a").size())
     assert set(figures) == {"fig2a", "fig2d"}
     assert [len(figure.axes) for figure in figures.values()] == [4, 2]
     for axes in (*figures["fig2a"].axes, *figures["fig2d"].axes):

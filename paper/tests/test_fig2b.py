@@ -1,7 +1,6 @@
 """Widths × ratios on faces: the runs, what is made of them, and the whole on images that are no faces."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from rich.console import Console
 
 from r2mae.sweep.runs import SweepRun
 from r2mae_paper import fig2b
-from r2mae_paper.fig2b import FacesSize
 from r2mae_paper.runner import run_study
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
 RATIOS = tuple(round(0.1 * k, 1) for k in range(1, 10))
@@ -36,19 +35,26 @@ def results(*, attributes: bool = True) -> pd.DataFrame:
 
 def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    planned = fig2b.runs(FacesSize.of("full"), tmp_path)
+    planned = fig2b.runs(entry_of("fig2b").size("full"), tmp_path)
     assert_complete(planned, side=128, widths={8, 16, 32})
     for run in planned:
         config = run.config
-        assert (config.lr, config.batch_size, config.epochs, config.steps) == (1e-3, 256, 10, None)
-        assert config.data == "/somewhere/celeba-aligned"
+        assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs, config.optimizer.steps) == (
+            1e-3,
+            256,
+            10,
+            None,
+        )
+        assert config.data.source == "/somewhere/celeba-aligned"
 
 
 def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
-    planned = fig2b.runs(FacesSize.of("small"), tmp_path)
+    planned = fig2b.runs(entry_of("fig2b").size("small"), tmp_path)
     assert_complete(planned, side=64, widths={4, 8, 16})
-    assert {(run.config.lr, run.config.batch_size, run.config.steps) for run in planned} == {(1e-3, 32, 200)}
-    (data,) = {run.config.data for run in planned}
+    assert {
+        (run.config.optimizer.lr, run.config.optimizer.batch_size, run.config.optimizer.steps) for run in planned
+    } == {(1e-3, 32, 200)}
+    (data,) = {run.config.data.source for run in planned}
     rows = pd.read_csv(Path(data) / "list_attr.csv")
     assert rows.shape == (4000, 41)
 
@@ -56,12 +62,17 @@ def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_da
 def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int]) -> None:
     """Assert that there is a run for each width, ratio and seed."""
     assert len(planned) == len({run.folder for run in planned}) == 3 * 9 * 3
-    assert {run.config.settings.channels for run in planned} == widths
+    assert {run.config.model.channels for run in planned} == widths
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
     for run in planned:
         config = run.config
-        assert (config.model, config.scheme.name, config.resize, config.resize_mode) == ("unet", "fixed", side, "crop")
-        assert config.bn_statistics == "both"
+        assert (config.model.name, config.scheme.name, config.data.resize, config.data.resize_mode) == (
+            "unet",
+            "fixed",
+            side,
+            "crop",
+        )
+        assert config.evaluation.bn_statistics == "both"
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:
@@ -84,7 +95,7 @@ def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None
 @pytest.mark.parametrize("attributes", [True, False])
 def test_figures_show_every_width(attributes: bool) -> None:
     tables = fig2b.table(results(attributes=attributes))
-    figures = fig2b.plot(tables, FacesSize())
+    figures = fig2b.plot(tables, entry_of("fig2b").size())
     assert set(figures) == ({"fig2b", "fig5-7"} if attributes else {"fig2b"})
     assert len(figures["fig2b"].axes[0].containers) == 4  # each width with both kinds of batch statistics
     if attributes:
@@ -93,7 +104,7 @@ def test_figures_show_every_width(attributes: bool) -> None:
 
 @pytest.mark.slow
 def test_it_runs_on_any_images(tmp_path: Path) -> None:
-    size = replace(FacesSize.of("smoke"), data="digits", side=8, channels=(4,))
+    size = entry_of("fig2b").size("smoke", data="digits", side=8, channels=(4,))
     done = run_study(get_study("fig2b"), tmp_path, size=size, console=Console(file=StringIO()))
     assert done.parts == 2
     rows = pd.read_csv(tmp_path / "fig2b.csv")

@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from r2mae_paper import fig2b, pictures
-from r2mae_paper.fig2b import FacesSize
-from r2mae_paper.pictures import DigitsSize, FacePicturesSize
 from r2mae_paper.runner import run_study
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
 RATIOS = [round(0.1 * k, 1) for k in range(1, 10)]
@@ -19,11 +18,11 @@ RATIOS = [round(0.1 * k, 1) for k in range(1, 10)]
 
 def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    digits = [run.config for run in pictures.runs(DigitsSize.of("full"), tmp_path)]
-    faces = [run.config for run in pictures.runs(FacePicturesSize.of("full"), tmp_path)]
+    digits = [run.config for run in pictures.runs(entry_of("fig8").size("full"), tmp_path)]
+    faces = [run.config for run in pictures.runs(entry_of("fig9").size("full"), tmp_path)]
     for configs in (digits, faces):
         assert [config.scheme.options["ratio"] for config in configs] == RATIOS
-        assert {(config.scheme.name, config.seed, config.steps) for config in configs} == {("fixed", 0, None)}
+        assert {(config.scheme.name, config.seed, config.optimizer.steps) for config in configs} == {("fixed", 0, None)}
     one = digits[0]
     assert (one.data, one.model, one.hidden, one.latent) == ("mnist", "mlp", 512, 256)
     assert (one.lr, one.batch_size, one.epochs, one.resize) == (3e-3, 128, 15, None)
@@ -34,8 +33,8 @@ def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.M
 
 def test_faces_are_those_of_fig2b(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    mine = {run.folder: run.config for run in pictures.runs(FacePicturesSize(), tmp_path)}
-    others = {run.folder: run.config for run in fig2b.runs(FacesSize(), tmp_path)}
+    mine = {run.folder: run.config for run in pictures.runs(entry_of("fig9").size(), tmp_path)}
+    others = {run.folder: run.config for run in fig2b.runs(entry_of("fig2b").size(), tmp_path)}
     for folder, config in mine.items():
         assert replace(others[folder], bn_statistics="yes") == config
 
@@ -54,8 +53,8 @@ def test_tables_have_the_errors_of_every_model() -> None:
 def test_they_run_on_any_images(tmp_path: Path) -> None:
     small = {"preset": "mlp-16-16"}, {"data": "digits", "side": 8}
     for size, name in (
-        (replace(DigitsSize.of("smoke"), **small[0]), "fig8"),  # type: ignore[arg-type]
-        (replace(FacePicturesSize.of("smoke"), **small[1]), "fig9"),  # type: ignore[arg-type]
+        (entry_of("fig8").size("smoke", **small[0]), "fig8"),  # type: ignore[arg-type]
+        (entry_of("fig9").size("smoke", **small[1]), "fig9"),  # type: ignore[arg-type]
     ):
         done = run_study(get_study(name), tmp_path / name, size=size, console=Console(file=StringIO()))
         assert done.parts == 2

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from r2mae.theory import plateau, risk
-from r2mae_paper.plateau import PlateauSize, describe, noisy, plateaus
+from r2mae_paper.plateau import describe, noisy, plateaus
 from r2mae_paper.runner import run_study
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import compared, get_study
 
 pytestmark = pytest.mark.slow
 
-SMALL = PlateauSize(n=100, d=1000, q=20)
-TINY = PlateauSize(n=24, d=200, q=12, seeds=3, repetitions=3)
+SMALL = entry_of("fig1g").size(n=100, d=1000, q=20)
+TINY = entry_of("fig1g").size(n=24, d=200, q=12, samples=3, repetitions=3)
 
 
 def test_plateaus_of_a_curve() -> None:

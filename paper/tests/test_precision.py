@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.precision import EXACT, FINAL_LOSS, QUICK, STUDIES, PrecisionSize, plot, table
+from r2mae_paper.precision import EXACT, FINAL_LOSS, QUICK, STUDIES, plot, table
 from r2mae_paper.runner import Reproduced
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import Study
 
 ALL = pytest.mark.parametrize("study", STUDIES, ids=["images", "cells", "text", "genome"])
@@ -18,13 +19,16 @@ ALL = pytest.mark.parametrize("study", STUDIES, ids=["images", "cells", "text", 
 @pytest.mark.slow
 @ALL
 def test_runs_differ_in_the_format_alone(study: Study, tmp_path: Path, shared_data: Path) -> None:
-    size = study.size.of("small")
+    size = study.entry.size("small")
     planned = study.runs(size, tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 2 * size.seeds * len(size.settings)
     assert size.seeds == 5
     for model in size.settings:
         first = [run for run in planned if run.seed == 0 and run.variant.values["model"] == model]
-        assert [(run.variant.label, run.config.precision) for run in first] == [(EXACT, "32"), (QUICK, "bf16")]
+        assert [(run.variant.label, run.config.optimizer.precision) for run in first] == [
+            (EXACT, "32"),
+            (QUICK, "bf16"),
+        ]
         assert len({str({**run.config.to_dict(), "precision": ""}) for run in first}) == 1
 
 
@@ -56,14 +60,14 @@ def test_formats_are_equal_within_the_noise_of_the_seeds(shift: float, wobble: f
         assert row["difference"] == pytest.approx(row["mean_bf16"] - row["mean_32"])
         assert row["low"] < row["difference"] < row["high"]
     assert len(tables["study-runs"]) == 10
-    assert plot(tables, PrecisionSize(), name="study").keys() == {"study"}
+    assert plot(tables, entry_of("precision-cells").size(), name="study").keys() == {"study"}
 
 
 def test_a_single_seed_and_runs_without_a_partner_decide_nothing() -> None:
     runs = synthetic(0.0, 0.01)
     alone = tables_of(runs[runs["seed"] == 2])["study"]
     assert [(row["seeds"], row["is"]) for row in alone] == [(1, "undecided")] * 2
-    plot({"study": alone}, PrecisionSize(), name="study")
+    plot({"study": alone}, entry_of("precision-cells").size(), name="study")
     assert tables_of(runs[runs["format"] == EXACT])["study"] == []
 
 

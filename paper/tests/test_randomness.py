@@ -16,11 +16,12 @@ from r2mae_paper.randomness import (
     MASK_AWARE,
     SCHEMES,
     SPREAD,
+    SWEEPS,
     DomainSweep,
 )
-from r2mae_paper.randomness_domains import SWEEPS
 from r2mae_paper.rules import SETS
 from r2mae_paper.runner import Reproduced
+from r2mae_paper.studies import entry_of
 
 IMAGES, CELLS, TEXT, GENOME = SWEEPS
 ALL = pytest.mark.parametrize("sweep", SWEEPS, ids=["images", "cells", "text", "genome"])
@@ -29,7 +30,7 @@ ALL = pytest.mark.parametrize("sweep", SWEEPS, ids=["images", "cells", "text", "
 @pytest.mark.slow
 @ALL
 def test_rows_differ_in_scheme_and_input_alone(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
-    size = sweep.size.of("small")
+    size = entry_of(sweep.name).size("small")
     planned = sweep.runs(size, tmp_path)
     more = set(sweep.more) - set(SCHEMES)
     by_sample = {f"by sample {ratio:.2f}" for ratio in (0.1, 0.3, 0.7, 0.9)}
@@ -50,14 +51,14 @@ def test_rows_differ_in_scheme_and_input_alone(sweep: DomainSweep, tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", [IMAGES, CELLS], ids=["images", "cells"])
 def test_no_batch_statistics_depend_on_the_ratio(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
-    assert {run.config.norm for run in sweep.runs(sweep.size.of("small"), tmp_path)} == {"layer"}
+    assert {run.config.model.norm for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path)} == {"layer"}
 
 
 @pytest.mark.slow
 @ALL
 def test_all_rows_hide_exact_counts(sweep: DomainSweep, tmp_path: Path, shared_data: Path) -> None:
     """As per-sample ratios do: else the noise of counts would be a difference between rows."""
-    assert all(getattr(run.config, "exact", True) for run in sweep.runs(sweep.size.of("small"), tmp_path))
+    assert all(getattr(run.config, "exact", True) for run in sweep.runs(entry_of(sweep.name).size("small"), tmp_path))
 
 
 def synthetic(gain: float, objective: str, probe: str) -> pd.DataFrame:
@@ -100,7 +101,7 @@ def test_gains_are_found_with_their_sign(sweep: DomainSweep, gain: float) -> Non
     assert rows["b", "r2mae-per-sample", probe]["vs_blind_is"] == ("better" if gain > 0 else "worse")
     assert rows["c", "fixed 0.90", f"{objective}_0.9"]["vs_blind_is"] == "worse"
     assert rows["a", BLIND + MASK_AWARE, objective]["vs_mask_blind_is"] == "better"
-    figures = sweep.plot(tables, sweep.size())
+    figures = sweep.plot(tables, entry_of(sweep.name).size())
     assert figures.keys() == {name, f"{name}-by-fraction", f"{name}-rules"}
     rules = {(row["rule"], row["score"], row["set"]): row for row in tables[f"{name}-rules"]}
     spread = rules["r2mae-per-sample, the same range", objective, SETS]
@@ -125,7 +126,7 @@ def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
     assert (SPREAD + MASK_AWARE, BEST_BY_SAMPLE) not in pooled, "one such row is no choice"
     rows = {(row["set"], row["label"], row["score"]): row for row in tables[study.name]}
     assert rows["a", SPREAD, study.objective]["vs_best_by_sample_is"] == "worse"
-    figures = study.plot(tables, CELLS.size())
+    figures = study.plot(tables, entry_of(CELLS.name).size())
     named = {name for axes in figures[f"{study.name}-by-fraction"].axes for name in axes.get_legend_handles_labels()[1]}
     assert {BY_SAMPLE, "by sample 0.90", SPREAD} <= named
     assert not any(name.endswith(MASK_AWARE) for name in named)
@@ -135,7 +136,7 @@ def test_masks_by_sample_have_a_best_ratio_of_their_own() -> None:
 
 @pytest.mark.slow
 def test_by_sample_is_one_ratio_with_a_mask_for_each_cell(tmp_path: Path, shared_data: Path) -> None:
-    planned = CELLS.runs(CELLS.size.of("small"), tmp_path)
+    planned = CELLS.runs(entry_of(CELLS.name).size("small"), tmp_path)
     for run in planned:
         if run.variant.label in BY_SAMPLE_ROWS:
             ratio = float(run.variant.label.split()[-1])
@@ -153,7 +154,7 @@ def test_the_smoke_size_runs(
     smoke: Callable[[str], Reproduced], sweep: DomainSweep, shared_data: Path, tmp_path: Path
 ) -> None:
     done = smoke(sweep.name)
-    assert done.parts == 8 * len(sweep.size.of("small").mask_aware) + 2 * (sweep is CELLS)
+    assert done.parts == 8 * len(entry_of(sweep.name).size("small").mask_aware) + 2 * (sweep is CELLS)
     runs = pd.read_csv(tmp_path / f"{sweep.name}-runs.csv")
     assert np.isfinite(runs[[sweep.objective, "loss_sd"]]).all(axis=None)
     assert len(pd.read_csv(tmp_path / f"{sweep.name}-pooled.csv"))

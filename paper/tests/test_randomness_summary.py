@@ -9,8 +9,7 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae_paper.randomness import MASK_AWARE, SCHEMES
-from r2mae_paper.randomness_domains import SWEEPS
+from r2mae_paper.randomness import MASK_AWARE, SCHEMES, SWEEPS
 from r2mae_paper.runner import run_study
 from r2mae_paper.state import MADE, write_plan
 from r2mae_paper.study import get_study

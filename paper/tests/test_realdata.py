@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2mae.theory import from_data
-from r2mae_paper.realdata import Case, Outcome, RealSize, fit_risks, leave_out_fit, measure, summarise
+from r2mae_paper.realdata import Case, Outcome, cases, fit_risks, leave_out_fit, measure, summarise
 from r2mae_paper.runner import run_study
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
@@ -96,7 +97,7 @@ def test_near_the_peak() -> None:
 
 
 def test_the_full_size_has_every_set_on_both_sides() -> None:
-    full = RealSize().cases()
+    full = cases(entry_of("realdata").size())
     assert {case.data.rsplit("/")[-1] for case in full} == {
         "mnist", "digits", "perez_tcells_7donors.h5ad", "covid_tcell_15donors.h5ad",
     }  # fmt: skip

@@ -4,10 +4,9 @@ import csv
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -23,26 +22,21 @@ from r2mae.images.domain import DOMAIN
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.training.environment import environment
-from r2mae_paper.curves import CurvesSize
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables
 from r2mae_paper.runner import run_study
 from r2mae_paper.state import EarlierRuns, state_of
-from r2mae_paper.studies import Entry
-from r2mae_paper.study import Part, Size, Study, get_study
+from r2mae_paper.studies import Entry, Size
+from r2mae_paper.study import Part, Study, get_study
 
 pytestmark = pytest.mark.slow
 
 
-@dataclass(frozen=True)
-class Count(Size):
-    """How many parts there are."""
-
-    count: int = 3
+COSTS = {"small": "seconds", "full": "seconds"}
 
 
-def entry(name: str, title: str) -> Entry:
-    return Entry(name, title, "Nothing.", "none", {}, "none")
+def entry(name: str, title: str, **full: object) -> Entry:
+    return Entry(name, title, "Nothing.", "none", COSTS, "none", full=full)
 
 
 class Squares:
@@ -56,10 +50,10 @@ class Squares:
 
     @property
     def study(self) -> Study:
-        return Study(entry("squares", self.title), Count, self.plot, self.table, self.parts)
+        return Study(entry("squares", self.title, count=3), self.plot, self.table, self.parts)
 
-    def parts(self, size: Count) -> list[Part]:
-        return [Part(f"{number}", 2, lambda *_, number=number: self.compute(number)) for number in range(size.count)]
+    def parts(self, size: Size) -> list[Part]:
+        return [Part(f"{number}", lambda _, number=number: self.compute(number)) for number in range(size.count)]
 
     def compute(self, number: int) -> list[TableRow]:
         if number == self.broken:
@@ -71,7 +65,7 @@ class Squares:
         rows = [{**row, "square": self.factor * row["square"]} for part in results.values() for row in part]
         return {"squares": rows, "told": {"count": len(rows)}}
 
-    def plot(self, tables: Tables, size: Count) -> Figures:
+    def plot(self, tables: Tables, size: Size) -> Figures:
         figure = Figure()
         figure.subplots().plot([row["square"] for row in tables["squares"]])
         return {"picture": figure}
@@ -86,12 +80,6 @@ def test_it_writes_tables_and_figures(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_a_size_of_your_own_keeps_its_published_rows(tmp_path: Path) -> None:
-    size = CurvesSize(tuple(("a", ratio, 1 - ratio / 2) for ratio in (0.15, 0.3, 0.4, 0.8)))
-    run_study(get_study("fig1f"), tmp_path, size=size)
-    assert len((tmp_path / "fig1f.csv").read_text().splitlines()) == 5
-
-
 def test_what_is_computed_is_kept_and_what_is_made_of_it_is_not(tmp_path: Path) -> None:
     squares, seen = Squares(), []
     first = run_study(squares.study, tmp_path)
@@ -100,7 +88,7 @@ def test_what_is_computed_is_kept_and_what_is_made_of_it_is_not(tmp_path: Path) 
     assert squares.computed == [0, 1, 2]
     assert (first.kept, second.kept, second.parts) == (0, 3, 3)
     assert [file.read_bytes() for file in second.files] == before
-    assert seen == [(2, 6), (4, 6), (6, 6)]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
     squares.factor = 3.0
     assert "2,4.0" in run_study(squares.study, tmp_path).files[0].read_text()
     run_study(squares.study, tmp_path, again=True)
@@ -120,7 +108,7 @@ def test_a_computation_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
 def test_each_size_and_study_has_parts_of_its_own(tmp_path: Path) -> None:
     squares = Squares()
     for count in (2, 3, 2):
-        run_study(squares.study, tmp_path, size=Count(count))
+        run_study(squares.study, tmp_path, fields={"count": count})
     assert squares.computed == [0, 1, 0, 1, 2]
     squares.title = "Other squares of numbers"
     assert run_study(squares.study, tmp_path).kept == 0
@@ -144,14 +132,7 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
 PRESETS = ("mlp-16-16", "mlp-16-64")
 
 
-@dataclass(frozen=True)
-class Sweep(Size):
-    """Seeds of each row."""
-
-    seeds: tuple[int, ...] = (0, 1)
-
-
-def widths_runs(size: Sweep, out: Path) -> list[SweepRun]:
+def widths_runs(size: Size, out: Path) -> list[SweepRun]:
     """Presets × ratios on digits, as Figs. 2A and 2B are."""
     base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
     presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
@@ -163,7 +144,7 @@ def widths_table(results: pd.DataFrame) -> Tables:
     return {"widths": means.to_dict("records"), "runs": results.to_dict("records")}
 
 
-def plot_widths(tables: Tables, size: Sweep) -> Figures:
+def plot_widths(tables: Tables, size: Size) -> Figures:
     figure = Figure()
     axes = figure.subplots()
     for preset in PRESETS:
@@ -184,11 +165,12 @@ def table_of_runs(results: pd.DataFrame) -> Tables:
     return {"table": means.to_dict("records"), "table-runs": results[kept].to_dict("records")}
 
 
-WIDTHS = Study(entry("widths", "Accuracy by width and ratio"), Sweep, plot_widths, widths_table, runs=widths_runs)
+WIDTHS = Study(
+    entry("widths", "Accuracy by width and ratio", seeds=[0, 1]), plot_widths, widths_table, runs=widths_runs
+)
 MEASURED = replace(WIDTHS, scores_of_run=first_loss)
 TABLE = Study(
-    entry("table", "Accuracy by width and ratio, from a table of runs"),
-    Sweep,
+    entry("table", "Accuracy by width and ratio, from a table of runs", seeds=[0, 1]),
     table=table_of_runs,
     runs=widths_runs,
     scores_of_run=first_loss,
@@ -197,10 +179,10 @@ TABLE = Study(
 
 def test_a_sweep_of_presets_and_ratios_is_a_study(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    first = run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
+    first = run_study(WIDTHS, tmp_path, size=Size({"seeds": [0]}), console=shown)
     model = tmp_path / "runs" / "mlp-16-16-0.20" / "seed-0" / "model.safetensors"
     written = model.stat().st_mtime_ns
-    done = run_study(WIDTHS, tmp_path, size=Sweep((0, 1)), console=shown)
+    done = run_study(WIDTHS, tmp_path, size=Size({"seeds": [0, 1]}), console=shown)
     assert ((first.parts, first.kept), (done.parts, done.kept)) == ((4, 0), (8, 4))
     made = json.loads((tmp_path / "made.json").read_text())
     assert (made["title"], made["scale"], made["size"], made["runs"]) == (WIDTHS.entry.title, "", {"seeds": [0, 1]}, 8)
@@ -222,19 +204,19 @@ def test_a_sweep_of_presets_and_ratios_is_a_study(tmp_path: Path) -> None:
 
 def test_runs_of_several_machines_are_told_apart(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
+    run_study(WIDTHS, tmp_path, size=Size({"seeds": [0]}), console=shown)
     file = tmp_path / "runs" / "mlp-16-64-0.60" / "seed-0" / "environment.json"
     moved = {"step": 2, "processor": "a third", "platform": "elsewhere"}
     file.write_text(json.dumps({**json.loads(file.read_text()), "processor": "another", "continued": [moved]}))
     (tmp_path / "runs" / "mlp-16-64-0.20" / "seed-0" / "environment.json").unlink()
-    run_study(WIDTHS, tmp_path, size=Sweep((0,)), console=shown)
+    run_study(WIDTHS, tmp_path, size=Size({"seeds": [0]}), console=shown)
     made = json.loads((tmp_path / "made.json").read_text())
     found = {one["processor"] == "another": (one["runs"], one.get("continued")) for one in made["trained_on"]}
     assert found == {False: (2, None), True: (1, [{"processor": "a third"}])}
 
 
 def test_a_study_may_read_numbers_from_the_folders_of_its_runs(tmp_path: Path) -> None:
-    done = run_study(MEASURED, tmp_path, size=Sweep((0,)), console=Console(file=StringIO()))
+    done = run_study(MEASURED, tmp_path, size=Size({"seeds": [0]}), console=Console(file=StringIO()))
     runs = pd.read_csv(done.files[1])
     for preset, row in zip(runs["preset"], runs.itertuples(), strict=True):
         if row.ratio == 0.2:
@@ -278,25 +260,17 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     assert all(remade[key] == made[key] for key in ("trained_on", "data", "earlier", "size", "runs"))
 
 
-@dataclass(frozen=True)
-class ChosenSweep(Sweep):
-    """Seeds of each row, of chosen presets."""
-
-    presets: tuple[str, ...] = PRESETS[:1]
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "presets")
-
-
-def chosen_runs(size: ChosenSweep, out: Path) -> list[SweepRun]:
+def chosen_runs(size: Size, out: Path) -> list[SweepRun]:
     return [run for run in widths_runs(size, out) if run.variant.values["preset"] in size.presets]
 
 
-CHOSEN = replace(TABLE, size=ChosenSweep, runs=chosen_runs)
+CHOSEN = replace(TABLE, entry=replace(TABLE.entry, chooses=("seeds", "presets")), runs=chosen_runs)
 
 
 def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     shown = Console(file=StringIO())
-    size = ChosenSweep((0,))
-    both = replace(size, presets=PRESETS)
+    size = Size({"seeds": [0], "presets": PRESETS[:1]})
+    both = size.replace(presets=PRESETS)
     run_study(CHOSEN, tmp_path / "one", size=size, console=shown)
     done = run_study(CHOSEN, tmp_path / "both", size=both, earlier=tmp_path / "one", console=shown)
     assert (done.parts, done.kept) == (4, 2)
@@ -310,7 +284,7 @@ def test_rows_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
 
 
 def test_fingerprints_are_of_the_sets_that_the_runs_read(tmp_path: Path) -> None:
-    cells = widths_runs(Sweep((0,)), tmp_path)
+    cells = widths_runs(Size({"seeds": [0]}), tmp_path)
     made = {"environment": {}, "data": {"digits": ["a"], "another": ["b"]}}
     told = EarlierRuns(pd.DataFrame(), made, tmp_path).record(cells, [], {})
     assert told["data"] == {"digits": ["a"]}
@@ -354,7 +328,7 @@ def _earlier(folder: Path, **changes: object) -> Path:
 
 
 def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cells = widths_runs(Sweep((0,)), tmp_path)
+    cells = widths_runs(Size({"seeds": [0]}), tmp_path)
     earlier = EarlierRuns(pd.DataFrame(), {"environment": {}, "data": {"another": ["b"]}}, tmp_path)
     earlier.check_data([], {"digits": ["a"], "another": ["c"]})
     assert not caplog.records
@@ -367,6 +341,7 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
     [
         ({"title": "Another"}, "tables of another study: 'Another'"),
         ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
+        ({"settings": {"precision": "bf16", "workers": 2}}, "made with precision = 'bf16', not None"),
         ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
         ({"environment": None}, r"no made\.json that tells how"),
         ({"environment": {"versions": None}}, r"no made\.json that tells how"),
@@ -415,7 +390,7 @@ def test_seeds_and_earlier_tables_are_for_studies_that_can_use_them(tmp_path: Pa
     with pytest.raises(UserError, match="trains no runs: omit --seeds"):
         run_study(Squares().study, tmp_path / "out", seeds=3)
     with pytest.raises(UserError, match="no runs under several seeds: omit --seeds"):
-        Count().with_seeds(3)
+        Size({"count": 3}).with_seeds(3)
     with pytest.raises(UserError, match="must be 1 to 5, as each holds out another part, not 6"):
         run_study(get_study("table3"), tmp_path / "out", scale="small", seeds=6)
     with pytest.raises(UserError, match="--seeds must be 1 or more, not 0"):

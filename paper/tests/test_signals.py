@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from r2mae.theory import Covariance, beta_spectrum, identity, latent, spiked, uniform_direction
-from r2mae_paper.signals import eigen_signals, random_signals
+from r2mae_paper.study import eigen_signals, random_signals
 
 
 @pytest.mark.parametrize(

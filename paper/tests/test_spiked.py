@@ -7,12 +7,13 @@ import pytest
 from r2mae_paper.drawing import panels
 from r2mae_paper.rows import column, select
 from r2mae_paper.runner import run_study
-from r2mae_paper.spiked import SpikedSize, add_corollary, draw_ratio, draw_risks, magnitude_ratios, measure
-from r2mae_paper.study import Tally, get_study
+from r2mae_paper.spiked import add_corollary, draw_ratio, draw_risks, magnitude_ratios, measure
+from r2mae_paper.studies import entry_of
+from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
 
-TINY = SpikedSize(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
+TINY = entry_of("fig1b").size(n=40, d=120, deltas=(1.0, 10.0), repetitions=3, fresh=4, step=0.05)
 
 
 @pytest.mark.parametrize("name", ["fig1b", "fig1c", "fig1d", "fig3"])
@@ -22,11 +23,11 @@ def test_each_figure_writes_what_it_draws(name: str, tmp_path: Path) -> None:
     files = run_study(study, tmp_path, size=TINY, progress=lambda done, total: counted.append((done, total))).files
     assert {f"{name}.csv", f"{name}.png", f"{name}.svg"} <= {file.name for file in files}
     assert all(file.stat().st_size for file in files)
-    assert counted[-1][0] == counted[-1][1] == (1 if name == "fig1b" else 2) * 7
+    assert counted[-1][0] == counted[-1][1] == (1 if name == "fig1b" else 2)
 
 
 def test_the_legend_says_what_dots_and_lines_are() -> None:
-    rows = measure(TINY, "uniform", (1.0, 10.0), (0.0, 1.0), 1, Tally(None, 1))
+    rows = measure(TINY, "uniform", (1.0, 10.0), (0.0, 1.0), 1)
     _, axes = panels(2)
     draw_risks(axes[0], rows, 1.0)
     draw_ratio(axes[1], magnitude_ratios(rows))
@@ -37,8 +38,8 @@ def test_the_legend_says_what_dots_and_lines_are() -> None:
 
 
 def test_formula_corollary_and_simulation_agree() -> None:
-    size = SpikedSize(n=100, d=500, repetitions=2, fresh=60, step=0.05)
-    rows = measure(size, "uniform", (1.0,), (0.0, 1.0), 1, Tally(None, 1))
+    size = entry_of("fig1b").size(n=100, d=500, repetitions=2, fresh=60, step=0.05)
+    rows = measure(size, "uniform", (1.0,), (0.0, 1.0), 1)
     add_corollary(size, rows)
     for cosine in (0.0, 1.0):
         own = [row for row in select(rows, cosine=cosine) if row["ratio"] <= 0.7]
@@ -49,8 +50,8 @@ def test_formula_corollary_and_simulation_agree() -> None:
 
 
 def test_the_formula_is_finer_than_the_simulation() -> None:
-    size = SpikedSize(n=50, d=100, repetitions=2, fresh=2, step=0.01)
-    rows = measure(size, "ones", (1.0,), (0.0, 1.0), 1, Tally(None, 1))
+    size = entry_of("fig1b").size(n=50, d=100, repetitions=2, fresh=2, step=0.01)
+    rows = measure(size, "ones", (1.0,), (0.0, 1.0), 1)
     assert len(rows) == 2 * 98  # from 0.02, where a row is kept
     assert sum("risk" in row for row in rows) == 2 * 19
     assert np.isfinite(column(rows, "formula")).all()

@@ -92,7 +92,6 @@ def test_tables_of_former_calls_do_not_stay(tmp_path: Path) -> None:
     write_plan(tmp_path, "small", "runs", [])
     write_tables(tmp_path, [tmp_path / "kept.csv"])
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["kept.csv", "mine.csv"]
-    assert "former" not in json.loads((tmp_path / PLAN).read_text())
 
 
 WHOLE = "label,seed,score\na,0,0.5\nb,0,\n"

@@ -7,21 +7,13 @@ from pathlib import Path
 import pytest
 
 from r2mae.errors import UserError
-from r2mae_paper.studies import ENTRIES, PAPER, SCALES, Entry, Scale, entry_of, folder_of
-from r2mae_paper.study import Study, get_study
+from r2mae_paper.studies import ENTRIES, PAPER, SCALES, Entry, entry_of
+from r2mae_paper.study import get_study
 
 
 def test_every_figure_and_table_of_the_paper_is_made() -> None:
     assert len(PAPER) == 27
     assert list(ENTRIES)[: len(PAPER)] == list(PAPER)
-
-
-def _has(study: Study, scale: Scale) -> bool:
-    try:
-        study.size.of(scale)
-    except UserError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -31,21 +23,35 @@ def test_an_entry_says_what_its_study_is(name: str) -> None:
     assert 10 < len(entry.title) < 100
     assert entry.paper.endswith((".", "?"))
     assert entry.data
-    every: tuple[Scale, ...] = ("smoke", "small", "full")
-    assert list(entry.cost) == [scale for scale in every if _has(study, scale)], "a cost for every size that there is"
+    scales = ["small", "full"] if study.runs is None and study.gather is None else ["smoke", "small", "full"]
+    assert list(entry.cost) == scales
+    assert {*entry.small, *entry.smoke} <= {*entry.full}, "what differs at other scales is a field of the full one"
     assert all(entry.cost.values())
     assert get_study(entry.name) is study
     assert sum(source is not None for source in (study.parts, study.runs, study.gather)) == 1
 
 
+def test_a_size_has_the_fields_of_its_scale() -> None:
+    entry = entry_of("fig1c")
+    assert entry.size("small", n=50).fields == {**entry_of("fig1b").size("small").fields, "n": 50}
+    assert entry.size() == entry.size("full") != entry.size("small")
+    assert entry.size().deltas == (1.0, 10.0, 100.0)
+    with pytest.raises(UserError, match="it has no rows: omit --rows"):
+        entry.size(rows=("a",))
+    with pytest.raises(AttributeError):
+        entry.size().rows  # noqa: B018
+    settings = entry_of("table4").size("small").settings
+    assert (settings["n_hidden"], settings["steps"]) == (256, 1000), "those of the preset, and its own"
+
+
 def test_figures_of_the_same_runs_share_a_folder() -> None:
-    assert {name: folder_of(name) for name in ("fig2b", "fig5", "fig6", "fig7", "fig2d")} == {
+    assert {name: entry_of(name).name for name in ("fig2b", "fig5", "fig6", "fig7", "fig2d")} == {
         **dict.fromkeys(("fig2b", "fig5", "fig6", "fig7"), "fig2b"),
         "fig2d": "fig2a",
     }
 
 
-@pytest.mark.parametrize("ask", [entry_of, folder_of, get_study])
+@pytest.mark.parametrize("ask", [entry_of, get_study])
 def test_an_unknown_name_has_the_nearest(ask: object) -> None:
     assert callable(ask)
     with pytest.raises(UserError, match="did you mean 'table5'"):

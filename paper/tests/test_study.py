@@ -7,7 +7,7 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.theory import InterpolationWarning, identity, risk
 from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Tally, compared, get_study, paper_ratios
+from r2mae_paper.study import compared, get_study, paper_ratios
 
 NAMES = list(dict.fromkeys(entry.name for entry in ENTRIES.values()))
 
@@ -18,40 +18,28 @@ def test_every_computation_has_parts_of_names_of_their_own(name: str) -> None:
     if study.parts is None:
         return
     for scale in ("small", "full"):
-        parts = [part.name for part in study.parts(study.size.of(scale))]
+        parts = [part.name for part in study.parts(study.entry.size(scale))]
         assert len(set(parts)) == len(parts)
         assert all(re.fullmatch(r"[\w.-]+", one, re.ASCII) for one in parts)
-    assert study.size.of("small") != study.size.of("full")
+    assert study.entry.size("small") != study.entry.size("full")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_smoke_scale_is_of_training_runs(name: str) -> None:
     study = get_study(name)
     if study.gather is not None:
-        assert study.size.of("smoke") == study.size.of("full"), "tables of any scale"
+        assert study.entry.size("smoke") == study.entry.size("full"), "tables of any scale"
     elif study.runs is None:
         with pytest.raises(UserError, match="the small scale takes seconds"):
-            study.size.of("smoke")
+            study.entry.size("smoke")
     else:
-        smoke, small, full = (study.size.of(scale) for scale in ("smoke", "small", "full"))
+        smoke, small, full = (study.entry.size(scale) for scale in ("smoke", "small", "full"))
         assert smoke != small != full != smoke
 
 
 def test_the_paper_s_ratios() -> None:
     assert paper_ratios().tolist() == [float(f"{0.05 * k:.2f}") for k in range(1, 20)]
     assert set(paper_ratios()) <= set(paper_ratios(0.01))
-
-
-def test_progress_is_one_count_over_all_parts() -> None:
-    seen = []
-    tally = Tally(lambda done, total: seen.append((done, total)), 7)
-    simulation, heavier = tally.every(), tally.every(5)
-    simulation(1, 2)
-    simulation(2, 2)
-    heavier(1, 1)
-    assert seen == [(1, 7), (2, 7), (7, 7)]
-    tally.reach(7)
-    assert len(seen) == 3
 
 
 def test_a_comparison_needs_no_warning() -> None:

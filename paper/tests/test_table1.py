@@ -9,7 +9,8 @@ import pytest
 
 from r2mae_paper import table1
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.table1 import REFERENCE, ROWS, UNTRAINED, ViTSize
+from r2mae_paper.studies import entry_of
+from r2mae_paper.table1 import REFERENCE, ROWS, UNTRAINED
 
 
 def test_every_scheme_has_a_row() -> None:
@@ -25,11 +26,16 @@ def test_every_scheme_has_a_row() -> None:
 
 def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    planned = table1.runs(ViTSize.of("full"), tmp_path)
+    planned = table1.runs(entry_of("table1").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 3 * (len(ROWS) + 2)
-    assert {run.config.data for run in planned} == {"/somewhere/imagenet"}
+    assert {run.config.data.source for run in planned} == {"/somewhere/imagenet"}
     config = next(run.config for run in planned if run.variant.label == "r2mae")
-    assert (config.settings.width, config.epochs, config.finetune_epochs, config.batch_size) == (768, 150, 100, 4096)
+    assert (
+        config.model.width,
+        config.optimizer.epochs,
+        config.evaluation.finetune_epochs,
+        config.optimizer.batch_size,
+    ) == (768, 150, 100, 4096)
     used = config.scheme.options
     assert (used["low"], used["high"]) == (0.6, 0.9), "those of ViT-MAE"
     assert (used["sampling"], used["per"]) == ("independent", "batch")
@@ -37,7 +43,11 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_the_other_ways_of_drawing_differ_in_nothing_else(tmp_path: Path, shared_data: Path) -> None:
-    found = {run.variant.label: run.config for run in table1.runs(ViTSize.of("small"), tmp_path) if run.seed == 0}
+    found = {
+        run.variant.label: run.config
+        for run in table1.runs(entry_of("table1").size("small"), tmp_path)
+        if run.seed == 0
+    }
     for label, options in (
         ("r2mae stratified", {"sampling": ("stratified", "independent"), "strata": (16, None)}),
         ("r2mae per sample", {"per": ("sample", "batch")}),
@@ -67,7 +77,7 @@ def test_tables_pair_seeds_and_say_what_is_better() -> None:
     assert found["r2mae", "finetune_top1"][f"vs_{UNTRAINED}"] == pytest.approx(0.13)
     assert found["r2mae", "loss_sd"]["vs_reference_is"] == "worse"
     assert (UNTRAINED, "loss_sd") not in found
-    figure = table1.plot(tables, ViTSize())["table1"]
+    figure = table1.plot(tables, entry_of("table1").size())["table1"]
     assert len([axes for axes in figure.axes if axes.get_visible()]) == 2
 
 

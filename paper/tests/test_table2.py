@@ -9,37 +9,51 @@ import pytest
 
 from r2mae_paper import table2
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.table2 import REFERENCE, SCHEMES, UNTRAINED, TextSize
+from r2mae_paper.studies import entry_of
+from r2mae_paper.table2 import REFERENCE, SCHEMES, UNTRAINED
 
 TASKS = ("mnli", "qqp", "sst2", "qnli")
 
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
-    planned = table2.runs(TextSize.of("full"), tmp_path)
+    planned = table2.runs(entry_of("table2").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 2 * 5 * 3
     rates = {"roberta-medium": (512, 8, 7e-4), "roberta-base": (768, 12, 3e-4)}
     for run in planned:
         config = run.config
-        assert (config.hidden_size, config.layers, config.lr) == rates[run.variant.values["model"]]
-        assert (config.data, config.vocab_size, config.glue) == ("fineweb", 50_265, TASKS)
-        assert (config.batch_size, config.sequence_length, config.warmup, config.weight_decay) == (
+        assert (config.model.hidden_size, config.model.layers, config.optimizer.lr) == rates[
+            run.variant.values["model"]
+        ]
+        assert (config.data.source, config.data.vocab_size, config.evaluation.glue) == ("fineweb", 50_265, TASKS)
+        assert (
+            config.optimizer.batch_size,
+            config.data.sequence_length,
+            config.optimizer.warmup,
+            config.optimizer.weight_decay,
+        ) == (
             2048,
             128,
             0.03,
             0.01,
         )
-        assert (config.epochs, config.steps, config.scheme.name) == (1, None, SCHEMES[run.variant.label]["scheme"])
+        assert (config.optimizer.epochs, config.optimizer.steps, config.scheme.name) == (
+            1,
+            None,
+            SCHEMES[run.variant.label]["scheme"],
+        )
 
 
 def test_the_small_size_has_no_fine_tuning(tmp_path: Path) -> None:
-    planned = table2.runs(TextSize.of("small"), tmp_path)
+    planned = table2.runs(entry_of("table2").size("small"), tmp_path)
     assert len(planned) == 30
-    assert {(run.config.data, run.config.glue) for run in planned} == {("wiki", ())}
-    assert {(run.variant.values["scheme"] == "none", run.config.steps) for run in planned} == {
+    assert {(run.config.data.source, run.config.evaluation.glue) for run in planned} == {("wiki", ())}
+    assert {(run.variant.values["scheme"] == "none", run.config.optimizer.steps) for run in planned} == {
         (False, 4000),
         (True, 1),
     }
-    assert {(frozenset(run.config.glue_probes), run.config.glue_limit) for run in planned} == {(frozenset(TASKS), 9000)}
+    assert {(frozenset(run.config.evaluation.glue_probes), run.config.evaluation.glue_limit) for run in planned} == {
+        (frozenset(TASKS), 9000)
+    }
 
 
 def results(models: tuple[str, ...]) -> pd.DataFrame:
@@ -66,7 +80,7 @@ def test_models_have_tables_and_ranks_of_their_own() -> None:
         assert found[model, "r2mae", "mnli_accuracy"]["vs_reference"] == pytest.approx(0.02)
         assert found[model, "r2mae", "loss"]["vs_reference_is"] == "better", "a lower loss"
     assert len(tables["table2-runs"]) == 12
-    figures = table2.plot(tables, TextSize())
+    figures = table2.plot(tables, entry_of("table2").size())
     assert set(figures) == {"table2-roberta-medium", "table2-roberta-base"}
     assert len([axes for axes in figures["table2-roberta-base"].axes if axes.get_visible()]) == 5
 
@@ -80,7 +94,7 @@ def test_probes_stand_beside_those_of_a_model_that_nobody_trained() -> None:
     assert found["r2mae", "probe_rank"]["mean"] == 1.25
     assert (UNTRAINED, "probe_rank") not in found, "it is no rival"
     assert found["r2mae", "mnli_probe_accuracy"][f"vs_{UNTRAINED}"] == pytest.approx(0.22)
-    (figure,) = table2.plot(tables, TextSize()).values()
+    (figure,) = table2.plot(tables, entry_of("table2").size()).values()
     titles = [axes.get_title() for axes in figure.axes if axes.get_visible()]
     lines = {axes.get_title(): len(axes.lines) for axes in figure.axes}
     assert "MNLI, accuracy of a probe" in titles

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from r2mae.masking.ratios import Uniform
-from r2mae_paper import ranges, readings, tables
+from r2mae_paper import ranges, tables
 from r2mae_paper.published import Printed, Table, published
 from r2mae_paper.runner import run_study
+from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def test_published_values_are_those_of_the_paper() -> None:
 
 
 def test_a_cell_measures_what_it_says() -> None:
-    size = tables.TableSize(n=60, d=150, seeds=(2,), masks=60, pairs=200, step=0.1)
+    size = entry_of("table5").size(n=60, d=150, seeds=(2,), masks=60, pairs=200, step=0.1)
     cell = tables.measure(published("table5"), "beta", 2, size)
     assert cell["best"] <= cell["middle"] + 0.05
     assert cell["best_50"] <= cell["r2mae_50"] + 0.1
@@ -51,7 +52,7 @@ def test_a_cell_measures_what_it_says() -> None:
 @pytest.mark.parametrize("name", ["table5", "table9"])
 def test_tables_are_written_with_the_papers_values(tmp_path: Path, name: str) -> None:
     calls: list[tuple[int, int]] = []
-    size = tables.TableSize(n=40, d=80, seeds=(2, 42), masks=50, pairs=50, step=0.25)
+    size = entry_of("table5").size(n=40, d=80, seeds=(2, 42), masks=50, pairs=50, step=0.25)
     files = run_study(get_study(name), tmp_path, size=size, progress=lambda *done: calls.append(done)).files
     assert {path.name for path in files} == {f"{name}.csv", f"{name}.png", f"{name}.svg"}
     rows = read(tmp_path / f"{name}.csv")
@@ -64,9 +65,9 @@ def test_tables_are_written_with_the_papers_values(tmp_path: Path, name: str) ->
 
 def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
     """The reading that gives the published sign differs from the text's in the formula and in simulation."""
-    size = readings.ReadingsSize(n=100, d=300, masks=150)
-    found = {row["reading"]: row for row in readings.measure(published("table5"), "latent", 2, size)}
-    assert set(found) == {reading.name for reading in readings.READINGS}
+    size = entry_of("r2mae-vs-fixed").size(n=100, d=300, masks=150)
+    found = {row["reading"]: row for row in tables.measure_readings(published("table5"), "latent", 2, size)}
+    assert set(found) == {reading.name for reading in tables.READINGS}
     twice, written = found["same number twice"], found["as written"]
     assert twice["formula"] < -0.005 < 0 < written["formula"]
     assert twice["difference"] < -2 * twice["error"]
@@ -74,27 +75,31 @@ def test_the_same_number_twice_keeps_rows_of_low_ratio() -> None:
 
 
 def test_one_ratio_a_run_gives_all_rows_the_same_ratio() -> None:
-    drawn = readings.OncePerRun(0.5, 0.6).quantile(np.array([0.3, 0.9, 0.1]))
+    drawn = tables.OncePerRun(0.5, 0.6).quantile(np.array([0.3, 0.9, 0.1]))
     np.testing.assert_allclose(drawn, 0.53)
 
 
 def test_readings_are_written(tmp_path: Path) -> None:
     files = run_study(
-        get_study("r2mae-vs-fixed"), tmp_path, size=readings.ReadingsSize(n=40, d=80, seeds=(2,), masks=20)
+        get_study("r2mae-vs-fixed"), tmp_path, size=entry_of("r2mae-vs-fixed").size(n=40, d=80, seeds=(2,), masks=20)
     ).files
     assert {path.name for path in files} == {"rules.csv", "levels.csv", "rules.png", "rules.svg"}
     rules, levels = read(tmp_path / "rules.csv"), read(tmp_path / "levels.csv")
-    assert len(rules) == 4 * len(readings.READINGS)
-    assert {row["covariance"] for row in levels} == set(readings.SPECTRA)
+    assert len(rules) == 4 * len(tables.READINGS)
+    assert {row["covariance"] for row in levels} == set(tables.SPECTRA)
 
 
 def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
-    rows = [row for setting in ranges.settings(ranges.RangesSize(40, 120)) for row in ranges.compare(setting)]
+    rows = [
+        row
+        for setting in ranges.settings(entry_of("ranges").size(settings=40, d=120))
+        for row in ranges.compare(setting)
+    ]
     assert len(rows) > 50
     assert all(row["range"] >= row["best_fixed"] - 1e-3 for row in rows)
     told = ranges.summary(rows)
     assert told["mean"]["better_than_blind_pick"] > 0.5
-    files = run_study(get_study("ranges"), tmp_path, size=ranges.RangesSize(24, 120)).files
+    files = run_study(get_study("ranges"), tmp_path, size=entry_of("ranges").size(settings=24, d=120)).files
     assert {path.name for path in files} == {"summary.json", "ranges.csv", "width.csv", "ranges.png", "ranges.svg"}
     costs = read(tmp_path / "width.csv")
     assert all(float(row["cost"]) > 0 for row in costs)

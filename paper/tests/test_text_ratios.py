@@ -14,7 +14,8 @@ from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae_paper import text_ratios
 from r2mae_paper.runner import Reproduced
-from r2mae_paper.text_ratios import TASKS, TextRatiosSize
+from r2mae_paper.studies import entry_of
+from r2mae_paper.text_ratios import TASKS
 
 RATIOS = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)
 BEST = {"2x128": 0.3, "2x256": 0.5}
@@ -36,16 +37,16 @@ def results(seeds: int = 3) -> pd.DataFrame:
 
 
 def test_every_model_has_every_ratio(tmp_path: Path) -> None:
-    size = TextRatiosSize.of("small")
+    size = entry_of("text-ratios").size("small")
     planned = text_ratios.runs(size, tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 2 * 6 * size.seeds
     assert {run.config.scheme.options["ratio"] for run in planned} == set(RATIOS)
-    assert {(run.config.layers, run.config.hidden_size, run.config.lr) for run in planned} == {
+    assert {(run.config.model.layers, run.config.model.hidden_size, run.config.optimizer.lr) for run in planned} == {
         (2, 64, 2e-3), (2, 128, 2e-3),
     }  # fmt: skip
-    assert {(run.config.scheme.name, run.config.data) for run in planned} == {("fixed", "wiki")}
-    full = text_ratios.runs(TextRatiosSize.of("full"), tmp_path)
-    assert {(run.config.preset, run.config.data) for run in full} == {
+    assert {(run.config.scheme.name, run.config.data.source) for run in planned} == {("fixed", "wiki")}
+    full = text_ratios.runs(entry_of("text-ratios").size("full"), tmp_path)
+    assert {(run.config.preset, run.config.data.source) for run in full} == {
         ("roberta-medium", "fineweb"), ("roberta-base", "fineweb"),
     }  # fmt: skip
 
@@ -75,14 +76,14 @@ def test_tasks_whose_error_falls_have_no_common_scale() -> None:
     np.testing.assert_allclose(2 * at[0.15] - at[0.3], 0, atol=1e-12)
     for _, own in (at[0.8] - at[0.4]).groupby("model"):
         assert np.ptp(own) < 1e-12
-    assert set(text_ratios.plot(tables, TextRatiosSize())) == {"text-ratios", "text-ratios-scaled"}
+    assert set(text_ratios.plot(tables, entry_of("text-ratios").size())) == {"text-ratios", "text-ratios-scaled"}
 
 
 def test_other_ratios_have_no_common_scale() -> None:
     runs = results()
     tables = text_ratios.table(runs[runs["ratio"] != "0.30"])
     assert tables["text-ratios-scaled"] == []
-    assert list(text_ratios.plot(tables, TextRatiosSize())) == ["text-ratios"]
+    assert list(text_ratios.plot(tables, entry_of("text-ratios").size())) == ["text-ratios"]
 
 
 @given(st.permutations(range(36)))
@@ -100,7 +101,7 @@ def test_one_seed_has_no_interval_and_no_common_scale() -> None:
     tables = text_ratios.table(results(1))
     assert all(np.isnan(row["low"]) for row in tables["text-ratios"])
     assert not any(row["interior"] for row in tables["text-ratios-best"])
-    assert list(text_ratios.plot(tables, TextRatiosSize())) == ["text-ratios"]
+    assert list(text_ratios.plot(tables, entry_of("text-ratios").size())) == ["text-ratios"]
 
 
 def test_a_rise_that_may_be_chance_is_not_stretched() -> None:
@@ -125,16 +126,16 @@ def test_missing_scores_are_left_out() -> None:
     assert ("2x128", TASKS["accuracy_0.8"]) not in counts
     best = {(row["model"], row["task"]): row for row in tables["text-ratios-best"]}
     assert best["2x256", TASKS["sst2_probe_accuracy"]]["seeds"] == 0, "no seed has every ratio"
-    assert set(text_ratios.plot(tables, TextRatiosSize())) == {"text-ratios", "text-ratios-scaled"}
+    assert set(text_ratios.plot(tables, entry_of("text-ratios").size())) == {"text-ratios", "text-ratios-scaled"}
 
 
 def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown model '2x12': did you mean '2x128'"):
-        text_ratios.runs(TextRatiosSize(models=("2x12",)), tmp_path)
+        text_ratios.runs(entry_of("text-ratios").size(models=("2x12",)), tmp_path)
 
 
 def test_rings_are_at_the_best_ratios() -> None:
-    figure = text_ratios.plot(text_ratios.table(results()), TextRatiosSize())["text-ratios"]
+    figure = text_ratios.plot(text_ratios.table(results()), entry_of("text-ratios").size())["text-ratios"]
     panel = figure.axes[0]
     rings = [float(np.asarray(line.get_xdata())[0]) for line in panel.lines if line.get_markersize() == 9]
     assert rings == list(BEST.values())

@@ -5,11 +5,12 @@ import pytest
 
 from r2mae_paper import validation
 from r2mae_paper.runner import run_study
-from r2mae_paper.study import Tally, get_study
+from r2mae_paper.studies import entry_of
+from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
 
-TINY = validation.ValidationSize(d=60, wide=30, tall=180, repetitions=4, growth=(20, 40), work=160, signals=3)
+TINY = entry_of("validation").size(d=60, wide=30, tall=180, repetitions=4, growth=(20, 40), work=160, signals=3)
 
 
 def test_it_writes_grid_growth_and_slopes(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_it_writes_grid_growth_and_slopes(tmp_path: Path) -> None:
 
 
 def test_a_cell_agrees_within_three_standard_errors_or_one_percent() -> None:
-    rows = [row for model in validation.MODELS for row in validation.grid(TINY, model, 1, Tally(None, 1))]
+    rows = [row for model in validation.MODELS for row in validation.grid(TINY, model, 1)]
     for row in rows:
         near = abs(row["standard_errors"]) <= 3 or abs(row["simulated"] - row["formula"]) <= 0.01 * row["simulated"]
         assert row["agrees"] == near
@@ -45,6 +46,6 @@ def test_the_fit_finds_the_power_and_leaves_out_what_is_not_resolved() -> None:
 
 
 def test_the_error_falls_as_the_size_grows() -> None:
-    size = validation.ValidationSize(growth=(25, 100), work=10_000, signals=10)
-    rows = validation.growth(size, "Beta, ñ = 1.5 d", 1, Tally(None, 1))
+    size = entry_of("validation").size(growth=(25, 100), work=10_000, signals=10)
+    rows = validation.growth(size, "Beta, ñ = 1.5 d", 1)
     assert abs(rows[1]["relative"]) < 0.5 * abs(rows[0]["relative"])

@@ -133,11 +133,42 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Let one process at a time write `path`, whose folder is created if it does not exist.
+
+    Raises
+    ------
+    UserError
+        If another process writes it.
+    """
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        with lock.acquire(timeout=0):
+            try:
+                yield
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout:
+        raise UserError(f"{path}: another process is writing it: wait for it, or name another output") from None
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically; NaN and infinity become ``null``, since JSON has neither."""
     with atomic_write(path) as file:
         json.dump(jsonable(value), file, indent=2, allow_nan=False)
         file.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file, or None if it cannot be read."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -196,6 +227,11 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value
+
+
+def print_json(value: Any) -> None:
+    """Print plain types as JSON, for scripts; NaN becomes null."""
+    print(json.dumps(jsonable(value), indent=2, allow_nan=False))
 
 
 def new_file_mode() -> int:

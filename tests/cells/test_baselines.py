@@ -18,7 +18,7 @@ from r2mae.cells.baselines import (
     pca_embedding,
 )
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.donors import split_donors
 from r2mae.cells.evaluate import evaluate_embedding
 from r2mae.cells.table import CellTable, load_cells
@@ -27,7 +27,7 @@ from r2mae.errors import UserError
 pytestmark = pytest.mark.slow
 
 CELLS, GENES = 150, 30
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x", donor_key="donor", labels=("cell_type",), n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu"
 )
 
@@ -44,7 +44,7 @@ def table() -> CellTable:
     )
     batch = (np.arange(CELLS) % 2).astype(np.int64)
     genes = tuple(f"gene{i}" for i in range(GENES))
-    return CellTable("some.h5ad", MemoryCounts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
+    return CellTable("some.h5ad", Counts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_expression_that_does_not_fit_into_memory_is_refused(
     adata.obsm["expression"] = adata.obsm["X_scgpt"]
     assert "score" in baseline_scores(table, CONFIG, ["expression"], adata=adata)["expression"]
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
-    baselines.check_expression(table, CONFIG, max_cells=20)
+    baselines.check_expression(
+        table, CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))
+    )
 
 
 def normalized(table: CellTable) -> np.ndarray:
@@ -155,7 +157,7 @@ def test_expression_of_real_cells_tells_their_types() -> None:
         if os.environ.get("CI"):
             pytest.fail("R2MAE_DATA must point at the shared data in CI")
         pytest.skip("R2MAE_DATA has no single-cell files")
-    config = CellsConfig(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
+    config = CellsConfig.make(data="csle", donor_key="donor", labels=("cell_type", "condition"), regress=("age",))
     table = load_cells("csle", donor_key="donor", columns=("cell_type", "condition", "age"))
     assert split_donors(table, config).test.sum() == 44 - 26
     scores = baseline_scores(table, config, ("pca",))["pca"]

@@ -16,7 +16,7 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.table import from_anndata
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.task import Batches, Data, MovableBatches, count_samples
+from r2mae.training.task import Batches, Data, count_samples
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 Make = Callable[..., anndata.AnnData]
@@ -63,13 +63,13 @@ def test_batches_on_a_device_are_the_same(make: Make, device: str) -> None:
 
 def test_batches_move_to_a_device_with_room_alone(make: Make) -> None:
     batches = CellBatches(from_anndata(make()))
-    assert isinstance(batches, MovableBatches)
+    assert isinstance(batches, Batches)
     assert batches.on_device(torch.device("cpu")) is batches
 
 
 def test_validation_is_a_function_of_the_seed(make: Make) -> None:
     table = from_anndata(make())
-    parts = [split_data(table, CellsConfig(data="x", seed=seed)) for seed in (1, 1, 2)]
+    parts = [split_data(table, CellsConfig.make(data="x", seed=seed)) for seed in (1, 1, 2)]
     assert isinstance(parts[0], Data)
     rows = [part.validation.rows for part in parts if part.validation is not None]
     assert len(rows[0]) == 3
@@ -81,7 +81,7 @@ def test_validation_is_a_function_of_the_seed(make: Make) -> None:
 
 
 def test_a_model_is_made_of_its_description() -> None:
-    config = CellsConfig(data="x", n_hidden=6, n_latent=3)
+    config = CellsConfig.make(data="x", n_hidden=6, n_latent=3)
     description = json.loads(json.dumps(architecture_of(("g0", "g1"), ("a", "b", "c"), config)))
     task, model = DOMAIN.build(description)
     assert (task.genes, task.n_hidden) == (2, 6)
@@ -91,7 +91,7 @@ def test_a_model_is_made_of_its_description() -> None:
 
 @pytest.mark.parametrize(("cells", "held_out"), [(2, 0), (3, 1), (30, 27)])
 def test_two_cells_are_left_to_learn_from(make: Make, cells: int, held_out: int) -> None:
-    data = split_data(from_anndata(make()[:cells].copy()), CellsConfig(data="x", validation=0.9))
+    data = split_data(from_anndata(make()[:cells].copy()), CellsConfig.make(data="x", validation=0.9))
     assert (0 if data.validation is None else len(data.validation)) == held_out
     assert len(data.train) == cells - held_out
 
@@ -120,14 +120,16 @@ def test_rules_of_one_probe_are_read_with_their_columns(tmp_path: Path, make: Ma
     adata.obs["condition"] = ["a" if donor == "d0" else "b" for donor in adata.obs["donor"]]
     adata.obs["cell_type"] = ["T", "B"] * 30
     path = write(adata, tmp_path / "cells.h5ad")
-    config = CellsConfig(data=str(path), labels=("condition",), donor_key="donor", exclude=("condition:cell_type=B",))
+    config = CellsConfig.make(
+        data=str(path), labels=("condition",), donor_key="donor", exclude=("condition:cell_type=B",)
+    )
     assert "cell_type" in load_data(config).table.obs
 
 
 @pytest.mark.usefixtures("shared_data")
 def test_another_named_set_brings_its_own_columns_and_rules() -> None:
-    genes = load_data(CellsConfig(data="csle")).table.genes
-    config = CellsConfig(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
+    genes = load_data(CellsConfig.make(data="csle")).table.genes
+    config = CellsConfig.make(data="x", labels=("ADNC",), auroc_labels=("ADNC",), only=("ADNC:cell_type=T",))
     found, data = DOMAIN.load_other_data(config, "csle", {"genes": genes, "batches": ("",)})
     assert (found.labels, found.auroc_labels, found.only) == (("cell_type", "condition"), (), ())
     assert len(data.table) == 1000

@@ -162,7 +162,7 @@ def test_batches_are_checked_before_counts_are_read(
     make: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(make(), tmp_path / "a.h5ad")
-    config = CellsConfig(data="x", batch_key="plate")
+    config = CellsConfig.make(data="x", batch_key="plate")
     model = model_of(batches=("a", "b"))
     with pytest.raises(UserError, match=r"has no column 'plate'.*--transform-batch"):
         monkeypatch.setattr(embed, "load_cells", lambda *_, **__: pytest.fail("counts were read"))
@@ -171,7 +171,7 @@ def test_batches_are_checked_before_counts_are_read(
 
 def test_counts_of_a_file_may_be_in_another_layer(make: Make, write: Write, tmp_path: Path) -> None:
     adata = make()
-    config, model = CellsConfig(data="x", layer="raw"), model_of()
+    config, model = CellsConfig.make(data="x", layer="raw"), model_of()
     as_trained = embed_source(config, GeneTask(12), model, str(write(adata, tmp_path / "a.h5ad")))
     del adata.layers["raw"]
     path = str(write(adata, tmp_path / "b.h5ad"))

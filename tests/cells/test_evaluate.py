@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold
 
 from r2mae.cells.batches import CellBatches, CellData, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.evaluate import (
@@ -44,7 +44,7 @@ from r2mae.training.bn_statistics import re_estimated_statistics
 pytestmark = pytest.mark.slow
 
 CELLS, GENES = 240, 40
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x", donor_key="donor", labels=("cell_type", "disease"), regress=("age",), n_hidden=32, n_latent=8
 )
 
@@ -66,7 +66,7 @@ def table() -> CellTable:
         },
         index=[f"cell{i}" for i in range(CELLS)],
     )
-    counts = MemoryCounts(csr_matrix(counts.astype(np.int32)))
+    counts = Counts(csr_matrix(counts.astype(np.int32)))
     genes = tuple(f"gene{i}" for i in range(GENES))
     return CellTable("some.h5ad", counts, genes, obs, (np.arange(CELLS) % 2).astype(np.int64), ("a", "b"), ())
 
@@ -233,16 +233,16 @@ def test_intervals_are_over_test_donors(table: CellTable) -> None:
     assert {name: scores[name] for name in plain} == plain
     for name in ("score", "cell_type_bacc", "age_spearman_cell"):
         assert scores[f"{name}_donors_low"] < scores[name] < scores[f"{name}_donors_high"]
-    without = evaluate_embedding(table, features, replace(CONFIG, donor_key=None), intervals=True)
+    without = evaluate_embedding(table, features, CONFIG.replace(donor_key=None), intervals=True)
     assert not any(name.endswith("_low") for name in without)
 
 
 def test_nothing_to_predict(data: CellData, built: tuple[GeneTask, torch.nn.Module]) -> None:
-    scores = evaluate(replace(CONFIG, labels=(), regress=(), donor_key=None), *built, data)
+    scores = evaluate(CONFIG.replace(labels=(), regress=(), donor_key=None), *built, data)
     named = {f"reconstruction_r_{ratio:g}" for ratio in RATIOS}
     named |= {f"masked_loss_{ratio:g}" for ratio in LOSS_RATIOS}
     assert scores.keys() == {"reconstruction_r", "masked_loss", *named, "effective_rank", "spectral_entropy"}
-    without = evaluate(replace(CONFIG, labels=(), regress=()), *built, replace(data, validation=None))
+    without = evaluate(CONFIG.replace(labels=(), regress=()), *built, replace(data, validation=None))
     assert without.keys() == {"effective_rank", "spectral_entropy"}
 
 
@@ -251,7 +251,7 @@ def test_what_is_undefined_is_left_out(table: CellTable) -> None:
     few = table.obs["donor"].isin(["D0", "D4", "D8", "D9", "D11"]).to_numpy()
     rules = tuple(f"donor={name}" for name in np.unique(table.obs["donor"][~few]))
     obs = table.obs.assign(cell_type="B")
-    scores = evaluate_embedding(replace(table, obs=obs), informative(table), replace(CONFIG, exclude=rules))
+    scores = evaluate_embedding(replace(table, obs=obs), informative(table), CONFIG.replace(exclude=rules))
     assert scores.keys() >= {"disease_bacc", "age_spearman_cell"}
     assert not {"cell_type_bacc", "age_spearman_donor"} & scores.keys()
     averaged = ("disease_bacc", "disease_f1", "age_spearman_cell")
@@ -314,14 +314,14 @@ def test_cells_without_hidden_counts_do_not_count(table: CellTable, built: tuple
     hidden = column_mask(GENES, 0.3, key.fold(0, 0)).numpy()
     counts = table.counts.rows(np.arange(CELLS)).toarray()
     counts[:100, hidden] = 0
-    some, every = (replace(table, counts=MemoryCounts(csr_matrix(part))) for part in (counts[100:], counts))
+    some, every = (replace(table, counts=Counts(csr_matrix(part))) for part in (counts[100:], counts))
     some = replace(some, batch=table.batch[100:])
     expected = reconstruction(expected_of(*built), built[0].genes, CellBatches(some), (0.3,))
     assert reconstruction(expected_of(*built), built[0].genes, CellBatches(every), (0.3,)) == pytest.approx(
         expected, abs=1e-6
     )
     counts[:, hidden] = 0
-    nothing = replace(table, counts=MemoryCounts(csr_matrix(counts)))
+    nothing = replace(table, counts=Counts(csr_matrix(counts)))
     assert np.isnan(reconstruction(expected_of(*built), built[0].genes, CellBatches(nothing), (0.3,))).all()
 
 
@@ -338,7 +338,7 @@ def test_a_label_can_enter_the_average_by_auroc(table: CellTable) -> None:
     """As ADNC in the paper's Table 4, where the others keep balanced accuracy and F1."""
     noisy = informative(table, 3.0)
     default = evaluate_embedding(table, noisy, CONFIG, intervals=False)
-    config = replace(CONFIG, auroc_labels=("disease",))
+    config = CONFIG.replace(auroc_labels=("disease",))
     scores = evaluate_embedding(table, noisy, config)
     six = ["cell_type_bacc", "cell_type_f1", "disease_auroc", "disease_auroc_donor"]
     six += ["age_spearman_cell", "age_spearman_donor"]
@@ -352,7 +352,7 @@ def test_a_label_can_enter_the_average_by_auroc(table: CellTable) -> None:
 
 def test_average_score_of_the_papers_table_4() -> None:
     """R2MAE's row, and that of MAE at 25 %: the six columns and their mean."""
-    config = CellsConfig(data="x", labels=("Supertype", "ADNC"), auroc_labels=("ADNC",), regress=("age",))
+    config = CellsConfig.make(data="x", labels=("Supertype", "ADNC"), auroc_labels=("ADNC",), regress=("age",))
     names = averaged_scores(config)
     for row, score in (
         ((0.840, 0.737, 0.687, 0.716, 0.572, 0.628), 0.697),

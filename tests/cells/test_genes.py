@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.genes import highly_variable_genes
 from r2mae.errors import UserError
 
@@ -19,6 +19,11 @@ def by_scanpy(adata: anndata.AnnData, number: int) -> np.ndarray:
     scanpy.pp.log1p(adata)
     scanpy.pp.highly_variable_genes(adata, n_top_genes=number)
     return np.flatnonzero(adata.var["highly_variable"])
+
+
+def chosen_of(adata: anndata.AnnData, number: int) -> np.ndarray:
+    library = np.asarray(adata.X.sum(axis=1), dtype=np.float64).ravel()
+    return highly_variable_genes(Counts(adata.X), number, library)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +40,7 @@ def adata() -> anndata.AnnData:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", [1, 60, 490])
 def test_they_are_those_of_scanpy(adata: anndata.AnnData, number: int) -> None:
-    counts = MemoryCounts(adata.X)
-    chosen = highly_variable_genes(counts, number)
-    np.testing.assert_array_equal(chosen, by_scanpy(adata, number))
-    library = np.asarray(adata.X.sum(axis=1), dtype=np.float64).ravel()
-    np.testing.assert_array_equal(highly_variable_genes(counts, number, library=library), chosen)
+    np.testing.assert_array_equal(chosen_of(adata, number), by_scanpy(adata, number))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -48,18 +49,18 @@ def test_they_are_those_of_scanpy(adata: anndata.AnnData, number: int) -> None:
 )
 def test_they_are_those_of_scanpy_on_real_cells(shared_data: Path, name: str, number: int) -> None:
     adata = anndata.read_h5ad(shared_data / "cells" / f"{name}.h5ad")
-    chosen = highly_variable_genes(MemoryCounts(adata.X), number)
+    chosen = chosen_of(adata, number)
     np.testing.assert_array_equal(chosen, by_scanpy(adata, number))
 
 
 def test_blocks_do_not_change_the_choice(adata: anndata.AnnData, monkeypatch: pytest.MonkeyPatch) -> None:
     from r2mae.cells import counts
 
-    whole = highly_variable_genes(MemoryCounts(adata.X), 60)
+    whole = chosen_of(adata, 60)
     monkeypatch.setattr(counts, "_ENTRIES", 500 * 64)
-    np.testing.assert_array_equal(highly_variable_genes(MemoryCounts(adata.X), 60), whole)
+    np.testing.assert_array_equal(chosen_of(adata, 60), whole)
 
 
 def test_more_genes_than_there_are(adata: anndata.AnnData) -> None:
     with pytest.raises(UserError, match="n_top_genes is 501, and there are 500 genes: ask for fewer"):
-        highly_variable_genes(MemoryCounts(adata.X), 501)
+        chosen_of(adata, 501)

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from r2mae.cli.main import main
 
 Make = Callable[..., anndata.AnnData]
 Other = Callable[..., tuple[CellsConfig, tuple[str, ...]]]
-CONFIG = CellsConfig(
+CONFIG = CellsConfig.make(
     data="x",
     donor_key="donor",
     labels=("kind", "condition"),
@@ -46,7 +45,7 @@ def annotated(make: Make, **columns: object) -> anndata.AnnData:
 def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
     def read(config: CellsConfig = CONFIG, **columns: object) -> tuple[CellsConfig, tuple[str, ...]]:
         path = write(annotated(make, **columns), tmp_path / "other.h5ad")
-        found, data = other_data(replace(config, data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
+        found, data = other_data(config.replace(data=str(path)), tuple(f"g{i}" for i in range(12)), ("all",), None)
         assert len(data.table) == 60
         return found, data.notes
 
@@ -55,7 +54,7 @@ def other(make: Make, write: Callable[..., Path], tmp_path: Path) -> Other:
 
 def test_cells_with_every_column_have_every_probe(other: Other) -> None:
     found, notes = other()
-    assert replace(found, data="x") == CONFIG
+    assert found.replace(data="x") == CONFIG
     assert not any("no probe" in note for note in notes)
 
 
@@ -64,16 +63,16 @@ def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
     found, notes = other(condition=None)
     assert (found.labels, found.regress, found.auroc_labels) == (("kind",), ("age",), ())
     assert (found.max_cells, found.exclude, found.donor_key) == (("kind=30",), ("kind=c",), "donor")
-    assert "condition: no probe, as obs has no such column" in notes
+    assert any(note.startswith("condition: no probe, as obs has no column 'condition'") for note in notes)
     assert other(age=None)[0].regress == ()
 
 
 def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     found, notes = other(condition="ill", age=30)
     assert (found.labels, found.regress) == (("kind",), ())
-    assert "condition: no probe, as it has one class only, 'ill'" in notes
-    assert "age: no probe, as it has not two different numbers" in notes
-    found, notes = other(replace(CONFIG, only=("age:kind=c",)))
+    assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill': omit it from labels" in notes
+    assert any(note.startswith("age: no probe, as column 'age' (regress) has not two different num") for note in notes)
+    found, notes = other(CONFIG.replace(only=("age:kind=c",)))
     assert found.regress == ()
     assert any(note.startswith("age: no probe, as ") and "leaves no cell" in note for note in notes)
 
@@ -84,7 +83,7 @@ def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
         ({"donor": None}, r"obs has no column 'donor' (donor_key)"),
         ({"donor": "d0"}, "one donor only, 'd0'"),
         ({"kind": ["a", "b"] * 30}, "no cell has kind=c (exclude)"),
-        ({"kind": None}, "obs has no column 'kind' (exclude or only)"),
+        ({"kind": None}, "obs has no column 'kind' (exclude)"),
     ],
 )
 def test_without_donors_or_the_cells_of_a_rule_there_is_no_probe(
@@ -115,7 +114,7 @@ def test_cells_without_labels_are_measured(
             scores = json.loads(capsys.readouterr().out)["scores"]
             assert np.isfinite(scores["masked_loss"])
             assert "score" not in scores
-    assert "kind: no probe, as obs has no such column" in caplog.text
-    assert "condition: no probe, as it has one class only, 'ill'" in caplog.text
+    assert "kind: no probe, as obs has no column 'kind'" in caplog.text
+    assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill'" in caplog.text
     assert main(["evaluate", str(run), "--data", str(bare)]) == 0
     assert "reconstruction" in capsys.readouterr().out

@@ -190,7 +190,7 @@ def test_a_run_of_the_command_line_has_the_verbs(make: Make, write: Write, tmp_p
 def test_what_is_no_model_of_cells_is_told_and_never_deleted(
     saved: Path, adata: anndata.AnnData, make: Make, write: Write, tmp_path: Path
 ) -> None:
-    fit(ImagesConfig(data="digits", hidden=8, latent=8, steps=1, threads=1), IMAGES, tmp_path / "digits")
+    fit(ImagesConfig.make(data="digits", hidden=8, latent=8, steps=1, threads=1), IMAGES, tmp_path / "digits")
     with pytest.raises(UserError, match="is a run of the domain 'images', not 'cells': name a run on cells"):
         MaskedAutoencoder.load(tmp_path / "digits", adata)
     path = write(make(90, 20), tmp_path / "a.h5ad")

@@ -1,7 +1,6 @@
 """scVI through scvi-tools: trained for real, on the cells that our models are trained on."""
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells.batches import CellBatches, split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import MemoryCounts
+from r2mae.cells.counts import Counts
 from r2mae.cells.evaluate import reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.table import CellTable
@@ -19,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 
 CELLS, GENES = 150, 30
-CONFIG = CellsConfig(data="x", n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu")
+CONFIG = CellsConfig.make(data="x", n_hidden=16, n_latent=4, epochs=3, batch_size=32, device="cpu")
 # Importing scvi-tools warns of its own deprecated calls.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -33,7 +32,7 @@ def table() -> CellTable:
     obs = pd.DataFrame(index=[f"cell{i}" for i in range(CELLS)])
     batch = (np.arange(CELLS) % 2).astype(np.int64)
     genes = tuple(f"gene{i}" for i in range(GENES))
-    return CellTable("some.h5ad", MemoryCounts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
+    return CellTable("some.h5ad", Counts(csr_matrix(counts.astype(np.int32))), genes, obs, batch, ("a", "b"), ())
 
 
 def test_scvi_is_trained_by_scvi_tools(table: CellTable, capfd: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +44,7 @@ def test_scvi_is_trained_by_scvi_tools(table: CellTable, capfd: pytest.CaptureFi
     assert np.isfinite(made).all()
     np.testing.assert_array_equal(made, train_scvi(table, CONFIG).embedding())
     assert capfd.readouterr() == ("", "")
-    other = train_scvi(table, replace(CONFIG, seed=1), n_latent=3, max_epochs=1).embedding()
+    other = train_scvi(table, CONFIG.replace(seed=1), n_latent=3, max_epochs=1).embedding()
     assert other.shape == (CELLS, 3)
     with pytest.raises(UserError, match="unknown option of scVI 'n_laten': did you mean 'n_latent'"):
         train_scvi(table, CONFIG, n_laten=3)
@@ -53,7 +52,7 @@ def test_scvi_is_trained_by_scvi_tools(table: CellTable, capfd: pytest.CaptureFi
 
 def test_it_holds_out_the_cells_that_we_hold_out(table: CellTable) -> None:
     pytest.importorskip("scvi")
-    trained, data = train_scvi(table, replace(CONFIG, epochs=1)), split_data(table, CONFIG)
+    trained, data = train_scvi(table, CONFIG.replace(epochs=1)), split_data(table, CONFIG)
     assert data.validation is not None
     np.testing.assert_array_equal(np.sort(trained.model.validation_indices), data.validation.rows)
     np.testing.assert_array_equal(np.sort(trained.model.train_indices), data.train.rows)
@@ -62,7 +61,7 @@ def test_it_holds_out_the_cells_that_we_hold_out(table: CellTable) -> None:
 def test_expected_shares_are_scvi_tools_own(table: CellTable) -> None:
     """With nothing hidden they are near the mean of what get_normalized_expression draws."""
     pytest.importorskip("scvi")
-    trained = train_scvi(table, replace(CONFIG, epochs=60, lr=1e-2))
+    trained = train_scvi(table, CONFIG.replace(epochs=60, lr=1e-2))
     batch = CellBatches(table).batch(np.arange(CELLS), Key.root(0))
     share = trained.expected(batch, torch.tensor([], dtype=torch.int64))
     assert torch.allclose(share.sum(1), torch.ones(CELLS))
@@ -77,13 +76,13 @@ def test_expected_shares_are_scvi_tools_own(table: CellTable) -> None:
 
 def test_steps_become_epochs(table: CellTable) -> None:
     pytest.importorskip("scvi")
-    trained = train_scvi(table, replace(CONFIG, steps=10))  # 135 training cells, five steps an epoch
+    trained = train_scvi(table, CONFIG.replace(steps=10))  # 135 training cells, five steps an epoch
     assert trained.model.trainer.max_epochs == 2
 
 
 def test_a_last_mini_batch_of_one_cell_is_no_obstacle(table: CellTable) -> None:
     pytest.importorskip("scvi")
-    made = train_scvi(table, replace(CONFIG, epochs=1, batch_size=67)).embedding()  # 135 training cells
+    made = train_scvi(table, CONFIG.replace(epochs=1, batch_size=67)).embedding()  # 135 training cells
     assert np.isfinite(made).all()
 
 

@@ -42,7 +42,7 @@ def test_all_sets_have_defaults() -> None:
 def test_schedule_of_sea_ad_is_the_papers(options: dict[str, Any], scheme: str) -> None:
     """λ = 1/150,000: the floor is reached at step 120,000 of 155,049, and a run of another length has the shape."""
     config = CellsConfig.make(data="x", scheme=scheme, **options)
-    steps = CellsConfig(data="x").total_steps(round(0.9 * 1_378_211))
+    steps = CellsConfig.make(data="x").optimizer.total_steps(round(0.9 * 1_378_211))
     assert steps == 155_049
 
     def floor(total: int) -> LinearDecay:
@@ -122,4 +122,4 @@ def test_files_without_an_address_are_placed_by_hand(own_data_folder: Path, name
     with pytest.raises(UserError, match="by hand"):
         fetch(SETS[name], progress=False)
     with pytest.raises(UserError, match="is missing"):
-        load_data(CellsConfig(data=name))
+        load_data(CellsConfig.make(data=name))

@@ -1,19 +1,35 @@
 """Where cells come from: paths, names, layers, and what is no AnnData."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anndata
 import h5py
 import numpy as np
 import pytest
-from scipy.sparse import coo_matrix, csc_matrix, csr_matrix
+from scipy.sparse import coo_matrix, csc_matrix, csr_matrix, vstack
 
-from r2mae.cells.sources import RAW, from_file, from_object, path_of, read_adata, read_obs, to_csr
+from r2mae.cells.counts import blocks
+from r2mae.cells.sources import RAW, open_source, path_of, read_adata, read_obs, to_csr
 from r2mae.errors import UserError
 
 Make = Callable[..., anndata.AnnData]
 Write = Callable[..., Path]
+
+
+class Read(NamedTuple):
+    """A source, with its counts read."""
+
+    where: str
+    layers: tuple[str, ...]
+    counts: csr_matrix
+
+
+def read_source(source: "anndata.AnnData | Path", layer: str | None = None) -> Read:
+    with open_source(source, layer) as found:
+        return Read(found.where, found.layers, vstack([block for _, block in blocks(found.counts)]))
 
 
 def test_names_and_paths(own_data_folder: Path, tmp_path: Path) -> None:
@@ -56,12 +72,12 @@ def test_layers_are_offered_and_found(make: Make, write: Write, tmp_path: Path) 
     adata.raw = adata.copy()
     adata.layers["raw"] = adata.X * 3
     path = write(adata, tmp_path / "cells.h5ad")
-    for find in (lambda layer: from_file(path, layer, backed=None), lambda layer: from_object(adata, layer)):
+    for find in (partial(read_source, path), partial(read_source, adata)):
         assert find(None).layers == ("raw", RAW)
         for layer, factor, where in ((None, 1, "X"), ("raw", 3, "layer raw"), (RAW, 1, "layer raw.X")):
             found = find(layer)
             assert found.where == where
-            np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), factor * make().X.toarray())
+            np.testing.assert_array_equal(found.counts.toarray(), factor * make().X.toarray())
         with pytest.raises(UserError, match=r"has no layer 'rw': did you mean 'raw'"):
             find("rw")
 
@@ -71,15 +87,15 @@ def test_a_layer_that_has_the_name_of_raw(make: Make, write: Write, tmp_path: Pa
     adata.raw = adata.copy()
     adata.layers[RAW] = adata.X * 2
     path = write(adata, tmp_path / "cells.h5ad")
-    for found in (from_file(path, RAW, backed=None), from_object(adata, RAW)):
-        np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), 2 * make().X.toarray())
+    for found in (read_source(path, RAW), read_source(adata, RAW)):
+        np.testing.assert_array_equal(found.counts.toarray(), 2 * make().X.toarray())
 
 
 def test_no_x(make: Make, write: Write, tmp_path: Path) -> None:
     adata = make()
     adata.X = None
     path = write(adata, tmp_path / "cells.h5ad")
-    for find in (lambda: from_file(path, None, backed=None), lambda: from_object(adata, None)):
+    for find in (partial(read_source, path), partial(read_source, adata)):
         with pytest.raises(UserError, match=r"has no X: name the layer that holds raw counts \(layers: raw\)"):
             find()
 
@@ -89,11 +105,11 @@ def test_files_of_other_making(make: Make, write: Write, tmp_path: Path) -> None
     with h5py.File(path, "r+") as file:
         del file["X"].attrs["encoding-type"]
     with pytest.raises(UserError, match=r"X is stored as something unknown: write it as CSR"):
-        from_file(path, None, backed=None)
+        read_source(path)
     with h5py.File(path, "r+") as file:
         del file["var"]["_index"]
     with pytest.raises(UserError, match="is not a readable AnnData file"):
-        from_file(path, None, backed=None)
+        read_source(path)
     with pytest.raises(UserError, match="is not a readable AnnData file"):
         read_adata(path)
 
@@ -114,9 +130,9 @@ def test_x_has_a_name_where_no_layer_has_it(make: Make, write: Write, tmp_path: 
     adata.layers["raw"] = adata.X * 3
     for factor in (1, 2):
         path = write(adata, tmp_path / "cells.h5ad")
-        for find in (lambda layer: from_file(path, layer, backed=None), lambda layer: from_object(adata, layer)):  # noqa: B023
+        for find in (partial(read_source, path), partial(read_source, adata)):
             found = find("X")
-            np.testing.assert_array_equal(found.counts.rows(np.arange(30)).toarray(), factor * make().X.toarray())
+            np.testing.assert_array_equal(found.counts.toarray(), factor * make().X.toarray())
             assert find("").where == "X"
         adata.layers["X"] = adata.X * 2
 

@@ -49,9 +49,10 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
     assert "tracks: weights" in shown
 
 
-def test_help(call) -> None:  # type: ignore[no-untyped-def]
-    for words in ("", "--help"):
-        assert "r2mae data alignment build" in call(words)
+def test_help(call, capsys) -> None:  # type: ignore[no-untyped-def]
+    assert "r2mae data alignment build" in call("--help")
+    assert main(["data", "alignment"]) == 2
+    assert "data alignment what? choose from: build, info" in capsys.readouterr().err
     for action in ("build", "info", "track", "export", "import"):
         with pytest.raises(SystemExit) as ended:
             main(["data", "alignment", action, "--help"])

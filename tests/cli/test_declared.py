@@ -1,109 +1,177 @@
-"""From what domains declare to options, help and errors."""
+"""Parsers from dataclasses, and what domains declare."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal
 
 import pytest
 
-from r2mae.cli.declared import (
-    add_options,
-    baselines_in_words,
-    evaluation_of,
-    files_in_words,
-    given_options,
-    listed,
-    parameters_of,
-)
-from r2mae.cli.parsing import Parser
-from r2mae.domains.base import Domain
-from r2mae.domains.options import NPZ, CommandLine, Evaluation, Exporter, Option
+from r2mae.cli.declared import baselines_in_words, listed
+from r2mae.cli.main import main
+from r2mae.cli.parsing import Parser, parser_of
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
-
-RUN = Path("runs/a")
-SIZE = Option("size_mode", "how large.", choices=("small", "large"))
-USUAL = Evaluation()
-NAMES = Option("names", "which.", tuple[str, ...], parameter="chosen", needed="the names: --names a b")
+from r2mae.training.fields import argument, option
 
 
-def domain(name: str, default: Evaluation = USUAL, *others: Evaluation, **more: Any) -> Domain:
-    declared = CommandLine(evaluation=default, evaluations=others, **more)
-    return cast(Domain, SimpleNamespace(name=name, command_line=declared, exporters=(NPZ,), default_baselines=()))
+@dataclass(frozen=True)
+class Options:
+    """Do something.
+
+    It takes a while.
+
+    Parameters
+    ----------
+    run : str
+        A run folder.
+    names : list of str
+        Some names, 100 % of them.
+    size_mode : {"small", "large"}
+        How large.
+    count, width : int
+        Numbers.
+    time : int or float
+        A step, or a fraction of the run.
+    quick : bool
+        Whether to hurry.
+    decay : float or "auto"
+        The decay.
+    output : str, optional
+        The file.
+
+    Examples
+    --------
+    r2mae test runs/a --names b c
+    """
+
+    run: str = argument()
+    names: tuple[str, ...] = ()
+    size_mode: Literal["small", "large"] = "small"
+    count: int = 3
+    width: int | None = None
+    time: int | float = 0.5
+    quick: bool = False
+    decay: float | Literal["auto"] = "auto"
+    output: str | None = option(None, short="-o", flag="out", metavar="OUT")
 
 
+@pytest.fixture
 def parser() -> Parser:
-    return Parser("r2mae test", "Test.", "r2mae test")
+    return parser_of("test", Options, lambda given: 0)
 
 
-def test_an_option_of_two_domains_is_one_option() -> None:
-    made = parser()
-    one, two, three = domain("one"), domain("two"), domain("three")
-    add_options(made, [(one, SIZE), (two, SIZE), (three, replace(SIZE, help="how wide."))], "with --data, ")
-    told = " ".join(made.format_help().split())
-    assert "With --data, for one and two: how large. With --data, for three: how wide." in told
-    assert made.read(["--size-mode", "small"])["size_mode"] == "small"
-    assert given_options(made.read([]), [(one, SIZE)]) == {}
+def test_the_help_is_the_docstring(parser: Parser) -> None:
+    told = parser.format_help()
+    assert told.startswith("usage: r2mae test RUN [--OPTION VALUE ...]\n\nDo something.\n\nIt takes a while.\n")
+    assert "example:\n  r2mae test runs/a --names b c\n" in told
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    for line in (
+        "RUN A run folder.",
+        "--names [NAME ...] Some names, 100 % of them.",
+        "--count N Numbers. (default: 3)",
+        "--width N Numbers.",
+        "--quick Whether to hurry.",
+        "-o OUT, --out OUT The file.",
+    ):
+        assert line in lines
+    assert "{small,large}" in told and "\0" not in told
 
 
-def test_it_may_say_more_than_its_domain() -> None:
-    made = parser()
-    add_options(made, [(domain("one"), replace(SIZE, whose="large models"))])
-    assert "For large models: how large." in " ".join(made.format_help().split())
+READ: dict[str, dict[str, Any]] = {
+    "a": {},
+    "a --names": {"names": ()},
+    "a --names b --names c d": {"names": ("c", "d")},
+    "a --quick": {"quick": True},
+    "--quick a": {"quick": True},
+    "--quick NO a": {"quick": False},
+    "a --quick=no --count=4": {"quick": False, "count": 4},
+    "a --time 500": {"time": 500},
+    "a --time 1.0": {"time": 1.0},
+    "a --width null": {"width": None},
+    "a --decay auto": {"decay": "auto"},
+    "a --decay 1e-3": {"decay": 1e-3},
+    "a --size_mode=large -o x": {"size_mode": "large", "output": "x"},
+}
 
 
-@pytest.mark.parametrize("other", [replace(SIZE, choices=("small",)), replace(SIZE, choices=(), kind=int)])
-def test_domains_that_differ_about_an_option(other: Option) -> None:
-    with pytest.raises(UserError, match=r"the domain two declares --size-mode, which the domain one has with another"):
-        add_options(parser(), [(domain("one"), SIZE), (domain("two"), other)])
+@pytest.mark.parametrize("line", READ)
+def test_only_what_is_given_is_returned(parser: Parser, line: str) -> None:
+    found = parser.read(line.split())
+    expected = {"run": "a", **READ[line]}
+    assert found == expected
+    assert {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in expected.items()
+    }
 
 
-def test_an_option_that_the_command_has() -> None:
-    made = parser()
-    made.add_argument("--size_mode", type=int)
-    with pytest.raises(UserError, match=r"the domain one declares --size-mode, which 'r2mae test' has with another"):
-        add_options(made, [(domain("one"), SIZE)])
+MISTAKES = {
+    "": "the following arguments are required: RUN; for example: r2mae test runs/a --names b c",
+    "a b": "'r2mae test' does not take 'b': see --help",
+    "a --count": "argument --count: expected one argument; for example: ",
+    "a --count 1.5": "--count takes a whole number, not '1.5'",
+    "a --count 1:30": "--count takes a whole number, not '1:30'",
+    "a --quick=maybe": "--quick takes true or false, not 'maybe'",
+    "a --size-mode huge": "--size-mode takes one of small, large, not 'huge'",
+    "a --decay slow": "--decay takes a number or one of auto, not 'slow'",
+    "a --sise-mode small": "unknown option '--sise-mode' of 'r2mae test': did you mean '--size-mode'?",
+    "a --zzz=3": "unknown option '--zzz' of 'r2mae test': see --help",
+    "a --cou 3": "unknown option '--cou' of 'r2mae test': did you mean",
+    f"a --count {'9' * 5000}": "--count takes a whole number, not ",
+}
 
 
-def test_an_option_sets_its_parameter() -> None:
-    assert parameters_of(RUN, domain("one"), (SIZE, NAMES), {"names": ("a",)}) == {"chosen": ("a",)}
-    switch = replace(SIZE, meaning={"small": 1, "large": 9})
-    assert parameters_of(RUN, domain("one"), (switch,), {"size_mode": "large"}) == {"size_mode": 9}
-    with pytest.raises(UserError, match=r"^runs/a is a run of the domain one, which has no --size-mode: omit it$"):
-        parameters_of(RUN, domain("one"), (NAMES,), {"size_mode": "small"})
+@pytest.mark.parametrize("line", MISTAKES, ids=range(len(MISTAKES)))
+def test_mistakes_are_one_short_line(parser: Parser, line: str) -> None:
+    with pytest.raises(UserError) as error:
+        parser.read(line.split())
+    assert str(error.value).startswith(MISTAKES[line])
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
 
 
-def test_evaluations_by_name() -> None:
-    tests = Evaluation("tests", options=(NAMES,), name="tests")
-    one = domain("one", Evaluation("default", options=(SIZE,)), tests)
-    assert (
-        evaluation_of(one, RUN, None, {}).help
-        == evaluation_of(one, RUN, "one", {"size_mode": "small"}).help
-        == "default"
-    )
-    assert evaluation_of(one, RUN, "tests", {"names": ("a",)}) is tests
-    mistakes: list[tuple[str | None, dict[str, Any], str]] = [
-        ("test", {}, "did you mean 'tests'"),
-        ("tests", {}, "evaluate RUN tests needs the names: --names a b"),
-        (None, {"names": ("a", "b")}, "--names belongs to tests: r2mae evaluate runs/a tests --names a b"),
-        ("tests", {"names": ("a",), "size_mode": "small"}, "tests has no --size-mode: omit it"),
-        (None, {"pitch": 1}, "runs/a is a run of the domain one, which has no --pitch: omit it"),
-    ]
-    for what, given, told in mistakes:
-        with pytest.raises(UserError) as error:
-            evaluation_of(one, RUN, what, given)
-        assert told in str(error.value)
+def test_a_required_list_is_not_empty() -> None:
+    @dataclass(frozen=True)
+    class Needs:
+        """Needs names."""
+
+        names: tuple[str, ...] = option(flag="of")
+
+    with pytest.raises(UserError, match=r"^the following arguments are required: --of$"):
+        parser_of("test", Needs, lambda given: 0).read(["--of"])
 
 
-def test_an_evaluation_of_another_domain_is_unknown() -> None:
-    """Its options are not said to be of an evaluation that such a run does not have."""
-    with pytest.raises(UserError, match="which has no --names"):
-        evaluation_of(domain("two"), RUN, None, {"names": ("a",)})
+@pytest.fixture
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make the folder of a run of a domain."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(domain: str) -> None:
+        Path(domain).mkdir()
+        Path(domain, "config.yaml").write_text(f"domain: {domain}\ndata: {{source: none}}\n")
+
+    return make
+
+
+EVALUATIONS = {
+    "text glue": "the following arguments are required: --task; for example: r2mae evaluate runs/text glue --task",
+    "text --task sst2": "--task belongs to glue: r2mae evaluate text glue --task",
+    "--json none": "r2mae evaluate: name what it works on before the options",
+    "text glu": "unknown evaluation 'glu': did you mean 'glue'",
+    "text --zzz 1": "text is a run of the domain text, which has no --zzz: omit it",
+    "images --layer counts": "images is a run of the domain images, which has no --layer: omit it",
+    "images --prob head": "unknown option '--prob' of 'r2mae evaluate': did you mean '--probe'?",
+}
+
+
+@pytest.mark.parametrize("line", EVALUATIONS)
+def test_options_of_evaluations(run_of: Callable[[str], None], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_of(line.split(maxsplit=1)[0])
+    assert main(["evaluate", *line.split()]) == 2
+    assert EVALUATIONS[line] in capsys.readouterr().err
 
 
 def test_help_in_words() -> None:
-    one = domain("one", baselines="mean")
-    two = cast(Domain, SimpleNamespace(**{**vars(one), "name": "two", "exporters": (Exporter(".x", NPZ.write), NPZ)}))
-    assert files_in_words([one, two, domain("three")]) == "of one and three .npz; of two .x or .npz"
-    assert baselines_in_words([one, domain("three")], default=True) == "of one mean (by default none)"
+    images, cells = get_domain("images"), get_domain("cells")
+    assert baselines_in_words([images], default=True) == "of images pixels, pca, mean (by default pixels, pca, mean)"
+    assert "; of cells expression, pca" in baselines_in_words([images, cells])
     assert listed([("one", "words " * 40), ("none", "")]).splitlines()[1].startswith(" " * 10 + "words")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.domains.lookup import get_domain
 from r2mae.registry import DOMAINS
@@ -37,20 +38,20 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
     told = " ".join(run(f"{command} {domain} --help").split())
     numbers = get_domain(domain).config.ratios
-    whose = "ours: the paper gives none" if numbers.not_in_paper else "the paper's"
-    assert f"which hides this fraction. By default {numbers.ratio:g} ({whose})." in told
-    assert f"Lower end of the range of ratios. By default {numbers.low:g}" in told
-    assert f"Upper end of the range of ratios. By default {numbers.high:g}" in told
+    whose = "" if numbers.not_in_paper else ", the paper's"
+    assert f"Fraction that schemes with one ratio hide. (default: {numbers.ratio:g}{whose})" in told
+    assert f"Lower end of the range of ratios. (default: {numbers.low:g}" in told
+    assert f"Upper end of the range of ratios. (default: {numbers.high:g}{whose})" in told
 
 
 def test_a_number_of_the_file_is_the_default_that_the_help_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("domain: images\ndata: digits\nlow: 0.4\n")
     told = " ".join(run("pretrain --config own.yaml --help").split())
-    assert "(ours: the paper gives none). (type: float, default: 0.4)" in told
+    assert "Lower end of the range of ratios. (default: 0.4)" in told
 
 
 def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -> None:
-    printed = yaml.safe_load(run("pretrain digits --scheme r2mae-cl --print-config"))["scheme"]
+    printed = fields(run("pretrain digits --scheme r2mae-cl --print-config"))["scheme"]
     assert None not in printed.values()
     assert (printed["low"], printed["high"], printed["cl_iterations"], printed["given"]) == (0.5, 0.9, 4, [])
     line = "pretrain digits --scheme fixed --epochs 1 --hidden 8 --latent 4 --threads 1 --out"
@@ -67,23 +68,23 @@ def test_what_is_printed_and_kept_has_no_open_number(run: Run, tmp_path: Path) -
 def test_the_file_of_a_run_folder_means_what_the_run_was(run: Run, tmp_path: Path) -> None:
     """A field that its version did not have yet is not filled in from what a set or preset brings now."""
     (tmp_path / "run").mkdir()
-    kept = yaml.safe_load(run("pretrain digits --preset mlp-16-64 --print-config"))
+    kept = fields(run("pretrain digits --preset mlp-16-64 --print-config"))
     assert (kept["epochs"], kept["hidden"]) == (100, 16)
     del kept["epochs"], kept["hidden"]
     file = tmp_path / "run" / "config.yaml"
     file.write_text(yaml.safe_dump(kept))
-    printed = yaml.safe_load(run("pretrain --config run/config.yaml --print-config"))
+    printed = fields(run("pretrain --config run/config.yaml --print-config"))
     assert (printed["epochs"], printed["hidden"]) == (100, 16)  # a file of the user's own
     (tmp_path / "run" / "environment.json").write_text("{}")
     written = get_domain("images").config.from_dict(kept)
-    printed = yaml.safe_load(run("pretrain --config run/config.yaml --print-config"))
+    printed = fields(run("pretrain --config run/config.yaml --print-config"))
     assert (printed["epochs"], printed["hidden"]) == (written.epochs, written.to_dict()["hidden"]) == (15, 512)
-    assert yaml.safe_load(run("pretrain --config run/config.yaml --preset mlp-16-64 --print-config"))["hidden"] == 16
+    assert fields(run("pretrain --config run/config.yaml --preset mlp-16-64 --print-config"))["hidden"] == 16
 
 
 def test_a_comparison_prints_no_scheme_beside_its_schemes(run: Run, tmp_path: Path) -> None:
     text = run("compare digits --schemes fixed dynamic --low 0.4 --print-config")
-    printed = yaml.safe_load(text)
+    printed = fields(text)
     assert "scheme" not in printed and "seed" not in printed
     assert printed["low"] == 0.4 and not {"ratio", "high", "decay"} & {*printed}
     (tmp_path / "c.yaml").write_text(text)
@@ -96,7 +97,7 @@ def test_defaults_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_pat
     (tmp_path / "falling.yaml").write_text(run("pretrain digits --scheme dynamic --print-config"))
 
     def scheme(line: str) -> dict[str, Any]:
-        return dict(yaml.safe_load(run(f"{line} --print-config"))["scheme"])
+        return dict(fields(run(f"{line} --print-config"))["scheme"])
 
     assert scheme("pretrain --config run.yaml --scheme mdlm") == {
         "name": "mdlm", "sampling": "independent", "per": "batch", "given": []
@@ -107,7 +108,7 @@ def test_defaults_of_a_finished_run_do_not_bind_another_scheme(run: Run, tmp_pat
     assert (kept["low"], kept["high"], kept["given"]) == (0.4, 0.9, ["low"])
     assert scheme("pretrain --config falling.yaml --decay 0.01")["given"] == ["decay"]  # decay_end was not given
     assert scheme("pretrain --config run.yaml --model vit-mae")["low"] == 0.6  # the default of the model
-    assert "low" not in yaml.safe_load(run("compare --config run.yaml --schemes mdlm --print-config"))
+    assert "low" not in fields(run("compare --config run.yaml --schemes mdlm --print-config"))
 
 
 @pytest.mark.parametrize(
@@ -122,5 +123,5 @@ def test_a_file_of_ones_own_names_options(
     run: Run, tmp_path: Path, text: str, line: str, options: dict[str, float]
 ) -> None:
     (tmp_path / "own.yaml").write_text(f"data: digits\n{text}")
-    scheme = yaml.safe_load(run(f"pretrain --config own.yaml {line} --print-config"))["scheme"]
+    scheme = fields(run(f"pretrain --config own.yaml {line} --print-config"))["scheme"]
     assert {name: scheme[name] for name in scheme["given"]} == options

@@ -42,7 +42,7 @@ for line in sys.argv[1].split(";"):
 
 def test_mistakes_are_told_before_heavy_libraries_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("domain: images\ndata: gone.npz\n")
+    (tmp_path / "run" / "config.yaml").write_text("domain: images\ndata: {source: gone.npz}\n")
     lines = [line for line in LINES if not line.startswith("theory")]  # which needs SciPy alone, and no torch
     done = subprocess.run(
         [sys.executable, "-c", _PROBE % (HEAVY,), ";".join(lines)],

@@ -14,10 +14,11 @@ from scipy.sparse import csr_matrix
 
 from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
-from r2mae.cli.embed import _columns, _text_or_floats
 from r2mae.cli.main import main
+from r2mae.domains.options import NoOptions
 from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
+from r2mae.report.embedding_figure import columns_of, text_or_floats
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -43,12 +44,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     adata = anndata.AnnData(csr_matrix(counts), obs=obs, var=pd.DataFrame(index=[f"g{i}" for i in range(12)]))
     adata.write_h5ad(folder / "data.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(folder / "data.h5ad"), donor_key="donor", labels=("cell_type",), regress=("age",), n_hidden=8,
         n_latent=4, epochs=1, batch_size=20, threads=1,
     )  # fmt: skip
     fit(config, CELLS, folder / "run")
-    fit(ImagesConfig(data="digits", hidden=8, latent=8, epochs=1, threads=1), IMAGES, folder / "digits")
+    fit(ImagesConfig.make(data="digits", hidden=8, latent=8, epochs=1, threads=1), IMAGES, folder / "digits")
     return folder
 
 
@@ -139,7 +140,7 @@ def test_columns_of_a_domain() -> None:
         "age": np.array(["17", "60-69", "nan"]),
         "grade": np.array([1, 2, 3]),
     }
-    found = _columns(arrays, ["age"])
+    found = columns_of(arrays, ["age"])
     assert list(found) == ["cells", "labels", "age", "grade"]
     assert found["labels"].tolist() == ["dog", "cat", "dog"]
     np.testing.assert_array_equal(found["age"], [17, np.nan, np.nan])
@@ -158,7 +159,7 @@ def test_columns_of_a_domain() -> None:
     ],
 )
 def test_values_of_a_table(column: "pd.Series[str]", expected: list[object]) -> None:
-    found = _text_or_floats(column)
+    found = text_or_floats(column)
     assert found.dtype.kind == ("f" if isinstance(expected[0], float) else "U")
     np.testing.assert_array_equal(found, expected)
 
@@ -167,7 +168,7 @@ def test_the_layer_and_the_batch_of_another_file(run: Run, folder: Path) -> None
     adata = anndata.read_h5ad(folder / "data.h5ad")
     adata.obs["plate"] = np.where(np.arange(40) % 2, "p", "q")
     adata.write_h5ad(folder / "plates.h5ad")
-    config = CellsConfig(
+    config = CellsConfig.make(
         data=str(folder / "plates.h5ad"),
         batch_key="plate",
         n_hidden=8,
@@ -223,7 +224,7 @@ def test_batch_statistics_of_choice(run: Run, folder: Path, which: str, of_train
 
 
 def test_domains_declare_whether_there_is_such_a_choice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    embedding = replace(IMAGES.command_line.embedding, loading=())
+    embedding = replace(IMAGES.command_line.embedding, loading=NoOptions)
     monkeypatch.setattr(type(IMAGES), "command_line", replace(IMAGES.command_line, embedding=embedding))
     code, _, err = run("embed digits digits -o x.npz --bn-statistics no")
     assert code == 2

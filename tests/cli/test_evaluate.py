@@ -23,7 +23,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("R2MAE_CACHE", str(folder / "cache"))
         documents = (" ".join(draw.choices(words, k=40)) for _ in range(60))
         (folder / "notes.txt").write_text("\n\n".join(documents))
-        config = TextConfig(
+        config = TextConfig.make(
             data=str(folder / "notes.txt"), vocab_size=300, sequence_length=16, hidden_size=8, layers=1, heads=1,
             intermediate_size=16, batch_size=8, steps=2, threads=1, validation=0.1,
         )  # fmt: skip
@@ -49,7 +49,7 @@ def test_an_option_of_zero_is_not_dropped(text: Path, capsys: pytest.CaptureFixt
 
 def test_an_empty_list_of_tasks_is_none(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = evaluate(text, "glue --task", capsys)
-    assert (code, "needs the tasks: --task sst2 qnli" in err) == (2, True)
+    assert (code, "required: --task; for example: r2mae evaluate runs/text glue --task sst2 qnli" in err) == (2, True)
 
 
 def test_fine_tuning_is_shown_with_its_deviation(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models import MODELS
@@ -26,7 +27,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def printed(capsys: pytest.CaptureFixture[str]) -> Print:
     def call(line: str) -> dict[str, Any]:
         assert main(["pretrain", "images", "digits", *line.split(), "--print-config"]) == 0
-        found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+        found: dict[str, Any] = fields(capsys.readouterr().out)
         return found
 
     return call
@@ -77,14 +78,14 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("--model resnet", "unknown model 'resnet': choose from: mlp"),
-        ("--model toy --model.laten 3", "unknown option '--model.laten' of 'r2mae pretrain images DATA': did you mean"),
+        ("--model toy --model.laten 3", "unknown option '--model.laten' of 'r2mae pretrain images': did you mean"),
         ("--model toy --model.latent x", "--model.latent takes a whole number, not 'x'"),
         ("--model toy --model.last-bias x", "--model.last-bias takes a number, not 'x'"),
         ("--model toy --hidden 3", "hidden belongs to the model 'mlp', not to 'toy': omit it"),
         ("--model mlp --preset toy-tiny", "the model 'mlp' has no preset 'toy-tiny': choose from: mlp-512-16"),
         ("--preset=mlp-16-64 --model=toy", "the model 'toy' has no preset 'mlp-16-64': choose from: toy-tiny"),
         ("--model unet --preset tiny", "the model 'unet' has no preset 'tiny': choose from: unet-4, unet-8"),
-        ("--model.latent x", "--latent takes a whole number, not 'x'"),
+        ("--model.latent x", "--model.latent takes a whole number, not 'x'"),
         ("--model.seed 3", "unknown option '--model.seed'"),
         ("--model.hidden 4 --hidden 8", "--model.hidden and --hidden are the same option: give one of them"),
         ("--hidden 4 --model.hidden=8", "--hidden and --model.hidden are the same option: give one of them"),
@@ -104,5 +105,5 @@ def test_help_names_models_and_their_settings(capsys: pytest.CaptureFixture[str]
     assert "--model.last-bias" in told
     assert "Channels of the toy." in told
     assert "model_settings" not in told
-    assert "One of: mlp, " in told
+    assert "mlp, unet, vit-mae, toy. Its settings" in told
     assert ", toy" in told

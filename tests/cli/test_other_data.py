@@ -18,10 +18,10 @@ from r2mae.cells.domain import DOMAIN as CELLS
 from r2mae.cli.main import main
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.sweep.train_run import pretrain
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.training.folder import RunFolder
+from r2mae.training.pretrain import pretrain
 
 pytestmark = pytest.mark.slow
 
@@ -174,7 +174,9 @@ def test_the_text_of_other_data_may_be_in_another_column(run: Run, tmp_path: Pat
 
 def test_cells_are_mapped_by_gene_and_all_of_them_reconstructed(folder: Path) -> None:
     architecture = json.loads((folder / "cells" / "model.json").read_text())["architecture"]
-    config = CellsConfig(data="", donor_key="donor", labels=("kind",), n_top_genes=3, min_genes=12)  # without effect
+    config = CellsConfig.make(
+        data="", donor_key="donor", labels=("kind",), n_top_genes=3, min_genes=12
+    )  # without effect
     changed, data = CELLS.load_other_data(config, str(folder / "b.h5ad"), architecture)
     assert changed.data == str(folder / "b.h5ad")
     assert data.table.genes == tuple(architecture["genes"])

@@ -43,9 +43,9 @@ def run(waves: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 @pytest.mark.parametrize("command", ["pretrain", "compare"])
 def test_help(run: Run, command: str) -> None:
-    code, told = run(f"{command} waves --help")
+    code, told = run(f"{command} waves --help-all")
     assert code == 0
-    assert "DATA is a path.\n" in told
+    assert "DATA is a path." in " ".join(told.split())
     assert f"r2mae {command} waves path/to/data --scheme" in told
     assert "Presets: ." not in told
     assert "Width of the hidden layer." in told

@@ -1,7 +1,6 @@
 """`r2mae pictures`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -16,7 +15,7 @@ from r2mae.training.loop import fit
 pytestmark = pytest.mark.slow
 
 Run = Callable[[str], tuple[int, str, str]]
-BASE = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
+BASE = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +27,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, config in {
         "a": BASE,
         "low": BASE.replace(scheme="fixed", ratio=0.3),
-        "seed": replace(BASE, seed=1),
-        "other": replace(BASE, data=str(folder / "other.npz")),
+        "seed": BASE.replace(seed=1),
+        "other": BASE.replace(data=str(folder / "other.npz")),
     }.items():
-        fit(config, DOMAIN, folder / name, data=data if config.data == "digits" and not config.seed else None)
+        fit(config, DOMAIN, folder / name, data=data if config.data.source == "digits" and not config.seed else None)
     (folder / "new").mkdir()
     (folder / "new" / "config.yaml").write_text((folder / "a" / "config.yaml").read_text())
     (folder / "pets").mkdir()
     for row, image in enumerate(np.load(folder / "other.npz")["images"]):
         Image.fromarray(image).save(folder / "pets" / f"{row}.png")
-    fit(replace(BASE, data=str(folder / "pets")), DOMAIN, folder / "files")
+    fit(BASE.replace(data=str(folder / "pets")), DOMAIN, folder / "files")
     (folder / "text").mkdir()
-    (folder / "text" / "config.yaml").write_text("domain: text\ndata: notes.txt\n")
+    (folder / "text" / "config.yaml").write_text("domain: text\ndata: {source: notes.txt}\n")
     return folder
 
 
@@ -86,7 +85,7 @@ MISTAKES = {
     "embed files pets --figure pets/0.png": "pets/0.png: is a file of pets, which is read: name another",
     "embed other other.npz -o other.npz": "other.npz is the input file: name another output",
     "embed a ./other.npz -o a/../other.npz": "a/../other.npz is the input file: name another output",
-    "pictures": "name the runs: r2mae pictures RUN",
+    "pictures": "required: RUN; for example: r2mae pictures runs/a",
 }
 
 

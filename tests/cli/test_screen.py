@@ -12,11 +12,13 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from cli.printed import fields
 from r2mae.cli import theory_model
-from r2mae.cli.lists import expand_home
 from r2mae.cli.main import main
+from r2mae.cli.parsing import Parser
 from r2mae.screen import Screen, visible
 from r2mae.terminal import Terminal
+from r2mae.training.fields import ConfigOption
 
 OWNED = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\x9b1A\x7f"
 
@@ -31,7 +33,7 @@ def test_no_command_sends_escapes_of_a_strangers_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
-    config = {"domain": "images", "data": OWNED, "scheme": {"name": OWNED, "given": []}, "seed": 1}
+    config = {"domain": "images", "data": {"source": OWNED}, "scheme": {"name": OWNED, "given": []}, "seed": 1}
     (tmp_path / "a" / "config.yaml").write_text(yaml.safe_dump(config))
     main(line.split())
     said = capsys.readouterr()
@@ -75,18 +77,19 @@ def test_a_terminal_gets_the_colours_of_rich_alone() -> None:
         ("--out=~/x", "HOME/x"),
         ("-o=~/x", "HOME/x"),
         ("-o~/x", "HOME/x"),
-        ("--run-memory=~/a=~/b", "HOME/a=~/b"),
+        ("--out=~/a=~/b", "HOME/a=~/b"),
         ("./~/x", "./~/x"),
         ("a~b", "a~b"),
-        ("--out=a~/x", "--out=a~/x"),
+        ("--out=a~/x", "a~/x"),
         ("~nobody-of-this-name/x", "~nobody-of-this-name/x"),
         ("~/a\nb", "HOME/a\nb"),
     ],
 )
 def test_paths_begin_at_home(word: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    option = word[: word.index("~")] if found.startswith("HOME") else ""
-    assert expand_home(word) == option + found.replace("HOME", "/home/me")
+    parser = Parser("r2mae test", "")
+    parser.add([ConfigOption("data", str, None, positional=True), ConfigOption("out", str | None, None, short="-o")])
+    assert list(parser.read([word]).values()) == [found.replace("HOME", "/home/me")]
 
 
 def test_commands_write_to_the_folder_at_home(
@@ -100,7 +103,7 @@ def test_commands_write_to_the_folder_at_home(
     Path("c.yaml").write_text("domain: images\ndata: ~/d.npz\n")
     capsys.readouterr()
     assert main(["pretrain", "--config", "c.yaml", "--print-config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["data"] == str(tmp_path / "me" / "d.npz")
+    assert fields(capsys.readouterr().out)["data"] == str(tmp_path / "me" / "d.npz")
     assert not (tmp_path / "~").exists()
 
 
@@ -125,7 +128,7 @@ def test_variables_of_launchers_hold_numbers(
 def test_memory_that_is_not_there_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def too_much(words: list[str]) -> int:
+    def too_much(given: dict[str, Any]) -> int:
         return np.empty(1 << 60, np.uint8).size
 
     monkeypatch.setattr("r2mae.cli.data.run", too_much)

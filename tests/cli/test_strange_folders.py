@@ -63,7 +63,9 @@ def strange(folder: Path, *names: str) -> Path:
 
 def run_folder(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"domain": "images", "data": "digits", "scheme": "fixed"}))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"domain": "images", "data": {"source": "digits"}, "scheme": "fixed"})
+    )
     return folder
 
 

@@ -7,12 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.cli.theory_advise import FAILED, HELD, SETS, run, span
+from r2mae.cli.main import parser_for
 from r2mae.errors import UserError
+from r2mae.theory.advice_text import FAILED, HELD, SETS, span
 
 pytestmark = pytest.mark.slow
 
 Call = Callable[[str], str]
+
+
+def run(words: list[str]) -> int:
+    parser = parser_for("theory advise", words)
+    code: int = parser.run(parser.read(words))
+    return code
 
 
 @pytest.fixture
@@ -78,6 +85,17 @@ def test_json_is_all_that_is_printed(call: Call, tmp_path: Path) -> None:
     assert found["answer"].startswith("Answer: no ratio for pretraining.")
     assert found["held"] == {"pretraining": False, "linear_regression": True}
     assert found["caveat"] and found["paragraph"] and found["cautions"] == []
+
+
+def test_many_epochs_and_missing_entries(call: Call) -> None:
+    line = "digits --samples 400 --max-features 40 --epochs 64 --missing 0.1 0.9 --json"
+    found, zeros = (json.loads(call(f"{line} --fill {fill}")) for fill in ("mean", "zeros"))
+    assert found["answer"].startswith("Answer: for 64 masks a row the formula's ratio is 0.39 (0.12 to 0.60 cost at")
+    assert found["answer"].endswith("a range is as good as its effective ratio, U(0.1, 0.9) as 0.39.")
+    assert found["ratio_of_many_masks"]["ratio"] == 0.39 and found["masks"] == 64
+    assert "not yet tested on networks" in found["caveat"]
+    assert zeros["answer"].endswith("with zeros in data that are not centred a range may be better.")
+    assert zeros["ratio_of_many_masks"]["ratio"] == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize("samples", [183, 20])
@@ -156,6 +174,11 @@ MISTAKES = {
     "digits --sampels 5": "did you mean '--samples'?",
     "digits --samples 1": "--samples must be 2 or more",
     "digits --samples many": "--samples takes a whole number, not 'many'",
+    "digits --epochs 0": "--epochs must be 1 or more",
+    "digits --missing 0.1": "--missing must be two shares, LOW and HIGH",
+    "digits --missing 0.9 0.1": "--missing must be two shares, LOW and HIGH",
+    "digits --missing 0 1": "--missing must be two shares, LOW and HIGH",
+    "digits --fill ones": "--fill",
     "digits --directions 0": "--directions must be 1 or more",
     "digits --tolerance 1.5": "--tolerance must be above 0 and below 1",
     "digits --max-features 1": "--max-features must be 2 or more",

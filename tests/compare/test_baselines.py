@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def base(file: Path) -> CellsConfig:
-    return CellsConfig(
+    return CellsConfig.make(
         data=str(file), n_hidden=16, n_latent=4, steps=4, batch_size=64, donor_key="donor", labels=("kind",)
     )
 
@@ -97,9 +96,9 @@ def test_unknown_baselines_are_refused_before_anything_runs(base: CellsConfig, t
         with pytest.raises(UserError, match=message):
             compare(base, DOMAIN, schemes=["r2mae"], seeds=[0], out=tmp_path / "c", baselines=names)
     with pytest.raises(UserError, match="text has no baselines"):
-        check_baselines(TextConfig(data="notes.txt"), get_domain("text"), ["pca"])
+        check_baselines(TextConfig.make(data="notes.txt"), get_domain("text"), ["pca"])
     with pytest.raises(UserError, match="unknown baseline 'piexls': did you mean 'pixels'"):
-        check_baselines(ImagesConfig(data="digits"), IMAGES, ["piexls"])
+        check_baselines(ImagesConfig.make(data="digits"), IMAGES, ["piexls"])
     assert not (tmp_path / "c" / "runs").exists()
 
 
@@ -178,5 +177,5 @@ def test_a_run_is_evaluated_beside_baselines(
 
 def test_seeds_of_a_baseline_differ_by_the_split(base: CellsConfig) -> None:
     data = DOMAIN.load(base)
-    scores = [DOMAIN.score_baseline(replace(base, seed=seed), "pca", data)["kind_bacc"] for seed in (0, 0, 1)]
+    scores = [DOMAIN.score_baseline(base.replace(seed=seed), "pca", data)["kind_bacc"] for seed in (0, 0, 1)]
     assert scores[0] == scores[1] != scores[2]

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from r2mae.report.publish import publish
 
 pytestmark = pytest.mark.slow
 
-BASE = ImagesConfig(data="digits", epochs=2.0, hidden=32, latent=16)
+BASE = ImagesConfig.make(data="digits", epochs=2.0, hidden=32, latent=16)
 
 
 def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +55,7 @@ def test_a_comparison_runs_once_grows_and_is_published(tmp_path: Path, capsys: p
     assert json.loads((out / "results.json").read_text())["title"] == "digits"
 
     with pytest.raises(UserError, match=r"epochs is 2\.0 there and 3\.0 here"):
-        compare(replace(BASE, epochs=3.0), DOMAIN, schemes=["r2mae"], seeds=[0], out=out)
+        compare(BASE.replace(epochs=3.0), DOMAIN, schemes=["r2mae"], seeds=[0], out=out)
 
 
 def test_a_failed_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.cli.main import main
-from r2mae.cli.plans import duration
-from r2mae.compare.estimate import elapsed, estimate
+from r2mae.compare.estimate import duration, elapsed, estimate
 from r2mae.compare.variants import plan_variants
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep.train_run import pretrain
+from r2mae.training.pretrain import pretrain
 
-BASE = ImagesConfig(data="digits", steps=40, hidden=32, latent=16, threads=1, device="cpu")
+BASE = ImagesConfig.make(data="digits", steps=40, hidden=32, latent=16, threads=1, device="cpu")
 
 
 @given(st.lists(st.floats(0.1, 100), max_size=12), st.integers(1, 5))

@@ -109,7 +109,7 @@ def test_a_folder_that_is_no_comparison_is_told_in_a_line(
 
 
 def test_a_comparison_without_a_finished_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = ImagesConfig(data="digits")
+    config = ImagesConfig.make(data="digits")
     (tmp_path / "compare.json").write_text(json.dumps(shared_fields(config)))
     assert main(["report", str(tmp_path)]) == 2
     assert "no run in" in capsys.readouterr().err
@@ -148,7 +148,7 @@ def test_what_is_unfinished_or_foreign_is_left_out(made: Path, tmp_path: Path) -
     shutil.copytree(made, out)
     (out / "runs" / "dynamic" / "seed-0" / "model.json").unlink()
     (out / "runs" / "notes" / "seed-x").mkdir(parents=True)
-    base = ImagesConfig(data="digits", epochs=100.0, steps=2, hidden=4, latent=2)
+    base = ImagesConfig.make(data="digits", epochs=100.0, steps=2, hidden=4, latent=2)
     assert [run.variant.label for run in finished_runs(out, DOMAIN, base)] == ["r2mae", "mean"]
     assert [run.variant.label for run in finished_runs(out, DOMAIN, base, ["mean", "r2mae", "cl"])] == ["mean", "r2mae"]
 

@@ -1,7 +1,6 @@
 """Runs keep the scores of single test items, and comparisons of runs that share the items are paired by them."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
-from r2mae.sweep.measure import items_of
 from r2mae.training.folder import RunFolder
+from r2mae.training.measure import items_of
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +35,7 @@ def over(comparison: Comparison) -> dict[str, tuple[str, str]]:
 
 
 def test_runs_keep_item_scores_and_the_report_uses_them(tmp_path: Path) -> None:
-    base = ImagesConfig(data=str(written(tmp_path / "set.npz")), steps=2, hidden=8, latent=4, batch_size=16)
+    base = ImagesConfig.make(data=str(written(tmp_path / "set.npz")), steps=2, hidden=8, latent=4, batch_size=16)
     out, plan = tmp_path / "c", {"schemes": ["fixed", "r2mae"], "seeds": [0, 1, 2], "ratios": [0.5]}
     first = compare(base, DOMAIN, **plan, baselines=["mean"], out=out, jobs=2)  # type: ignore[arg-type]
     shared = ("seeds and items", "all runs have scores of the same test items")
@@ -78,8 +77,8 @@ def test_baselines_of_a_model_of_patches_have_its_items(tmp_path: Path) -> None:
     """Its principal components are measured as an embedding alone, which masks no image."""
     own = {"model.patch": 2, "model.width": 8, "model.layers": 1, "model.heads": 2, "model.decoder_width": 8}
     own |= {"model.decoder_layers": 1, "model.decoder_heads": 2}
-    base = ImagesConfig(data=str(written(tmp_path / "set.npz"))).replace(**{"model": "vit-mae", **own})
-    base = replace(base, steps=2, batch_size=16)
+    base = ImagesConfig.make(data=str(written(tmp_path / "set.npz"))).replace(**{"model": "vit-mae", **own})
+    base = base.replace(steps=2, batch_size=16)
     plan = {"schemes": ["r2mae"], "seeds": [0], "baselines": ["pixels", "pca"]}
     made = compare(base, DOMAIN, **plan, out=tmp_path / "c", jobs=1)  # type: ignore[arg-type]
     assert {label for label, _ in made.items} == {"r2mae", "pixels", "pca"}

@@ -16,8 +16,8 @@ from r2mae.images.domain import DOMAIN
 from r2mae.masking import Key, Scheme, register, schemes
 from r2mae.report.drawing import scheme_colours
 from r2mae.sweep.runs import runs_of
-from r2mae.sweep.train_run import pretrain
-from r2mae.training.config import read_config
+from r2mae.training.pretrain import pretrain
+from r2mae.training.records import read_yaml as read_config
 
 SMALL = {"steps": 1, "batch_size": 32, "hidden": 4, "latent": 2, "threads": 1, "device": "cpu"}
 
@@ -58,7 +58,7 @@ def bent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_its_row_holds_its_options_and_no_other_does() -> None:
-    base, options = ImagesConfig(data="digits"), {"low": 0.4, "power": 3.0}
+    base, options = ImagesConfig.make(data="digits"), {"low": 0.4, "power": 3.0}
     rows = {row.label: row for row in plan_variants(base, ["fixed", "r2mae", "bent"], options)}
     assert rows["bent"].values["low"] == 0.4 and rows["bent"].values["high"] == 0.9
     given = [rows[label].config.scheme.given_options for label in ("bent", "r2mae", "fixed 0.40")]
@@ -88,9 +88,9 @@ def test_a_scheme_may_stand_for_every_fixed_ratio() -> None:
         """One ratio."""
         return Scheme("held", Bent(ratio, ratio, 1 + extra))
 
-    rows = plan_variants(ImagesConfig(data="digits"), ["held", "r2mae"])
+    rows = plan_variants(ImagesConfig.make(data="digits"), ["held", "r2mae"])
     assert [row.label for row in rows] == ["held 0.50", "held 0.70", "held 0.90", "r2mae"]
-    own = plan_variants(ImagesConfig(data="digits"), ["held"], {"extra": 1.0}, [0.3])
+    own = plan_variants(ImagesConfig.make(data="digits"), ["held"], {"extra": 1.0}, [0.3])
     assert [(row.label, row.config.scheme.options) for row in own] == [("held 0.30", {"ratio": 0.3, "extra": 1.0})]
 
 

@@ -18,7 +18,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.sweep.runs import runs_of
 
-BASE = ImagesConfig(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
+BASE = ImagesConfig.make(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
 SCHEMES = ["fixed", "mdlm", "r2mae"]
 SCORES = {
     "fixed 0.50": [0.90, 0.92, 0.91], "fixed 0.70": [0.93, 0.94, 0.92], "fixed 0.90": [0.80, 0.82, 0.81],

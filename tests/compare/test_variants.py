@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
 from r2mae.domains.lookup import defaults_of, domain_of, get_domain, public_sets
 from r2mae.errors import UserError
@@ -13,7 +13,7 @@ from r2mae.masking.schemes import scheme_names, scheme_takes
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
 from r2mae.sweep.runs import runs_of
 
-BASE = ImagesConfig(data="digits")
+BASE = ImagesConfig.make(data="digits")
 
 
 def test_fixed_stands_for_three_rows() -> None:
@@ -41,12 +41,12 @@ def test_spread_ratios_are_a_row_where_they_are_asked_for() -> None:
         with pytest.raises(UserError, match=f"does not take '{word}'"):
             plan_variants(BASE, ["r2mae-per-sample"], {word: option})
     with pytest.raises(UserError, match="needs one ratio for the mini-batch"):
-        plan_variants(ImagesConfig(data="digits", weighting="inverse-ratio"), ["r2mae", "r2mae-per-sample"])
+        plan_variants(ImagesConfig.make(data="digits", weighting="inverse-ratio"), ["r2mae", "r2mae-per-sample"])
 
 
 def test_a_schedule_in_epochs_does_not_fall_in_the_first() -> None:
     for epochs, low in ((1.0, 0.9), (2.0, 0.5)):
-        base = ImagesConfig(data="digits", epochs=epochs)
+        base = ImagesConfig.make(data="digits", epochs=epochs)
         (row,) = plan_variants(base, ["dynamic"], {"decay_in": "epochs"})
         assert (row.values["low"], row.values["high"]) == (low, 0.9)
 

@@ -231,7 +231,7 @@ def cases() -> list[tuple[str, str]]:
     found = []
     for name in dict.fromkeys([*DOMAINS, *ENTRIES]):
         with known(name):
-            found += [(name, model) for model in getattr(get_domain(name).config, "models", {"": ""})]
+            found += [(name, model) for model in get_domain(name).config.models or {"": ""}]
     return found
 
 
@@ -261,7 +261,7 @@ class Case:
         """Return the configuration of a short run."""
         values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
         if self.model:
-            values |= {"model": self.model, "model_settings": dict(self.entry.sizes.get(self.model, {}))}
+            values["model"] = {"name": self.model, **self.entry.sizes.get(self.model, {})}
         return self.domain.config.make(**values)
 
     @cached_property

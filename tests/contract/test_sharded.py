@@ -2,7 +2,6 @@
 
 import subprocess
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -37,11 +36,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
         here = folder / f"{name} {model}"
         here.mkdir()
         with made(name, model, here) as one:
-            # If possible without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
-            plain = "sgd" in get_args(get_type_hints(one.domain.config)["optimizer"])
-            optimizer = {"optimizer": "sgd", "lr": 0.1} if plain else {}
-            told = {"mask_input": True} if getattr(getattr(one.config(), "settings", None), "takes_mask", False) else {}
-            config = {**one.config(**SCHEME, **optimizer, **told, steps=10, clip=1.0).to_dict(), "devices": 2}
+            # Without Adam, which enlarges rounding where a gradient is zero, as that of the bias of keys.
+            options = {"optimizer": "sgd", "lr": 0.1, "mask_input": one.config().model.takes_mask}
+            config = one.config(**SCHEME, **options, steps=10, clip=1.0, devices=2)
             more = {"strategy": "fsdp", "activation_checkpointing": again(one)}
         ways = {"ddp": {}, "fsdp": more}
         if name == HALF and has_fast_bf16(torch.device("cpu")):
@@ -51,7 +48,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.C
                 "domain": name,
                 "cache": str(here / "cache"),
                 "out": str(here / way),
-                "config": {**config, **options},
+                "config": config.replace(**options).to_dict(),
             }
             runs.append(run)
     return folder, by_two_processes(folder, runs, timeout=400)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,7 +54,7 @@ def scheme_fields(scheme: str) -> dict[str, Any]:
 
 def variants(domain: Domain, model: str) -> dict[str, dict[str, Any]]:
     """Configuration fields of each frozen run of a model, by name: one a scheme, then further settings of the loop."""
-    takes_sgd = "sgd" in get_args(get_type_hints(domain.config)["optimizer"])
+    takes_sgd = domain.config.optimizer.name != "adamw"  # the references of text and genomes are of AdamW
     plain = {**(PLAIN if takes_sgd else ADAM), **SLOW.get(model, {})}
     schemes = {name: {**plain, **scheme_fields(name)} for name in scheme_names()}
     return schemes | {name: {**plain, "scheme": "r2mae", **fields} for name, fields in SETTINGS.items()}
@@ -94,7 +94,7 @@ def train_by_two(folder: Path, models: Mapping[str, tuple[Case, Mapping[str, Any
         for variant in [*scheme_names(), "loop"]:
             if (case.model, variant) == ("unet", "loop"):
                 continue  # batch norm over two samples of a micro-batch multiplies rounding errors by thousands
-            config = {**case.config(**fields_of[variant]).to_dict(), "devices": 2}
+            config = case.config(**fields_of[variant], devices=2).to_dict()
             here = folder / name
             runs.append(
                 {
@@ -116,7 +116,7 @@ def of_run(out: Path, domain: Domain) -> dict[str, Any]:
     metrics = pd.read_csv(out / "metrics.csv")
     series = {name: metrics[name].dropna().tolist() for name in ("loss", "ratio", "validation_loss")}
     config, _, model = load_model(out, domain)
-    tensors = dict(model.named_parameters()) if config.ema is None else {}
+    tensors = dict(model.named_parameters()) if config.optimizer.ema is None else {}
     return {name: values for name, values in series.items() if values} | {
         "norms": {
             name: float(value.detach().double().norm())

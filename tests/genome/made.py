@@ -21,6 +21,7 @@ def windows(rows: int = 5, length: int = 24, others: int = 3, *, seed: int = 0, 
         "aligned": torch.from_numpy(rng.integers(0, 6, (rows, length, others), dtype=np.uint8)),
         "soft": torch.from_numpy(soft),
         "weights": torch.from_numpy(weights.astype(np.float32)),
+        "neutral": torch.from_numpy(rng.random((rows, length)) < 0.5),
     }
 
 

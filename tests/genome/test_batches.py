@@ -17,7 +17,7 @@ KEY = Key.root(0).fold("batch", 5)
 
 @pytest.fixture
 def starts(store: AlignmentStore) -> WindowStarts:
-    return window_starts(store, Intervals.whole(store.layout), 8, 3, most_unknown=1.0)
+    return window_starts(store, Intervals.everywhere(store.layout), 8, 3, most_unknown=1.0)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowSta
     assert any(turned)
     assert not all(turned)
     part = batches.batch(indices[10:], KEY.rows(10))
-    for name in ("target", "aligned", "soft", "weights"):
+    for name in ("target", "aligned", "soft", "weights", "neutral"):
         assert torch.equal(part[name], whole[name][10:])
     assert not torch.equal(batches.batch(indices, KEY.fold(1))["weights"], whole["weights"])
 
@@ -73,6 +73,36 @@ def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowSta
 def test_missing_weights(weighted: AlignmentStore, starts: WindowStarts) -> None:
     weights = WindowBatches(weighted, starts, weights="w", missing=0.25, reverse=0).batch([0], KEY)["weights"]
     assert weights.tolist() == [[0, 0.25, 2, 0.25, 4, 0.25, 6, 0.25]]
+
+
+def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tmp_path: Path) -> None:
+    """max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions); missing values are 0."""
+    name, size = _lengths(store)[0]
+    rng = np.random.default_rng(0)
+    values = {
+        "phylop": rng.normal(0, 3, size),
+        "phastcons": rng.choice([0.0, 0.02, 0.1, 0.7], size, p=(0.8, 0.1, 0.05, 0.05)),
+    }
+    given = {track: rng.random(size) < 0.8 for track in values}
+    for track, found in values.items():
+        rows = [f"{name}\t{n}\t{n + 1}\t{found[n]}\n" for n in range(size) if given[track][n]]
+        (tmp_path / "a.bg").write_text("".join(rows))
+        add_track(store.folder, store.layout, tmp_path / "a.bg", track, dtype="float32")
+    phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
+    largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
+    starts = WindowStarts(np.array([0]), np.array([0]), np.array([size - 7]), 1, 8)
+    batches = WindowBatches(store, starts, reverse=0, conservation=("phylop", "phastcons"))
+    batch = batches.batch([0, 11], KEY)
+    for row, first in enumerate((0, 11)):
+        part = slice(first, first + 8)
+        expected = np.maximum(phylop[part], 1) * (0.1 + largest[part])
+        np.testing.assert_allclose(batch["weights"][row], expected, rtol=1e-5)
+        assert batch["neutral"][row].tolist() == (largest[part] < 0.1).tolist()
+    assert batch["neutral"].any()
+    turned = WindowBatches(store, starts, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)
+    assert torch.equal(turned["neutral"].flip(1), batch["neutral"])
+    with pytest.raises(UserError, match="unknown track 'x'"):
+        WindowBatches(store, starts, conservation=("phylop", "x"))
 
 
 def test_wrong_options(store: AlignmentStore, starts: WindowStarts) -> None:

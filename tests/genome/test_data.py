@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import load_data, other_data, species_columns, stride_of
+from r2mae.genome.domain import DOMAIN
 from r2mae.genome.source import check, chosen_species, fingerprint_of
 from r2mae.masking.keys import Key
 
@@ -37,7 +38,7 @@ def config(store: AlignmentStore, **fields: Any) -> GenomeConfig:
 
 
 def spans(part: Any) -> list[tuple[int, int]]:
-    _, starts = part.batches.starts.at(np.arange(len(part.batches)))
+    _, starts = part.starts.at(np.arange(len(part)))
     return [(int(start), int(start) + 16) for start in starts]
 
 
@@ -86,7 +87,7 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
     data = other_data(config(other), built)
     assert data.measured is data.test
     assert len(data.test or ()) == 200 // 16
-    assert (data.train.columns == [1, 0]).all()
+    assert data.train.columns == [1, 0]
     with pytest.raises(UserError, match=r"lacks 1 of the 1 aligned species of the model \(s9\)"):
         species_columns(other, ("s9",))
 
@@ -122,6 +123,21 @@ def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore
         check(config(small, weight_track="v"))
 
 
+def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore, tmp_path: Path) -> None:
+    fields = DOMAIN.presets["gpn-msa"]
+    run = config(small, **{name: fields[name] for name in ("conservation",)})
+    with pytest.raises(UserError, match="has no tracks: add one with r2mae data alignment track"):
+        check(run)
+    for name, value in (("phylop", 2.0), ("phastcons", 0.5)):
+        (tmp_path / "w.bg").write_text(f"chr1\t0\t1000\t{value}\n")
+        add_track(small.folder, small.layout, tmp_path / "w.bg", name)
+        assert fingerprint_of(run) != fingerprint_of(config(small))
+    check(run)
+    data = load_data(run)
+    assert load_data(config(small)).architecture["flip"] == 0 != data.architecture["flip"]
+    assert (data.train.batch([0], KEY)["weights"] == np.float32(1.2)).all()
+
+
 def test_a_store_that_a_run_is_measured_on_needs_no_track(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 200, 4, "b")
     assert fingerprint_of(config(other, weight_track="w")) == fingerprint_of(config(other))
@@ -142,9 +158,9 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
     path = tmp_path / "chr1.maf.gz"
     path.write_bytes(b"")
     with pytest.raises(UserError, match=r"build one first with r2mae data alignment build .* -o chr1$"):
-        check(GenomeConfig(data=str(path)))
+        check(GenomeConfig.make(data=str(path)))
     with pytest.raises(UserError, match="is no alignment store"):
-        check(GenomeConfig(data=str(tmp_path)))
+        check(GenomeConfig.make(data=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +172,9 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
         ({"most_unknown": 1.0}, "most_unknown must be below 1"),
         ({"repeat_weight": -1.0}, "repeat_weight must be a number of 0 or more"),
         ({"missing_weight": 1.0}, "name one with --weight-track"),
+        ({"flip": 2.0}, "flip must be a fraction"),
+        ({"conservation": ("phylop",)}, "names two tracks"),
+        ({"conservation": ("a", "b"), "weight_track": "w"}, "give one of them"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
         ({"species": ("a", "none")}, "takes either 'none' or names"),
@@ -172,3 +191,17 @@ def test_a_genome_too_small_to_hold_a_block_out(tmp_path: Path) -> None:
     store = aligned(tmp_path, 100, 2)
     with pytest.raises(UserError, match="no block of 64 positions can be held out"):
         load_data(config(store))
+
+
+def test_a_step_that_does_not_fit_into_memory_is_refused(
+    small: AlignmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 5,000 windows on a machine with little memory."""
+    monkeypatch.setattr("r2mae.genome.source.available_memory", lambda: 4 << 30)
+    large = {"window": 128, "batch_size": 5000, "width": 128, "layers": 2, "heads": 4, "device": "cpu"}
+    told = r"5,000 windows at a time need about 19 GB, and 4.3 GB are free: give --accumulate 10 \(500 at a time"
+    with pytest.raises(UserError, match=told):
+        check(config(small, **large))
+    check(config(small, **large, accumulate=10))
+    with pytest.raises(UserError, match="a smaller --window"):
+        check(config(small, **{**large, "window": 1000, "batch_size": 97, "layers": 2000 // 4, "accumulate": 97}))

@@ -16,8 +16,8 @@ from r2mae.genome.task import AlignmentTask
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.measure import evaluate
-from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 from training.conftest import NEEDS_BF16
 
@@ -76,9 +76,16 @@ def test_the_weight_network_is_the_papers() -> None:
 
 def test_the_largest_preset_is_the_papers() -> None:
     base = GenomeConfig.make(data="x", **DOMAIN.presets["base"])
-    assert base == GenomeConfig(data="x")
-    assert (base.layers, base.heads, base.width, base.window) == (12, 12, 768, 128)
-    assert (base.batch_size, base.lr, base.optimizer) == (2048, 1e-4, "adamw")
+    assert base == GenomeConfig.make(data="x", accumulate=4)
+    assert (base.model.layers, base.model.heads, base.model.width, base.data.window) == (12, 12, 768, 128)
+    assert (base.optimizer.batch_size, base.optimizer.lr, base.optimizer.name) == (2048, 1e-4, "adamw")
+    # GPN-MSA's: 1,000 of 30,000 steps of warm-up, half a cosine, decay of weights, clipping by the Trainer.
+    assert (
+        base.optimizer.warmup * 30_000,
+        base.optimizer.schedule,
+        base.optimizer.weight_decay,
+        base.optimizer.clip,
+    ) == (1000, "cosine", 0.01, 1.0)
     for fields in DOMAIN.presets.values():
         GenomeConfig.make(data="x", **fields)
 
@@ -154,7 +161,7 @@ def test_measuring_elsewhere(small: AlignmentStore, tmp_path: Path) -> None:
     other = aligned(tmp_path, 320, 5, "b")
     architecture = DOMAIN.load(run).architecture
     there, data = DOMAIN.load_other_data(found, str(other.folder), architecture)
-    assert there.validation_regions == ()
+    assert there.data.validation_regions == ()
     assert len(data.measured or ()) == 20
     assert 0 <= DOMAIN.evaluate(there, own, model, data)["accuracy"] <= 1
 
@@ -179,7 +186,7 @@ def test_a_run_with_a_track_is_measured_on_a_store_without(small: AlignmentStore
     pretrain(config(small, **SMALL, steps=1, weight_track="w"), DOMAIN, tmp_path / "run")
     other = aligned(tmp_path, 320, 5, "b")
     found = evaluate(tmp_path / "run", source=str(other.folder))
-    assert found.config.data == str(other.folder)
+    assert found.config.data.source == str(other.folder)
     assert 0 <= found.scores["accuracy"] <= 1
     with pytest.raises(UserError, match=r"was trained on"):
         evaluate(tmp_path / "run", source=str(small.folder))

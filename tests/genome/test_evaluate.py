@@ -12,10 +12,9 @@ from genome.made import task, windows
 from genome.test_data import aligned, config
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.baselines import alignment_logs, baseline_scores, composition
 from r2mae.genome.data import load_data
 from r2mae.genome.domain import DOMAIN
-from r2mae.genome.evaluate import RATIOS, curve_scores, evaluate
+from r2mae.genome.evaluate import RATIOS, alignment_logs, baseline_scores, composition, curve_scores, evaluate
 from r2mae.genome.task import HiddenBases
 from r2mae.masking.keys import Key
 
@@ -122,6 +121,6 @@ def test_held_out_windows_are_as_many_as_the_run_or_its_measurement_says(
     assert DOMAIN.score_baseline(said, "alignment", data) == baseline_scores("alignment", data, windows=2)
     assert "2 windows" in said.measured_in_words()
     assert default.measured_in_words() == ""
-    assert said.with_measurement(variants="other.tsv", label="score").eval_windows == 2
+    assert said.with_measurement(variants="other.tsv", label="score").evaluation.eval_windows == 2
     with pytest.raises(UserError, match="eval_windows must be 1 or more"):
         config(small, eval_windows=0)

@@ -17,7 +17,6 @@ from r2mae.genome import AlignmentStore, score
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.heatmap import check_figure
 from r2mae.genome.store.tokens import letters
-from r2mae.genome.variants.blocks import SavedBlocks
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow
@@ -100,9 +99,10 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     with pytest.raises(Stop):
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
     assert not cut.exists()
-    kept = table.with_name(".cut.tsv.blocks")
-    assert len(list(kept.glob("*/*.npz"))) == 4
-    next(iter(sorted(kept.glob("*/*.npz")))).write_bytes(b"damaged")
+    kept = table.with_name(".cut.tsv.scores")
+    reasons = np.load(kept / "reasons.npy", mmap_mode="r+")
+    assert (reasons < 255).sum() == 4 * 32
+    reasons[:5] = 255
     scored: list[int] = []
     default = score._score_block
 
@@ -117,18 +117,28 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
     assert not kept.exists()
 
 
-def test_other_variants_begin_again(run: Path, table: Path) -> None:
+def test_other_variants_begin_again(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = table.with_name("out.tsv")
-    kept = table.with_name(".out.tsv.blocks")
-    kept.mkdir()
-    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
-    SavedBlocks(kept).get(0, 300, lambda: (np.full(300, 7, np.float32), np.zeros(300, np.uint8)))
+    plans: list[dict[str, Any]] = []
+    saved = score._saved_scores
+    monkeypatch.setattr(score, "_saved_scores", lambda path, plan: (plans.append(plan), saved(path, plan))[1])
     score.score_variants(run, str(table), out, device="cpu")
+    whole, kept = out.read_bytes(), table.with_name(".out.tsv.scores")
+    for plan, size in (({"variants": "others"}, 300), (plans[0], 299), (plans[0], 0)):  # others, cut, damaged
+        kept.mkdir()
+        (kept / "plan.json").write_text(json.dumps(plan))
+        np.save(kept / "scores.npy", np.full(size, 7, np.float32))
+        np.save(kept / "reasons.npy", np.zeros(size, np.uint8))
+        if not size:
+            (kept / "scores.npy").write_bytes(b"damaged")
+        out.unlink()
+        score.score_variants(run, str(table), out, device="cpu")
+        assert out.read_bytes() == whole
     assert 7 not in pd.read_csv(out, sep="\t")["score"].tolist()
 
 
 MISTAKES = {
-    "no output": (["{in}"], "needs a file to write: -o OUT"),
+    "no output": (["{in}"], "required: -o/--output; for example: r2mae score-variants"),
     "another format": (["{in}", "-o", "{out}.vcf"], "written as they were read"),
     "onto itself": (["{in}", "-o", "{in}"], "is the input file"),
     "a picture of a file": (["{in}", "-o", "{out}.tsv", "--figure", "x.png"], "--figure draws a region"),

@@ -54,6 +54,22 @@ def test_rows_hang_on_their_place_alone() -> None:
     assert torch.equal(part.inputs, whole.inputs[2:])
 
 
+def test_labels_of_bases_that_are_not_conserved_are_flipped() -> None:
+    batch = windows(200, 100, 1, plain=True)
+    plain, flipped = (task(flip=flip).corrupt(batch, 0.5, Key.root(0)) for flip in (0.0, 0.5))
+    assert torch.equal(plain.inputs, flipped.inputs)
+    neutral, same = batch["neutral"].gather(1, plain.columns), plain.targets == flipped.targets
+    assert same[plain.real & ~neutral].all()
+    # A quarter of the random labels happen to be the right one.
+    assert same[plain.real & neutral].double().mean() == pytest.approx(0.5 + 0.125, abs=0.02)
+    counts = torch.bincount(flipped.targets[plain.real & neutral & ~same], minlength=4)
+    assert len(counts) == 4
+    assert counts.min() > 0.8 * counts.max()
+    rest = {name: value[50:] for name, value in batch.items()}  # type: ignore[attr-defined]
+    part = task(flip=0.5).corrupt(rest, 0.5, Key.root(0).rows(50))  # type: ignore[arg-type]
+    assert torch.equal(part.targets, flipped.targets[50:])
+
+
 def test_repeats_and_tracks_weigh_the_loss() -> None:
     batch, model = windows(), network().eval()
     batch["weights"][0, 0] = -2.0

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from r2mae.errors import UserError
-from r2mae.images.archives import open_archive
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache
+from r2mae.images.listing import list_archive
 
 KINDS = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.xz": "w:xz", ".tar.bz2": "w:bz2"}
 
@@ -84,10 +84,16 @@ def hostile(path: Path, **facts: object) -> Path:
         ({"name": "../outside.png"}, r"'../outside.png' has a path outside"),
         ({"name": "set/../../outside.png"}, "has a path outside"),
         ({"name": "/etc/passwd"}, "'/etc/passwd' has a path outside"),
-        ({"name": "a.png", "type": tarfile.SYMTYPE, "linkname": "/etc/passwd"}, "'a.png' is a symbolic link"),
-        ({"name": "a.png", "type": tarfile.LNKTYPE, "linkname": "set/0.png"}, "'a.png' is a hard link"),
-        ({"name": "a.png", "type": tarfile.CHRTYPE}, "'a.png' is a device"),
-        ({"name": "a.png", "type": tarfile.FIFOTYPE}, "'a.png' is a device"),
+        (
+            {"name": "a.png", "type": tarfile.SYMTYPE, "linkname": "/etc/passwd"},
+            "'a.png' is a link, a device",
+        ),
+        (
+            {"name": "a.png", "type": tarfile.LNKTYPE, "linkname": "set/0.png"},
+            "'a.png' is a link, a device",
+        ),
+        ({"name": "a.png", "type": tarfile.CHRTYPE}, "'a.png' is a link, a device"),
+        ({"name": "a.png", "type": tarfile.FIFOTYPE}, "'a.png' is a link, a device"),
     ],
 )
 def test_members_that_reach_outside_are_refused_by_name(tmp_path: Path, facts: dict[str, object], words: str) -> None:
@@ -141,22 +147,11 @@ def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
 
 def test_a_broken_image_in_an_archive_is_named(folder: Path, tmp_path: Path) -> None:
     (folder / "train" / "a" / "9.png").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"x\.tar\.gz: pets/train/a/9\.png: not a valid image"):
+    with pytest.raises(UserError, match=r"x\.tar\.gz: \./pets/train/a/9\.png: not a valid image"):
         load_images(pack(folder, tmp_path / "x.tar.gz"))
 
 
 def test_a_packed_archive_must_fit_into_memory_and_a_plain_one_need_not(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"GiB of memory.*unpack it"):
-        open_archive(pack(folder, tmp_path / "x.tar.xz"), max_bytes=500)
+        list_archive(pack(folder, tmp_path / "x.tar.xz"), max_bytes=500)
     assert len(load_images(pack(folder, tmp_path / "x.tar"), max_bytes=500, cache="auto")[0]) == 4
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_path_of_very_many_folders_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "deep.tar"
-    with tarfile.open(path, "w") as archive:
-        info = tarfile.TarInfo("/".join(["a"] * 1500) + ("/b.png" if kind == "file" else ""))
-        info.type = tarfile.REGTYPE if kind == "file" else tarfile.DIRTYPE
-        archive.addfile(info)
-    with pytest.raises(UserError, match=r"folders deep, at most 99 are read: pack it with fewer"):
-        load_images(path)

@@ -37,7 +37,7 @@ def data_of(config: ImagesConfig, *, attributes: bool = True) -> ImageData:
 
 @pytest.fixture
 def config() -> ImagesConfig:
-    return ImagesConfig(data="faces", model="unet", model_settings={"channels": 2}, device="cpu")
+    return ImagesConfig.make(data="faces", model={"name": "unet", "channels": 2}, device="cpu")
 
 
 def made(data: ImageData) -> tuple[ImageTask, nn.Module]:
@@ -54,13 +54,13 @@ def test_attributes_are_probed_where_there_are_some(config: ImagesConfig) -> Non
     assert scores["attribute_accuracy_raw"] > 0.6  # even a random network sees colours
     assert scores["attribute_accuracy"] > 0.2
     assert 0.6 < scores["attribute_auroc"] <= 1
-    assert evaluate(replace(config, seed=1), *made(data), data)["attribute_auroc"] != scores["attribute_auroc"]
+    assert evaluate(config.replace(seed=1), *made(data), data)["attribute_auroc"] != scores["attribute_auroc"]
     without = data_of(config, attributes=False)
     assert not set(NAMES) & evaluate(config, *made(without), without).keys()
 
 
 def test_tables_know_them(config: ImagesConfig) -> None:
-    known = {metric.name: metric for metric in DOMAIN.metrics_of(replace(config, bn_statistics="both"))}
+    known = {metric.name: metric for metric in DOMAIN.metrics_of(config.replace(bn_statistics="both"))}
     for name in NAMES:
         assert known[name].optional
         assert known[f"as_trained_{name}"].optional
@@ -90,7 +90,7 @@ def test_baselines_are_probed_as_well(config: ImagesConfig, baseline: str) -> No
 
 @pytest.mark.parametrize("share", [True, False])
 def test_baselines_are_measured_on_the_masks_of_the_model(config: ImagesConfig, share: bool) -> None:
-    config = replace(config, model_settings={"channels": 2, "share_colours": share})
+    config = config.replace(model={"channels": 2, "share_colours": share})
     data = data_of(config)
     batch, key = torch.from_numpy(data.splits.test.images), Key.root(0).fold("mask")
     flat = PixelTask(9 * 7 * 3, together=3 if share else 1).corrupt(batch, 0.3, key)

@@ -123,18 +123,18 @@ def test_without_a_partition_the_split_is_by_the_seed(celeba: Path) -> None:
 
 
 def test_the_official_validation_part_is_taken_where_validation_is_asked_for(celeba: Path) -> None:
-    config = ImagesConfig(data=str(celeba), validation=0.4)
+    config = ImagesConfig.make(data=str(celeba), validation=0.4)
     data = load_data(config)
     assert data.validation is not None
     assert (len(data.train), len(data.validation)) == (6, 2)  # and not 0.4 of the training images
-    assert load_data(ImagesConfig(data=str(celeba))).validation is None
+    assert load_data(ImagesConfig.make(data=str(celeba))).validation is None
     assert DOMAIN.check_source(config) is None
 
 
 def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(celeba: Path) -> None:
     rows = [f"{image(number)} {int(number > 6)}\n" for number in range(10)]
     (celeba / "list_eval_partition.txt").write_text("".join(rows))
-    settings = ImagesConfig(data="digits", hidden=4, latent=2)
+    settings = ImagesConfig.make(data="digits", hidden=4, latent=2)
     shape = {"shape": [8, 6, 3]}
     task, model = DOMAIN.build({**load_data(settings).architecture, **shape})
     assert DOMAIN.embed(settings, task, model, str(celeba))["split"].tolist() == [0] * 7 + [2] * 3
@@ -144,7 +144,7 @@ def test_a_validation_part_without_a_test_part_is_embedded_under_its_own_number(
     ("line", "words"),
     [
         (None, r"list_attr_celeba.txt: has no row for the image 000002.jpg: add it, or remove the image"),
-        ("000002.jpg 1 1", r"list_attr_celeba.txt, line 4: has 2 attributes, expected 3"),
+        ("000002.jpg 1 1", r"list_attr_celeba.txt, line 4: has 2 values, expected 3"),
         ("000002.jpg 1 1 2", r"list_attr_celeba.txt, line 4: has '2', expected 1, 0 or -1"),
     ],
 )
@@ -162,7 +162,7 @@ def test_broken_partitions_are_named(celeba: Path) -> None:
     lines = table.read_text().splitlines()
     for changed, words in (
         (lines[1:], r"partition.txt: has no row for the image 000001.jpg"),
-        (["000001.jpg 3", *lines[1:]], r"line 1: expected the name of an image and 0 \(training\)"),
+        (["000001.jpg 3", *lines[1:]], r"line 1: has '3', expected 0 \(training\)"),
         ([f"{image(number)} 2" for number in range(10)], "none of the images .* is a training image"),
     ):
         table.write_text("\n".join(changed))
@@ -181,7 +181,7 @@ def test_tables_that_do_not_go_with_the_images(celeba: Path) -> None:
         load_images(celeba)
     for file in list(celeba.glob("*/*.jpg")):
         file.unlink()
-    with pytest.raises(UserError, match=r"has list_attr_celeba.txt and no images: unpack them there"):
+    with pytest.raises(UserError, match=r"list_attr_celeba.txt and no images: put them there"):
         load_images(celeba)
 
 

@@ -1,6 +1,5 @@
 """Crops and flips: what Pillow makes of the same rectangles, and the same for a row wherever it is drawn."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -178,9 +177,9 @@ def test_impossible_ranges_are_refused(scale: tuple[float, float]) -> None:
 @pytest.mark.slow
 def test_only_training_batches_are_augmented(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=PIXELS, labels=np.arange(24) % 2)
-    config = ImagesConfig(data=str(tmp_path / "x.npz"), augment="crop-flip", validation=0.2)
+    config = ImagesConfig.make(data=str(tmp_path / "x.npz"), augment="crop-flip", validation=0.2)
     data, rows = load_data(config), np.arange(3)
-    whole = load_data(replace(config, augment="none"))
+    whole = load_data(config.replace(augment="none"))
     made = data.train.batch(rows, KEY)
     assert (made.dtype, made.shape) == (torch.float32, (3, 20, 15, 3))
     assert torch.equal(made, data.train.batch(rows, KEY))

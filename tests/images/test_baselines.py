@@ -1,6 +1,5 @@
 """Raw pixels, principal components and the mean image."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ SPECTRUM = {"effective_rank", "spectral_entropy"}
 
 @pytest.fixture(scope="module")
 def config() -> ImagesConfig:
-    return ImagesConfig(data="digits", hidden=32, latent=8)
+    return ImagesConfig.make(data="digits", hidden=32, latent=8)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,7 @@ def test_the_mean_image_is_the_prediction(config: ImagesConfig, data: ImageData)
 @pytest.mark.slow
 def test_components_reconstruct_as_scikit_learns(config: ImagesConfig, data: ImageData) -> None:
     train, test = flat(data.splits.train), flat(data.splits.test)
-    pca = PCA(config.latent, svd_solver="full").fit(train)
+    pca = PCA(config.model.latent, svd_solver="full").fit(train)
     scores = baseline_scores(config, "pca", data)
     clean = pca.inverse_transform(pca.transform(test))
     assert scores["clean_mse"] == pytest.approx(((test - clean) ** 2).mean(), rel=1e-3)
@@ -111,7 +110,7 @@ def test_components_are_as_many_as_the_images_vary_along() -> None:
 def test_images_without_labels_or_contents(config: ImagesConfig, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.random((40, 4, 4), np.float32))
-    plain = replace(config, data=str(tmp_path / "a.npy"))
+    plain = config.replace(data=str(tmp_path / "a.npy"))
     found = {name: baseline_scores(plain, name, load_data(plain)) for name in DOMAIN.default_baselines}
     assert set(found["pixels"]) == SPECTRUM
     assert set(found["pca"]) == {"clean_mse", *MASKED, *SPECTRUM}

@@ -2,6 +2,7 @@ import gzip
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from PIL import Image
 from r2mae.errors import UserError
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet, held_out_rows, load_images, load_splits
+from r2mae.images.data import ImageSet, check_source, held_out_rows, load_images, load_splits
 from r2mae.images.sets import SETS
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 5, 4, 3), np.uint8)
@@ -113,12 +114,18 @@ def test_a_folder(tmp_path):
     assert (pets.name, pets.classes, test) == ("pets", ("a", "b"), None)
 
 
-def test_a_path_may_bear_the_name_of_a_set(tmp_path, monkeypatch):
+def test_a_path_may_bear_the_name_of_a_set(tmp_path, monkeypatch, caplog):
     (tmp_path / "digits").mkdir()
     Image.new("L", (3, 3)).save(tmp_path / "digits" / "0.png")
     monkeypatch.chdir(tmp_path)
     assert load_images("digits")[0].shape == (8, 8, 1)
-    assert load_images("./digits")[0].shape == (3, 3, 1)
+    assert caplog.messages == ["digits is the public set: ./digits is the path here"]
+    assert load_images("./digits")[0].shape == load_images("digits/")[0].shape == (3, 3, 1)
+    assert load_images(Path("digits"))[0].shape == (3, 3, 1)
+    assert len(caplog.messages) == 1
+    (tmp_path / "celeba").mkdir()
+    monkeypatch.setenv("R2MAE_DATA", str(tmp_path / "nothing"))
+    refused("celeba_10k.* is missing: .*; ./celeba is the path here", check_source, "celeba")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -133,13 +140,15 @@ def test_a_folder_of_idx_files(tmp_path, suffix):
 
 
 def test_idx_files_that_do_not_fit_together(tmp_path):
-    refused("has the label 9, which", load_images, idx_folder(tmp_path / "a", test_labels=(1, 9)))
+    refused(
+        "t10k.*: has the class 9, which .*train.* lacks", load_images, idx_folder(tmp_path / "a", test_labels=(1, 9))
+    )
     idx_folder(tmp_path / "b")
     write_idx(tmp_path / "b" / "t10k-images-idx3-ubyte.gz", np.zeros((2, 9, 9), np.uint8))
     refused(r"images of 9 x 9 x 1, those of .* are of 5 x 4 x 1", load_images, tmp_path / "b")
     idx_folder(tmp_path / "c")
     (tmp_path / "c" / "train-labels-idx1-ubyte.gz").unlink()
-    refused("train-images-idx3-ubyte.gz: its labels .* are missing", load_images, tmp_path / "c")
+    refused("train-images-idx3-ubyte.gz: its images have no labels", load_images, tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -305,20 +314,12 @@ def test_loading_images_does_not_import_torch(npz):
     assert done.stdout.strip() == "[]"
 
 
-def test_a_fraction_of_test_images_is_refused_where_there_is_a_test_part(tmp_path):
-    pixels = np.zeros((4, 2, 2), np.uint8)
-    for name, more in (("test", {"test_images": pixels}), ("keras", {"x_test": pixels}), ("none", {})):
-        np.savez(tmp_path / f"{name}.npz", images=pixels, **more)
-    for part in ("train", "val"):
-        (tmp_path / "parts" / part).mkdir(parents=True)
-    (tmp_path / "broken.npz").write_bytes(b"PK")
-    for source in ("mnist", tmp_path / "test.npz", tmp_path / "keras.npz", tmp_path / "parts"):
-        config = ImagesConfig(data=str(source), test_fraction=0.3)
-        with pytest.raises(UserError, match=r"official test part, and .* has one: omit it"):
-            config.check_given({"test_fraction": 0.3})
-        config.check_given({"epochs": 3.0})  # a fraction that was not typed may be meant for another set
-    for source in ("digits", tmp_path / "none.npz", tmp_path / "broken.npz", tmp_path / "gone.npz", tmp_path):
-        ImagesConfig(data=str(source), test_fraction=0.3).check_given({"test_fraction": 0.3})
+def test_a_fraction_of_test_images_is_refused_for_a_public_set_with_a_test_part():
+    config = ImagesConfig.make(data="mnist", test_fraction=0.3)
+    with pytest.raises(UserError, match=r"official test part, and mnist has one: omit it"):
+        config.check_given({"test_fraction": 0.3})
+    config.check_given({"epochs": 3.0})  # a fraction that was not given may be meant for another set
+    ImagesConfig.make(data="digits", test_fraction=0.3).check_given({"test_fraction": 0.3})
 
 
 def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
@@ -326,7 +327,7 @@ def test_a_fraction_of_test_images_without_effect_is_told(tmp_path):
     np.savez(tmp_path / "both.npz", images=pixels, test_images=pixels)
     np.savez(tmp_path / "one.npz", images=pixels)
     notes = {
-        (name, fraction): load_data(ImagesConfig(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
+        (name, fraction): load_data(ImagesConfig.make(data=str(tmp_path / f"{name}.npz"), test_fraction=fraction)).notes
         for name in ("both", "one")
         for fraction in (0.2, 0.5)
     }

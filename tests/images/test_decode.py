@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
 from r2mae.images.decode import Cache, Reading
-from r2mae.images.folder import read_folder
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 4, 3), np.uint8)
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
@@ -95,7 +95,9 @@ def broken(folder: Path) -> list[str]:
 @pytest.mark.parametrize("cache", ["memory", "mmap"])
 def test_all_broken_files_are_named_and_counted(folder: Path, cache: Cache) -> None:
     names = broken(folder)
-    with pytest.raises(UserError, match=r"03\.png: not a valid image .*2 others of 12 files.*--skip-broken") as caught:
+    with pytest.raises(
+        UserError, match=r"03\.png: not a valid image .*; 3 of 12 files cannot be decoded: .*--skip-broken"
+    ) as caught:
         read_folder(folder, Reading(cache=cache))
     assert all(name in str(caught.value) for name in names)
     assert "\n" not in str(caught.value)
@@ -103,7 +105,7 @@ def test_all_broken_files_are_named_and_counted(folder: Path, cache: Cache) -> N
 
 def test_what_is_only_decoded_when_asked_for_is_refused_then(folder: Path) -> None:
     broken(folder)
-    with pytest.raises(UserError, match=r"03\.png: not a valid image .*so is 1 other of 12 files .*05\.png"):
+    with pytest.raises(UserError, match=r"03\.png: not a valid image .*; 2 of 12 files cannot be decoded: .*05\.png"):
         read_folder(folder, Reading(cache="none"))
     for name in ("03.png", "05.png"):
         (folder / name).unlink()

@@ -20,7 +20,7 @@ from r2mae.masking.keys import Key
 
 @pytest.fixture
 def config() -> ImagesConfig:
-    return ImagesConfig(data="digits", hidden=32, latent=16)
+    return ImagesConfig.make(data="digits", hidden=32, latent=16)
 
 
 @pytest.fixture
@@ -42,9 +42,8 @@ def test_batches_are_rows_of_one_array() -> None:
 
 
 def test_validation_images_are_held_out_of_training(config: ImagesConfig) -> None:
-    from dataclasses import replace
 
-    data = load_data(replace(config, validation=0.1))
+    data = load_data(config.replace(validation=0.1))
     assert data.validation is not None
     assert data.train.rows is not None
     assert data.validation.rows is not None
@@ -55,15 +54,14 @@ def test_validation_images_are_held_out_of_training(config: ImagesConfig) -> Non
 
 def test_of_a_single_training_image_none_is_held_out(tmp_path: Path) -> None:
     np.save(tmp_path / "two.npy", np.random.default_rng(0).integers(0, 255, (2, 6, 5), dtype=np.uint8))
-    data = load_data(ImagesConfig(data=str(tmp_path / "two.npy"), validation=0.1))
+    data = load_data(ImagesConfig.make(data=str(tmp_path / "two.npy"), validation=0.1))
     assert (len(data.train), data.validation) == (1, None)
 
 
 def test_seeds_split_differently_and_schemes_alike(config: ImagesConfig) -> None:
-    from dataclasses import replace
 
     same = load_data(config.replace(scheme="mdlm"))
-    other = load_data(replace(config, seed=1))
+    other = load_data(config.replace(seed=1))
     first = load_data(config)
     np.testing.assert_array_equal(first.splits.test.images, same.splits.test.images)
     assert not np.array_equal(first.splits.test.images, other.splits.test.images)
@@ -110,7 +108,7 @@ def test_examples_are_one_of_each_class(data: ImageData) -> None:
 
 def test_images_without_labels_have_no_probe(tmp_path: Path) -> None:
     np.save(tmp_path / "noise.npy", np.random.default_rng(0).integers(0, 255, (40, 6, 5), dtype=np.uint8))
-    config = ImagesConfig(data=str(tmp_path / "noise.npy"), hidden=16, latent=8)
+    config = ImagesConfig.make(data=str(tmp_path / "noise.npy"), hidden=16, latent=8)
     data = load_data(config)
     task, model = build(data)
     scores = evaluate(config, task, model, data)
@@ -146,7 +144,7 @@ class Watched(ImageBatches):
 def test_memory_does_not_grow_with_the_images_that_are_measured() -> None:
     images = np.random.default_rng(0).integers(0, 256, (16 * 512, 48, 48, 1), np.uint8)
     task, model = DOMAIN.build(
-        architecture(ImagesConfig(data="digits", hidden=32, latent=16), ImageSet("noise", images))
+        architecture(ImagesConfig.make(data="digits", hidden=32, latent=16), ImageSet("noise", images))
     )
     batches = Watched(images)
     masked_scores(task, model, batches, items=ItemRecorder())

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.images.test_formats import FLOATS, NUMBERS, PIXELS, npz, read_npz, refused, write
-
-from r2mae.images.parts import read_npz as read_parts
+from tests.images.test_formats import FLOATS, NUMBERS, PIXELS, npz, read_npz, read_parts, refused, write
 
 __all__ = ["write"]
 
@@ -39,33 +37,34 @@ PARTS = {
     "`test_images`: has images of 3 x 4 x 1, those of .*`images` are of 4 x 3 x 1": {
         "test_images": PIXELS.transpose(0, 2, 1)
     },
-    "`test_images`: its labels .*`test_labels`.* are missing": {"labels": NUMBERS, "test_images": PIXELS},
-    "`images`: its labels .*`labels`.* are missing": {"test_images": PIXELS, "test_labels": NUMBERS},
-    "`test_labels`: has the label 9, which .*`labels` lacks": {
+    "`test_images`: its images have no labels, those of .*`images` have": {"labels": NUMBERS, "test_images": PIXELS},
+    "`images`: its images have no labels, those of .*`test_images` have": {
+        "test_images": PIXELS,
+        "test_labels": NUMBERS,
+    },
+    "`test_images`: has the class 9, which .*`images` lacks": {
         "labels": NUMBERS,
         "test_images": PIXELS[:1],
         "test_labels": np.array([9]),
     },
-    "`test_labels` has shape .2,., expected .1,.": {
+    "`test_images`: labels of shape .2,., expected .1,.": {
         "labels": NUMBERS,
         "test_images": PIXELS[:1],
         "test_labels": NUMBERS[:2],
     },
-    "has `test_labels` without its images: add the array `test_images`": {"test_labels": NUMBERS},
-    "`test_images` is empty .*: save it again with a row for each image, or omit `test_images`$": {
-        "test_images": PIXELS[:0]
-    },
-    "`test_images` is empty .*, or omit `test_images` and `test_labels`$": {
+    "has `test_labels` next to `images`": {"test_labels": NUMBERS},
+    "`test_images`: holds no images .*, or omit it$": {"test_images": PIXELS[:0]},
+    "`test_images`: holds no images .*: save it again with some": {
         "labels": NUMBERS,
         "test_images": PIXELS[:0],
         "test_labels": NUMBERS[:0],
     },
-    "the labels `y_train` go with `x_train` or `X_train`, .* are `images`, which go with `labels`: rename one": {
+    "has `y_train` next to `images`, which belong to different sets of names: use `images`, `labels`": {
         "y_train": NUMBERS
     },
-    "the labels `train_labels` go with `train_images`, .* are `images`": {"train_labels": NUMBERS},
-    "the labels `y_train` go with `x_train` or `X_train`, and": {"x_train": PIXELS, "y_train": NUMBERS},
-    "the labels `y_test` go with `x_test` or `X_test`, .* are `test_images`, which go with `test_labels`": {
+    "has `train_labels` next to `images`": {"train_labels": NUMBERS},
+    "has `x_train` next to `images`": {"x_train": PIXELS, "y_train": NUMBERS},
+    "has `y_test` next to `images`": {
         "labels": NUMBERS,
         "test_images": PIXELS,
         "y_test": NUMBERS,
@@ -82,11 +81,10 @@ def test_a_test_part_alone_is_refused(write):
     refused("has no array `images` .found: test_images.", read_parts, write(npz(test_images=PIXELS)))
 
 
-def test_of_several_pairs_the_first_is_read(write):
+def test_two_spellings_are_refused_and_other_arrays_are_no_matter(write):
     arrays = {"labels": NUMBERS, "x_train": FLOATS, "y_train": NUMBERS[::-1]}
-    read = read_npz(write(npz(images=PIXELS, **arrays)))
-    np.testing.assert_array_equal(read.images[..., 0], PIXELS)
-    np.testing.assert_array_equal(read.labels, NUMBERS)
+    refused("has `x_train` next to `images`", read_parts, write(npz(images=PIXELS, **arrays)))
+    np.testing.assert_array_equal(read_npz(write(npz(images=PIXELS, labels=NUMBERS, other=FLOATS))).labels, NUMBERS)
 
 
 def test_both_parts_count_for_memory(write):

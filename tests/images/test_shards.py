@@ -183,7 +183,7 @@ def test_shards_that_do_not_go_together(tmp_path: Path) -> None:
         load_images(tmp_path / "a")
     write(tmp_path / "b" / "train-000.tar", samples(range(2)))
     write(tmp_path / "b" / "val-000.tar", samples(range(3)))
-    with pytest.raises(UserError, match=r"val-000.tar: its part, val, has the class 20, which train lacks"):
+    with pytest.raises(UserError, match=r"val-000.tar: has the class 20, which .*train-000.tar lacks"):
         load_images(tmp_path / "b")
 
 

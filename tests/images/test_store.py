@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.images.reading import read_folder
 
-from r2mae.cli.early import check_source
+from r2mae.domains.checks import check_source
 from r2mae.errors import UserError
 from r2mae.images import arrays, decode, store
 from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks
@@ -27,7 +28,6 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.domain import FINETUNED
-from r2mae.images.folder import read_folder
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
@@ -288,7 +288,7 @@ def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
     assert len(DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
     other, _ = DOMAIN.load_other_data(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
-    assert (other.cache, other.skip_broken, other.draft) == ("auto", False, False)
+    assert (other.machine.cache, other.data.skip_broken, other.data.draft) == ("auto", False, False)
 
 
 def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -
     np.savez(tmp_path / "x.npz", **{name: np.zeros((count, 6, 6, 3), np.uint8) for name, count in parts.items()})
     expected = [0] * 5 + [1] * 3 + [2] * 2
     assert DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
-    own = replace(settings, data=str(tmp_path / "x.npz"), cache="auto")
+    own = settings.replace(data=str(tmp_path / "x.npz"), cache="auto")
     assert DOMAIN.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
 
 
@@ -323,12 +323,13 @@ def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder
         DOMAIN.embed(settings, task, model, str(other))
     assert len(DOMAIN.embed(settings, task, model, str(other), skip_broken=True)["embedding"]) == 59
     made, data = DOMAIN.load_other_data(settings, str(other), {"shape": [6, 6, 3]}, skip_broken=True)
-    assert made.skip_broken
+    assert made.data.skip_broken
     assert len(data.splits.train) + len(data.splits.test) == 59
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
     with pytest.raises(UserError, match=r"skip_broken is for files of images, and .* is an array"):
         DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)
-    assert [option.name for option in FINETUNED.command_line.reading if option.kind is bool] == ["skip_broken"]
+    options = options_of(FINETUNED.command_line.reading)
+    assert [option.name for option in options if option.kind == bool | None] == ["skip_broken"]
 
 
 def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_path: Path) -> None:
@@ -336,7 +337,7 @@ def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_pa
     task, model = DOMAIN.build(load_data(settings).architecture)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
     there, data = DOMAIN.load_other_data(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
-    assert there.finetune_epochs == 2.0
+    assert there.evaluation.finetune_epochs == 2.0
     with pytest.raises(UserError, match="no labels to fine-tune on: set finetune_epochs to 0"):
         DOMAIN.evaluate(there, task, model, data)
     assert DOMAIN.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0

@@ -13,9 +13,9 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.keys import Key
-from r2mae.sweep.train_run import pretrain
 from r2mae.training.bn_statistics import batch_norms
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 
 KEY = Key.root(0).fold("mask", 0)
@@ -124,7 +124,7 @@ def test_hidden_pixels_become_the_mean_colour() -> None:
 
 
 def test_the_fill_is_part_of_the_model() -> None:
-    config = ImagesConfig(data="digits", fill="mean")
+    config = ImagesConfig.make(data="digits", fill="mean")
     data = DOMAIN.load(config)
     task, _ = DOMAIN.build(data.architecture)
     assert task.fill == pytest.approx([float((data.splits.train.images / 255).mean())])
@@ -154,7 +154,7 @@ def test_layer_normalisation_knows_each_image_alone() -> None:
     torch.manual_seed(0)
     made = {"model": "mlp", "shape": (4, 4, 1), "hidden": 8, "latent": 4, "exact": False}
     _, model = DOMAIN.build({**made, "norm": "layer"})
-    assert not batch_norms(model) and not ImagesConfig(data="digits", norm="layer").re_estimates_statistics
+    assert not batch_norms(model) and not ImagesConfig.make(data="digits", norm="layer").re_estimates_statistics
     images = torch.rand(5, 16)
     torch.testing.assert_close(model.train()(images)[0][:1], model(images[:1])[0])
     assert len(batch_norms(DOMAIN.build(made)[1])) == 2  # of older folders
@@ -162,7 +162,7 @@ def test_layer_normalisation_knows_each_image_alone() -> None:
 
 @pytest.mark.slow
 def test_training_with_the_mask_works_on_digits(tmp_path: Path) -> None:
-    config = ImagesConfig(data="digits", steps=60, threads=1, device="cpu", mask_input=True)
+    config = ImagesConfig.make(data="digits", steps=60, threads=1, device="cpu", mask_input=True)
     _, results = pretrain(config, DOMAIN, tmp_path)
     scores = results["scores"]
     mean = DOMAIN.score_baseline(config, "mean", DOMAIN.load(config))
@@ -190,6 +190,6 @@ def test_a_line_says_that_statistics_of_one_ratio_do_not_fit_mixed_ones(
     config = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=1, threads=1, device="cpu", **fields)
     fit(config, DOMAIN, tmp_path)
     assert ("--bn-statistics both" in caplog.text) == told
-    if config.norm == "layer":
+    if config.model.norm == "layer":
         with pytest.raises(UserError, match="no batch statistics: omit --bn-statistics"):
             load_model(tmp_path, DOMAIN, unmasked=True, bn_statistics=False)

@@ -17,11 +17,19 @@ from r2mae.training.folder import read_json
 @pytest.mark.parametrize("preset", [name for name in DOMAIN.presets if name.startswith("vit-mae")])
 def test_presets_have_the_recipe(preset: str) -> None:
     config = ImagesConfig.from_dict({"data": "x", "preset": preset, **DOMAIN.presets[preset]})
-    assert config.peak_lr == pytest.approx(1.5e-4 * config.batch_size / 256)
-    assert (config.optimizer, config.betas, config.weight_decay) == ("adamw", (0.9, 0.95), 0.05)
-    assert (config.schedule, config.epochs, config.warmup) == ("cosine", 150, pytest.approx(10 / 150))
-    assert config.resize is not None
-    config.settings.check_shape((config.resize, config.resize, 3))
+    assert config.optimizer.peak_lr == pytest.approx(1.5e-4 * config.optimizer.batch_size / 256)
+    assert (config.optimizer.name, config.optimizer.betas, config.optimizer.weight_decay) == (
+        "adamw",
+        (0.9, 0.95),
+        0.05,
+    )
+    assert (config.optimizer.schedule, config.optimizer.epochs, config.optimizer.warmup) == (
+        "cosine",
+        150,
+        pytest.approx(10 / 150),
+    )
+    assert config.data.resize is not None
+    config.model.check_shape((config.data.resize, config.data.resize, 3))
     assert type(config).from_dict(config.to_dict()) == config
 
 
@@ -37,7 +45,7 @@ def test_ratios_are_those_of_the_paper() -> None:
     dynamic = rows[-1].config.scheme.make().ratio
     assert isinstance(dynamic, LinearDecay)
     assert dynamic.unit == "epochs"
-    others = ImagesConfig(data="x")
+    others = ImagesConfig.make(data="x")
     assert others.scheme_defaults == DOMAIN.config.ratios
     narrow = ImagesConfig.from_dict({"data": "x", **DOMAIN.presets["vit-mae-base"], "low": 0.7})
     assert [row.label for row in plan_variants(narrow, ["fixed"])] == [

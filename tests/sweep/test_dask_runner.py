@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,8 +30,8 @@ from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.folder import RunFolder
 from sweep.dask_cluster import LocalCluster, held, limited, soon
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=60, hidden=16, latent=8, save_every=10)
-LONG = replace(BASE, steps=1_000_000)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=60, hidden=16, latent=8, save_every=10)
+LONG = BASE.replace(steps=1_000_000)
 PLAN: dict[str, Any] = {"schemes": ["fixed", "r2mae", "mdlm"], "ratios": [0.5], "seeds": [0, 1]}
 ONE: dict[str, Any] = {"schemes": ["r2mae"], "seeds": [0]}
 
@@ -91,7 +90,7 @@ def test_a_worker_that_is_killed_makes_no_difference_to_the_table(
 ) -> None:
     """Dask starts its workers as daemons, which may have no processes; each has one nevertheless."""
     here, there = tmp_path / "here", tmp_path / "there"
-    base = replace(BASE, steps=300)
+    base = BASE.replace(steps=300)
     write_table(compare(base, DOMAIN, **PLAN, out=here, jobs=1, console=Console(file=StringIO())), here / "results.csv")
     first, _ = cluster.some(2)
 

@@ -20,7 +20,7 @@ from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.run_process import DiedError, Outcome, Request
 from r2mae.sweep.runs import Variant, runs_of
 
-CONFIG = ImagesConfig(data="digits", device="cpu", steps=2)
+CONFIG = ImagesConfig.make(data="digits", device="cpu", steps=2)
 FINISHED: Outcome = (1.0, {})
 KILLED = DiedError("its process was killed by SIGKILL (out of memory?)")
 Answer = Callable[[int, int, Progress], Outcome | Exception | None]  # None: it goes on

@@ -1,6 +1,5 @@
 """Examples of several runs: data are read once for those that read the same."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,8 @@ class Counting(ImagesDomain):
 
 
 def test_data_are_read_once_for_runs_of_one_division(tmp_path: Path) -> None:
-    base = ImagesConfig(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
-    configs = [base, base.replace(scheme="mdlm"), replace(base, seed=1)]
+    base = ImagesConfig.make(data="digits", hidden=8, latent=4, steps=2, threads=1, device="cpu")
+    configs = [base, base.replace(scheme="mdlm"), base.replace(seed=1)]
     runs = [SweepRun(Variant(str(i), one), one.seed, one, tmp_path / str(i)) for i, one in enumerate(configs)]
     for run in runs:
         fit(run.config, DOMAIN, run.folder)

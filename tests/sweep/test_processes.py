@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from io import StringIO
 from multiprocessing import forkserver
 from pathlib import Path
@@ -29,7 +28,7 @@ from r2mae.training.folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
 forks = pytest.mark.skipif(not worker_start._can_fork(), reason="processes are spawned on this machine")
 
 
@@ -57,7 +56,7 @@ def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkey
 
 def test_a_killed_process_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its run resumes, and ends with the same bytes; the other run is not disturbed."""
-    rows = grid(replace(BASE, save_every=10), [SweepParameter.over("steps", [400, 401])])
+    rows = grid(BASE.replace(save_every=10), [SweepParameter.over("steps", [400, 401])])
     run(runs_of(rows, [0], tmp_path / "whole"), 2)
     killed: list[int] = []
     update = ProgressDisplay.update
@@ -129,7 +128,7 @@ def test_a_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path) -> No
 @forks
 @pytest.mark.skipif(any(name in os.environ for name in worker_start.ONE_THREAD), reason="a server keeps the user's")
 def test_the_server_has_the_libraries_and_one_thread(tmp_path: Path) -> None:
-    run(runs_of([Variant("r2mae", replace(BASE, steps=2))], [0], tmp_path), 1)
+    run(runs_of([Variant("r2mae", BASE.replace(steps=2))], [0], tmp_path), 1)
     server = Path(f"/proc/{forkserver._forkserver._forkserver_pid}")  # type: ignore[attr-defined]
     assert "libtorch" in (server / "maps").read_text()
     assert "\nThreads:\t1\n" in (server / "status").read_text()

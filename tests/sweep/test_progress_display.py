@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def runs() -> list[SweepRun]:
-    config = ImagesConfig(data="digits")
+    config = ImagesConfig.make(data="digits")
     rows = [Variant(label, config) for label in ("fixed 0.50", "[r2mae]")]
     return runs_of(rows, (0, 1), Path("out"))
 

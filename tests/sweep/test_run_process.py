@@ -24,7 +24,7 @@ from r2mae.training.interrupt import StopRequest
 from r2mae.training.progress import RunProgress
 from sweep.dask_cluster import held, limited
 
-CONFIG = ImagesConfig(data="digits", device="cpu", steps=2, hidden=8, latent=4, threads=1)
+CONFIG = ImagesConfig.make(data="digits", device="cpu", steps=2, hidden=8, latent=4, threads=1)
 
 
 @pytest.fixture(autouse=True)

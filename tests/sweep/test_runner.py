@@ -1,6 +1,5 @@
 """What is checked before any process of a sweep starts."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from r2mae.images.domain import DOMAIN, ImagesDomain
 from r2mae.sweep.runner import check_data
 from r2mae.sweep.runs import SweepParameter, grid, runs_of
 
-BASE = ImagesConfig(data="digits", device="cpu", steps=2)
+BASE = ImagesConfig.make(data="digits", device="cpu", steps=2)
 
 
 class Counting(ImagesDomain):
@@ -48,7 +47,7 @@ def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
 
 def test_moments_in_a_wrong_order_are_found_before_other_rows_train(tmp_path: Path) -> None:
     schemes = {"fixed": {"scheme": "fixed"}, "cl": {"scheme": "cl", "cl_start": 30}}
-    rows = grid(replace(BASE, steps=40), [SweepParameter("scheme", schemes)])
+    rows = grid(BASE.replace(steps=40), [SweepParameter("scheme", schemes)])
     runs = runs_of(rows, [0, 1], tmp_path)
     with pytest.raises(UserError, match=r"cl_start \(step 30\) is after cl_end \(step 20\) in a run of 40 steps"):
         check_data(runs, DOMAIN)

@@ -15,7 +15,7 @@ def test_a_grid_of_presets_and_ratios() -> None:
     rows = grid(BASE, [presets, SweepParameter.over("ratio", [0.1, 0.5])])
     labels = ["mlp-512-16 0.10", "mlp-512-16 0.50", "mlp-512-64 0.10", "mlp-512-64 0.50"]
     assert [row.label for row in rows] == labels
-    assert [(row.config.latent, row.config.scheme.options["ratio"]) for row in rows] == [
+    assert [(row.config.model.latent, row.config.scheme.options["ratio"]) for row in rows] == [
         (16, 0.1),
         (16, 0.5),
         (64, 0.1),

@@ -57,8 +57,7 @@ def stream(store: TokenStore, documents: list[int]) -> np.ndarray:
 def test_rows_are_the_packed_stream(store: TokenStore, chosen: list[int], length: int, data: st.DataObject) -> None:
     batches = TokenBatches(store, length, np.array(chosen))
     whole = stream(store, chosen)
-    assert batches.tokens == len(whole) == len(batches) * length + batches.dropped
-    assert 0 <= batches.dropped < length
+    assert batches.tokens == len(whole) == len(batches) * length + batches.tokens % length
     rows = whole[: len(batches) * length].reshape(-1, length)
     every = batches.batch(np.arange(len(batches)), KEY)
     assert every.dtype == torch.int64
@@ -90,15 +89,13 @@ def test_loaders_of_any_number_of_processes_agree(store: TokenStore) -> None:
     assert torch.equal(pickle.loads(state).batch([3], KEY), TokenBatches(store, 8).batch([3], KEY))
 
 
-@pytest.mark.parametrize(("change", "words"), [("cut", "tokens.bin: mmap length"), ("token", "token 65,535 is not in")])
-def test_a_store_that_changes_once_it_is_open(
-    store: TokenStore, tokenizer: TextTokenizer, tmp_path: Path, change: str, words: str
-) -> None:
-    copy = TokenStore(shutil.copytree(store.folder, tmp_path / "store"), tokenizer)
+@pytest.mark.parametrize(("change", "words"), [("cut", "mmap length"), ("token", "token 65,535 is not in")])
+def test_a_store_that_changes_once_it_is_open(store: TokenStore, tmp_path: Path, change: str, words: str) -> None:
+    copy = TokenStore(shutil.copytree(store.folder, tmp_path / "store"))
     batches, path = TokenBatches(copy, 16), copy.folder / TOKENS
     content = path.read_bytes()
     path.write_bytes(content[:-64] if change == "cut" else content[:-64] + b"\xff" * 64)
-    with pytest.raises(UserError, match=rf"damaged \({words}"):
+    with pytest.raises(UserError, match=rf"cannot be read \({words}"):
         batches.batch([len(batches) - 1], KEY)
 
 
@@ -159,17 +156,10 @@ def test_the_architecture_holds_the_tokenizer(corpus: Path) -> None:
     assert load_data(config(corpus, exact=False)).architecture["exact"] is False
 
 
-def test_a_tokenizer_from_a_file_and_a_store_as_data(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_a_tokenizer_from_a_file(corpus: Path, tokenizer: TextTokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     data = load_data(config(corpus, tokenizer=str(tmp_path)))
     assert data.tokenizer.fingerprint == tokenizer.fingerprint
-    of_store = load_data(config(data.store.folder))
-    assert of_store.tokenizer.fingerprint == tokenizer.fingerprint
-    assert held_out(of_store) == held_out(data)
-    other = tmp_path / "other"
-    train_bpe(TEXTS, 262).save(other)
-    with pytest.raises(UserError, match="made with another tokenizer"):
-        load_data(config(data.store.folder, tokenizer=str(other)))
 
 
 def test_too_little_text(tmp_path: Path, tokenizer: TextTokenizer) -> None:
@@ -202,7 +192,7 @@ def test_too_little_other_text_has_one_remedy(tmp_path: Path, tokenizer: TextTok
 
 def test_real_text(shared_data: Path) -> None:
     """WikiText-2 with RoBERTa's vocabulary: nothing is lost on the way to the rows."""
-    data = load_data(TextConfig(data="wikitext2", tokenizer=str(shared_data / "bpe"), validation=0.1))
+    data = load_data(TextConfig.make(data="wikitext2", tokenizer=str(shared_data / "bpe"), validation=0.1))
     assert data.validation is not None
     assert len(data.store) == 60
     assert data.validation.documents == 6
@@ -220,7 +210,9 @@ def test_notes_say_what_is_held_out_and_what_is_odd(store: TokenStore, tokenizer
         return split_data(store, tokenizer, TextConfig.make(**given)).notes
 
     (plain,) = notes()
-    held = len(split_data(store, tokenizer, TextConfig(data="x", sequence_length=8, validation=0.1)).validation or ())
+    held = len(
+        split_data(store, tokenizer, TextConfig.make(data="x", sequence_length=8, validation=0.1)).validation or ()
+    )
     assert plain.endswith(f"; {held:,} are held out")
     assert notes(validation=0.0)[0].endswith("none are held out, and no loss is measured")
     assert "each is seen several times" in notes(batch_size=10_000)[1]

@@ -89,4 +89,4 @@ def test_what_old_runs_hold_is_read() -> None:
     TextConfig.from_dict({"domain": "text", "data": "ok.txt", "glue_limit": 5, "text_column": "body"})
     TextConfig.from_dict({"domain": "text", "data": "ok.txt", "tokenizer": ROBERTA, "vocab_size": 300})
     with pytest.raises(UserError, match="give one of them"):
-        TextConfig(data="x", tokenizer=ROBERTA).check_given({"tokenizer": ROBERTA, "vocab_size": 8000})
+        TextConfig.make(data="x", tokenizer=ROBERTA).check_given({"tokenizer": ROBERTA, "vocab_size": 8000})

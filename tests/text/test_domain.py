@@ -55,7 +55,7 @@ def words_of(options: dict[str, Any]) -> list[str]:
 
 def test_everything_is_there() -> None:
     assert isinstance(DOMAIN, Domain)
-    names = [metric.name for metric in DOMAIN.metrics_of(TextConfig(data="x", glue=("sst2", "cola")))]
+    names = [metric.name for metric in DOMAIN.metrics_of(TextConfig.make(data="x", glue=("sst2", "cola")))]
     assert names == ["loss", "accuracy", "sst2_accuracy", "cola_matthews"]
 
 
@@ -76,7 +76,7 @@ def test_pretrain_evaluate_embed_and_export(
     assert "masked loss in nats" in capsys.readouterr().out
     assert main(["evaluate", "run", "--eval-sequences", "5", "--json"]) == 0
     few = json.loads(capsys.readouterr().out)
-    assert few["measured"] == {"eval_sequences": 5, "glue_limit": None, "glue_probes": []}
+    assert few["measured"] == {"eval_sequences": 5, "glue": [], "glue_limit": None, "glue_probes": []}
     assert few["scores"]["loss"] != scores["loss"]
 
     assert main(["embed", "run", str(corpus), "-o", "e.npz"]) == 0

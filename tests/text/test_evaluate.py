@@ -16,8 +16,9 @@ from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae.text.evaluate import RATIOS, evaluate, ratio_curve
 from r2mae.text.finetune import finetune
-from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.models.roberta import MaskedLanguageModel, build
 from r2mae.text.task import TokenTask
+from r2mae.training.task import Batches
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(data: TextData) -> tuple[TokenTask, MaskedLanguageModel]:
     torch.manual_seed(0)
-    return TokenTask.from_architecture(data.architecture), MaskedLanguageModel.from_architecture(data.architecture)
+    return build(data.architecture)
 
 
 def rows(data: TextData) -> Tensor:
@@ -116,7 +117,7 @@ def test_masks_depend_on_place_and_ratio_alone(data: TextData, monkeypatch: pyte
 def test_a_model_that_knows_the_answer(data: TextData) -> None:
     task, model = built(data)
 
-    class Same:
+    class Same(Batches):
         def __len__(self) -> int:
             return 5
 
@@ -137,7 +138,7 @@ def test_at_most_so_many_sequences_spread_evenly(data: TextData) -> None:
     task, model = built(data)
     asked: list[int] = []
 
-    class Spy:
+    class Spy(Batches):
         def __len__(self) -> int:
             return 1001
 
@@ -155,7 +156,7 @@ def test_nothing_to_measure_on(data: TextData) -> None:
     with pytest.raises(UserError, match="no held-out sequence to measure on"):
         ratio_curve(task, model, data.validation, sequences=0)
 
-    class Specials:
+    class Specials(Batches):
         def __len__(self) -> int:
             return 2
 
@@ -176,7 +177,7 @@ def test_glue(config: TextConfig, data: TextData, glue: Path) -> None:
     )  # fmt: skip
     assert set(scores) == {"sst2_accuracy", "sst2_accuracy_sd", "qnli_accuracy", "qnli_accuracy_sd", "glue"}
     assert scores["glue"] == pytest.approx((scores["sst2_accuracy"] + scores["qnli_accuracy"]) / 2)
-    one = finetune(model, data.tokenizer, "sst2", length=24, **options)
+    one = finetune(model, "sst2", length=24, **options)
     assert scores["sst2_accuracy"] == one.score
     assert seen[-1][0] == seen[-1][1]
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
@@ -218,11 +219,11 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     task, model = built(data)
     few = evaluate(config, task, model, data, sequences=3)
     assert few != evaluate(config, task, model, data)
-    said = replace(config, eval_sequences=3)
+    said = config.replace(eval_sequences=3)
     assert DOMAIN.evaluate(said, task, model, data) == few
     assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
-    assert said.measurement_settings() == {"eval_sequences": 3, "glue_limit": None, "glue_probes": ()}
+    assert said.measurement_settings() == {"eval_sequences": 3, "glue": (), "glue_limit": None, "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""
     with pytest.raises(UserError, match="eval_sequences must be 1 or more"):
-        replace(config, eval_sequences=0)
+        config.replace(eval_sequences=0)

@@ -20,7 +20,7 @@ from r2mae.cli.main import main
 from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.text.config import TextConfig
-from r2mae.text.export import save_pretrained, write_folder
+from r2mae.text.export import save_pretrained
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 from r2mae.training import saving
@@ -46,6 +46,7 @@ def architecture(tokenizer: TextTokenizer = TOKENIZER) -> dict[str, Any]:
         "intermediate_size": 24,
         "dropout": 0.1,
         "corruption": "mask",
+        "exact": True,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }
@@ -60,10 +61,19 @@ def ids() -> torch.Tensor:
     return torch.randint(5, TOKENIZER.vocab_size, (3, 16), generator=torch.Generator().manual_seed(0))
 
 
-def test_the_folder_opens_as_stock_roberta(tmp_path: Path) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Finish a run of the untrained model."""
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(TextConfig.make(data="corpus.txt", sequence_length=16), "fingerprint")
+    save_model(folder, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
+    return folder
+
+
+def test_the_folder_opens_as_stock_roberta(run: RunFolder, tmp_path: Path) -> None:
     ours = model()
-    assert write_folder(ours, architecture(), tmp_path / "hf") == tmp_path / "hf"
-    assert [path.name for path in tmp_path.iterdir()] == ["hf"], "nothing is left next to it"
+    assert save_pretrained(run.path, tmp_path / "hf") == tmp_path / "hf"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "run"], "nothing is left next to it"
     stock = AutoModelForMaskedLM.from_pretrained(tmp_path / "hf")
     assert type(stock) is RobertaForMaskedLM
     assert stock.lm_head.decoder.weight is stock.roberta.embeddings.word_embeddings.weight
@@ -75,8 +85,8 @@ def test_the_folder_opens_as_stock_roberta(tmp_path: Path) -> None:
         assert torch.equal(one, ours.get_parameter(f"roberta.{name}"))
 
 
-def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
-    write_folder(model(), architecture(), tmp_path / "hf")
+def test_the_tokenizer_comes_along(run: RunFolder, tmp_path: Path) -> None:
+    save_pretrained(run.path, tmp_path / "hf")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     text = "the quick lazy dog"
     assert tokenizer(text)["input_ids"] == [0, *TOKENIZER.backend.encode(text, add_special_tokens=False).ids, 2]
@@ -88,22 +98,13 @@ def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_saved(tmp_path: Path) -> None:
     run, ours = RunFolder(tmp_path / "run"), model()
-    run.claim(TextConfig(data="corpus.txt"), "fingerprint")
+    run.claim(TextConfig.make(data="corpus.txt"), "fingerprint")
     with pytest.raises(UserError, match="is not finished"):
         save_pretrained(run.path, tmp_path / "hf")
     assert not (tmp_path / "hf").exists()
     save_model(run, architecture(), ours, {"domain": "text", "steps": 1, "seconds": 1.0})
     stock = RobertaForMaskedLM.from_pretrained(save_pretrained(run.path, tmp_path / "hf")).eval()
     torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    """Finish a run of the untrained model."""
-    folder = RunFolder(tmp_path / "run")
-    folder.claim(TextConfig(data="corpus.txt", sequence_length=16), "fingerprint")
-    save_model(folder, architecture(), model(), {"domain": "text", "steps": 1, "seconds": 1.0})
-    return folder
 
 
 def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +124,11 @@ def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:
     for kind in (AutoConfig, RobertaConfig):
         config = kind.from_pretrained(run.path)
-        assert (config.model_type, config.num_hidden_layers, config.vocab_size) == ("roberta", 2, TOKENIZER.vocab_size)
+        assert (config.model_type, config.num_hidden_layers, config.data.vocab_size) == (
+            "roberta",
+            2,
+            TOKENIZER.vocab_size,
+        )
     text = "the quick lazy dog"
     expected = [0, *TOKENIZER.backend.encode(text, add_special_tokens=False).ids, 2]
     assert PreTrainedTokenizerFast(tokenizer_file=str(run.path / "tokenizer.json"))(text)["input_ids"] == expected
@@ -186,18 +191,22 @@ def test_without_the_description_nothing_counts(run: RunFolder, monkeypatch: pyt
     assert load(run.path).config.domain == "text"
 
 
-def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+def test_an_existing_folder_is_left_alone(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="exists already: name a new folder"):
-        write_folder(model(), architecture(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+        save_pretrained(run.path, tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
     (tmp_path / "empty").mkdir()
-    write_folder(model(), architecture(), tmp_path / "empty")
+    save_pretrained(run.path, tmp_path / "empty")
     assert (tmp_path / "empty" / "config.json").exists()
 
 
-def test_nothing_is_left_of_what_fails(tmp_path: Path) -> None:
-    broken = {**architecture(), "tokenizer": "{}"}
-    with pytest.raises(UserError, match=r"no tokenizer\.json"):
-        write_folder(model(), broken, tmp_path / "hf")
-    assert not list(tmp_path.iterdir())
+def test_nothing_is_left_of_what_fails(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> dict[str, str]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(MaskedLanguageModel, "side_files", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_pretrained(run.path, tmp_path / "hf")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

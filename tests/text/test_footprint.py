@@ -32,22 +32,22 @@ def test_the_estimate_is_about_what_was_measured(sizes: dict[str, int], measured
 
 
 def test_it_grows_with_what_is_at_hand_at_once() -> None:
-    whole, half = (step_bytes(TextConfig(data="x", batch_size=64, accumulate=parts), 8000) for parts in (1, 2))
+    whole, half = (step_bytes(TextConfig.make(data="x", batch_size=64, accumulate=parts), 8000) for parts in (1, 2))
     assert whole == pytest.approx(2 * half)
-    assert step_bytes(TextConfig(data="x", batch_size=64), 8000, ratio=1.0) > whole
+    assert step_bytes(TextConfig.make(data="x", batch_size=64), 8000, ratio=1.0) > whole
 
 
 def test_the_remedy_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "available_memory", lambda: 20 * GB)
     with pytest.raises(UserError, match=r"2,048 sequences at a time need about \d+ GB, and 20") as refused:
-        check_memory(TextConfig(data="x", tokenizer="t", device="cpu"))
+        check_memory(TextConfig.make(data="x", tokenizer="t", device="cpu"))
     parts = int(re.findall(r"--accumulate (\d+)", str(refused.value))[0])
-    check_memory(TextConfig(data="x", tokenizer="t", accumulate=parts, device="cpu"))
+    check_memory(TextConfig.make(data="x", tokenizer="t", accumulate=parts, device="cpu"))
     with pytest.raises(UserError, match="smaller --preset"):
-        check_memory(TextConfig(data="x", batch_size=1, hidden_size=2**20, device="cpu"))
+        check_memory(TextConfig.make(data="x", batch_size=1, hidden_size=2**20, device="cpu"))
     for free in (None, 10**15):
         monkeypatch.setattr(footprint, "available_memory", lambda free=free: free)
-        check_memory(TextConfig(data="x", tokenizer="t", device="cpu"))
+        check_memory(TextConfig.make(data="x", tokenizer="t", device="cpu"))
 
 
 def test_it_is_refused_before_text_is_read(
@@ -61,8 +61,8 @@ def test_it_is_refused_before_text_is_read(
     assert not (tmp_path / "out").exists()
     # A GPU has memory of its own, and tells of it.
     monkeypatch.setattr(footprint, "_GPU", tmp_path)
-    check_memory(TextConfig(data="x"))
-    check_memory(TextConfig(data="x", device="cuda:1"))
+    check_memory(TextConfig.make(data="x"))
+    check_memory(TextConfig.make(data="x", device="cuda:1"))
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, BertTokenizerFast
+from transformers import AutoTokenizer
 
+from r2mae.text.finetune import Encoded, encode
 from r2mae.text.glue import GlueExamples
-from r2mae.text.sentences import Encoded, encode
 from r2mae.text.tokenizer import TextTokenizer, train_bpe
 
 TEXT = ["the cat sat on the mat", "a dog ran over the hill", "where is the cat", "the dog is on the hill"]
@@ -45,17 +45,6 @@ def test_roberta_pairs_are_those_of_transformers(
     ours = encode(tokenizer, examples(*columns), length)
     made = [ids.tolist() for ids in ours.ids]
     assert made == theirs(*columns, truncation=True, max_length=length)["input_ids"]
-    assert made == [ids.tolist() for ids in encode(theirs, examples(*columns), length).ids]
-
-
-def test_token_types_of_tokenizers_that_have_them(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog"]))
-    bert = BertTokenizerFast(str(tmp_path / "vocab.txt"))
-    made = encode(bert, examples(["the cat", "dog"], ["the dog", "cat"]), 16)
-    batch = made.batch(np.array([0, 1]), torch.device("cpu"))
-    assert batch["input_ids"].tolist() == [[2, 5, 6, 3, 5, 7, 3], [2, 7, 3, 6, 3, 0, 0]]
-    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]]
-    assert batch["attention_mask"].tolist() == [[1] * 7, [1] * 5 + [0] * 2]
 
 
 def test_special_tokens_in_sentences_are_text(tokenizer: TextTokenizer) -> None:
@@ -66,7 +55,7 @@ def test_special_tokens_in_sentences_are_text(tokenizer: TextTokenizer) -> None:
 
 
 def ragged(lengths: list[int]) -> Encoded:
-    return Encoded([np.arange(1, n + 1) for n in lengths], None, torch.arange(len(lengths)), 0)
+    return Encoded([torch.arange(1, n + 1) for n in lengths], torch.arange(len(lengths)), 0)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.data())
@@ -81,11 +70,8 @@ def test_batches_are_padded_where_the_mask_says(lengths: list[int], data: st.Dat
     assert ("attention_mask" in batch) == (len({lengths[row] for row in rows}) > 1)
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5))
-def test_parts_hold_every_row_once_in_order_of_length(lengths: list[int], count: int) -> None:
-    rows = np.arange(len(lengths))[::-1].copy()
-    parts = ragged(lengths).parts(rows, count)
-    assert len(parts) == min(count, len(rows))
-    joined = np.concatenate(parts)
-    assert sorted(joined) == list(range(len(lengths)))
-    assert [lengths[row] for row in joined] == sorted(lengths)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=12))
+def test_rows_in_order_of_length(lengths: list[int]) -> None:
+    rows = ragged(lengths).by_length(np.arange(len(lengths))[::-1].copy())
+    assert sorted(rows) == list(range(len(lengths)))
+    assert [lengths[row] for row in rows] == sorted(lengths)

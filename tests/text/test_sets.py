@@ -4,7 +4,7 @@ from pathlib import Path
 
 from r2mae.catalogue import verify
 from r2mae.text.config import TextConfig
-from r2mae.text.documents import Rows, corpus_of
+from r2mae.text.documents import corpus_of
 from r2mae.text.sets import HEADINGS, HUB, SET_DEFAULTS, SETS
 
 
@@ -27,10 +27,9 @@ def test_the_files_here_are_the_true_ones(shared_data: Path) -> None:
 
 def test_defaults_are_a_configuration() -> None:
     for name, values in SET_DEFAULTS.items():
-        assert TextConfig.make(data=name, **values).data == name
+        assert TextConfig.make(data=name, **values).data.source == name
 
 
 def test_fineweb_is_the_sample_of_the_paper() -> None:
     corpus = corpus_of("fineweb")
-    assert isinstance(corpus, Rows)
     assert corpus.name == "hf:HuggingFaceFW/fineweb:sample-10BT"

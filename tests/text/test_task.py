@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import RobertaForMaskedLM
 
+from r2mae.domains.base import Domain as BaseDomain
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import hidden_count
@@ -22,7 +23,8 @@ from r2mae.text.config import TextConfig
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
-from r2mae.training.task import Corrupted, Output, Task
+from r2mae.training.task import Batches, Corrupted, Output, Task
+from r2mae.training.task import Data as BaseData
 
 KEY = Key.root(0).fold("mask", 0)
 WORDS, LENGTH = 60, 20
@@ -41,6 +43,7 @@ ARCHITECTURE: dict[str, Any] = {
     "intermediate_size": 24,
     "dropout": 0.1,
     "corruption": "80-10-10",
+    "exact": True,
 }
 RATIOS = SchemeDefaults(ratio=0.15, low=0.15, high=0.4)
 
@@ -66,6 +69,9 @@ def test_it_is_a_task() -> None:
     assert isinstance(task(), Task)
     assert isinstance(task().corrupt(batch(), 0.3, KEY), Corrupted)
     assert task().width == 16
+
+
+def test_an_unknown_corruption(unchecked: None) -> None:
     with pytest.raises(ValueError, match=r"corruption is one of 80-10-10, mask, not '70-30'"):
         task(corruption="70-30")
 
@@ -97,8 +103,7 @@ def test_what_is_hidden(rows: list[list[int]], ratio: float, exact: bool, corrup
     assert corrupted.entries == int((~special).sum())
 
 
-def test_exact_is_read_from_the_run_folder_and_true_where_it_does_not_say() -> None:
-    assert task().exact is True  # of an older version
+def test_exact_is_read_from_the_run_folder() -> None:
     counts = {exact: task(exact=exact).corrupt(batch(40), 0.3, KEY).hidden.sum(1) for exact in (True, False)}
     assert set(counts[True][2:].tolist()) == {6}
     assert len(set(counts[False][2:].tolist())) > 2
@@ -115,7 +120,7 @@ def test_masks_depend_on_the_place_in_the_global_batch_alone() -> None:
 def test_one_ratio_for_every_sample() -> None:
     ratios = np.array([0.1, 0.9, 0.5, 0.25, 0.75, 0.4])
     corrupted = task().corrupt(batch(), ratios, KEY)
-    lengths = (~corrupted.special).sum(1).tolist()
+    lengths = corrupted.candidates.sum(1).tolist()
     assert corrupted.hidden.sum(1).tolist() == [hidden_count(n, p) for n, p in zip(lengths, ratios, strict=True)]
 
 
@@ -145,7 +150,7 @@ def padded(corrupted: HiddenTokens) -> HiddenTokens:
     return HiddenTokens(
         inputs=corrupted.inputs,
         hidden=corrupted.hidden,
-        special=corrupted.special,
+        candidates=corrupted.candidates,
         columns=columns,
         targets=batch().long().gather(1, columns).flatten(),
         units=None,
@@ -186,7 +191,7 @@ def test_embedding_is_the_mean_over_ordinary_tokens() -> None:
     assert torch.equal(one.embed(ours, torch.ones(2, 4, dtype=torch.int32)), torch.zeros(2, 16))
 
 
-class Rows:
+class Rows(Batches):
     """A packed corpus of which the next token follows from the one before."""
 
     def __len__(self) -> int:
@@ -197,11 +202,11 @@ class Rows:
         return (first + torch.arange(LENGTH)) % 55 + 4
 
 
-class Data:
+class Data(BaseData):
     train, validation, architecture = Rows(), Rows(), ARCHITECTURE
 
 
-class Domain:
+class Domain(BaseDomain):
     """The domain without files."""
 
     name, config, ratios = "text", TextConfig, RATIOS

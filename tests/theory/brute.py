@@ -5,7 +5,20 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import brentq
 
+from r2mae.theory import Inputs, fixed_point
+from r2mae.theory.copies import Copies
+
 Nodes = tuple[np.ndarray, np.ndarray]
+
+
+class Given:
+    """A discrete distribution of ratios."""
+
+    def __init__(self, p: object, weight: object) -> None:
+        self.p, self.weight = np.asarray(p, dtype=float), np.asarray(weight, dtype=float)
+
+    def nodes(self) -> Nodes:
+        return self.p, self.weight
 
 
 def simulate_plainly(
@@ -16,18 +29,93 @@ def simulate_plainly(
     noise: float,
     repetitions: int,
     seed: int = 0,
+    *,
+    masks: int = 1,
+    inputs: Inputs | None = None,
+    ridge: float = 0.0,
 ) -> np.ndarray:
     """Return the risk and the magnitude of each repetition, (R, 2): fresh rows, and the pseudo-inverse."""
     rng, root, found = np.random.default_rng(seed), np.linalg.cholesky(sigma), []
     for _ in range(repetitions):
         x = rng.standard_normal((n, len(beta))) @ root.T
         y = x @ beta + np.sqrt(noise) * rng.standard_normal(n)
-        p = ratio(rng, n)
-        kept = rng.random(n) < p
-        masked = x[kept] * (rng.random((kept.sum(), len(beta))) >= p[kept, None])
-        b = np.linalg.pinv(masked) @ y[kept]
-        found.append([(b - beta) @ sigma @ (b - beta), b @ sigma @ b])
+        rows, targets = [], []
+        for _ in range(masks):
+            p = ratio(rng, n)
+            kept = rng.random(n) < p
+            masked = x[kept] * (rng.random((kept.sum(), len(beta))) >= p[kept, None])
+            rows.append(masked / (1 - p[kept, None]) if inputs is not None and inputs.rule == "rescaled" else masked)
+            targets.append(y[kept])
+        stacked = np.concatenate([*rows, np.sqrt(masks * ridge) * np.eye(len(beta))])
+        b = np.linalg.pinv(stacked) @ np.concatenate([*targets, np.zeros(len(beta))])
+        used = (b - beta) @ sigma @ (b - beta) if inputs is None else masked_in_use(sigma, beta, b, inputs)
+        found.append([used, b @ sigma @ b])
     return np.array(found)
+
+
+def masked_in_use(sigma: np.ndarray, beta: np.ndarray, b: np.ndarray, inputs: Inputs) -> float:
+    """Return E(x̃b − xβ)² for rows with a share q missing, by the covariance of [x̃, x]."""
+    missing = inputs.missing
+    total = 0.0
+    for q, weight in zip(*(([missing], [1.0]) if isinstance(missing, float) else missing.nodes()), strict=True):
+        scale = 1 / (1 - q) if inputs.rule == "rescaled" else 1.0
+        own = (1 - q) ** 2 * sigma + q * (1 - q) * np.diag(np.diag(sigma))
+        total += weight * (scale**2 * b @ own @ b - 2 * scale * (1 - q) * b @ sigma @ beta + beta @ sigma @ beta)
+    return float(total)
+
+
+def uncentred(
+    sigma: np.ndarray,
+    mean: np.ndarray,
+    beta: np.ndarray,
+    n: int,
+    ratio: object,
+    noise: float,
+    masks: float,
+    q: float,
+    rng: np.random.Generator,
+) -> float:
+    """Return the risk of one design with zeros for hidden entries, a mean, and an intercept."""
+    d = len(beta)
+    x = mean + rng.standard_normal((n, d)) @ np.linalg.cholesky(sigma).T
+    y = x @ beta + np.sqrt(noise) * rng.standard_normal(n)
+    p, weight = (np.array([ratio]), np.ones(1)) if isinstance(ratio, float) else ratio.nodes()  # type: ignore[attr-defined]
+    if np.isinf(masks):
+        weight = weight * p / (weight @ p)
+        u, u2, s = weight @ (1 - p), weight @ (1 - p) ** 2, weight @ (p * (1 - p))
+        gram = np.block(
+            [[u2 * x.T @ x + s * np.diag((x**2).sum(axis=0)), u * x.sum(axis=0)[:, None]], [u * x.sum(axis=0), n]]
+        )
+        solved = np.linalg.solve(gram, [*(u * x.T @ y), y.sum()])
+    else:
+        rows, targets = [], []
+        for _ in range(int(masks)):
+            kept = rng.random(n) < p[0]
+            z = rng.random((kept.sum(), d)) >= p[0]
+            rows.append(np.column_stack([x[kept] * z, np.ones(len(z))]))
+            targets.append(y[kept])
+        solved = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)[0]
+    b, shift = solved[:d], (1 - q) * mean @ solved[:d] + solved[d] - mean @ beta
+    own = q * (1 - q) * b**2 @ (np.diag(sigma) + mean**2)
+    return float((1 - q) ** 2 * b @ sigma @ b + own - 2 * (1 - q) * b @ sigma @ beta + beta @ sigma @ beta + shift**2)
+
+
+def theorem_2(
+    v: np.ndarray, delta: float, beta: np.ndarray, n: int, p: float, kappa: float, ridge: float
+) -> tuple[float, float]:
+    """Return bias and variance of Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
+    d, across = len(v), float(v @ beta)
+    masked = np.diag((1 - p) + p * (1 - p) * delta * v * v) + (1 - p) ** 2 * delta * np.outer(v, v)
+    s, vectors = np.linalg.eigh(masked)
+    on_beta, on_v = vectors.T @ beta, vectors.T @ v
+    mu = fixed_point(s, n * p, ridge)
+    kept, lost = s / (s + mu), mu / (s + mu)
+    c = p * delta * across / (1 + delta * (1 - p))
+    shrunk = c * float(kept @ on_v**2)
+    bias = float(lost @ on_beta**2) + c * shrunk + delta * (shrunk - float(lost @ (on_beta * on_v))) ** 2
+    density = s / (s + mu) ** 2
+    gain = (density.mean() + delta * float(density @ on_v**2) / d) / (n * p / d - float((kept**2).mean()))
+    return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
 
 
 def ridge_risk(sigma: np.ndarray, beta: np.ndarray, n: int, nodes: Nodes, noise: float, ridge: float) -> float:
@@ -86,3 +174,14 @@ def whole_rows_risk(eigenvalues: np.ndarray, along: np.ndarray, rows: float, noi
     second = float(((eigenvalues / (eigenvalues + kappa)) ** 2).sum())
     bias = float((eigenvalues * along**2 * (kappa / (eigenvalues + kappa)) ** 2).sum())
     return (bias + noise * second / rows) / (1 - second / rows)
+
+
+def pattern_means(copies: Copies, e: float, x: np.ndarray) -> np.ndarray:
+    """Return the means of uᵀBu, Σ s B_kk, 1ᵀBu and 1ᵀB1, over K, from the K × K matrices B."""
+    found, r = np.zeros(4), copies.inverse
+    for share, probability in zip(copies.share, copies.probability, strict=True):
+        numbers = np.rint(share / r).astype(int)
+        u, s = np.repeat(copies.u, numbers), np.repeat(copies.s, numbers)
+        b = np.linalg.inv(np.diag(e + r * x[1] * s) + r * x[0] * np.outer(u, u))
+        found += probability * r * np.array([u @ b @ u, s @ np.diag(b), b.sum(axis=0) @ u, b.sum()])
+    return found

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2mae.theory import fixed_point, isotropic_risk, signal_at, spiked_risk, uniform_direction
-from theory.brute import root_of_trace
+from theory.brute import root_of_trace, theorem_2
 
 P = np.linspace(0.05, 0.95, 10)
 
@@ -34,9 +34,11 @@ def test_corollary_and_theorem_are_one(
     beta = scale * signal_at(v, cosine, 1)
     for n in (d // 3, 2 * d):
         ratio = P[np.abs(n * P / d - 1) > 0.01]
-        one, two = (spiked_risk(v, delta, beta, n, ratio, noise, form=f, ridge=ridge) for f in ("corollary", "theorem"))
-        np.testing.assert_allclose(one.bias, two.bias, rtol=1e-8, atol=1e-11)
-        np.testing.assert_allclose(one.variance, two.variance, rtol=1e-8)
+        one, length = spiked_risk(v, delta, beta, n, ratio, noise, ridge=ridge), float(beta @ beta)
+        unit = beta / np.sqrt(length)
+        bias, variance = np.transpose([theorem_2(v, delta, unit, n, p, noise / length, ridge) for p in ratio])
+        np.testing.assert_allclose(one.bias, bias, rtol=1e-8, atol=1e-11)
+        np.testing.assert_allclose(one.variance, variance, rtol=1e-8)
 
 
 def test_corollary_by_the_papers_symbols() -> None:
@@ -79,8 +81,7 @@ def test_fixed_point_of_many_rows() -> None:
 
 def test_as_many_rows_as_features() -> None:
     v = uniform_direction(10, 1)
-    for form in ("corollary", "theorem"):
-        assert np.isinf(spiked_risk(v, 1.0, v, 20, np.array([0.5]), form=form).risk[0])
+    assert np.isinf(spiked_risk(v, 1.0, v, 20, np.array([0.5])).risk[0])
 
 
 V = np.ones(4)
@@ -99,7 +100,6 @@ V = np.ones(4)
         (lambda: spiked_risk(V, 1.0, V, 1, P), "n must be at least 2"),
         (lambda: spiked_risk(V, 1.0, V, 3, P, -1.0), "noise must be"),
         (lambda: spiked_risk(V, 1.0, V, 3, P, ridge=-1.0), "ridge must be"),
-        (lambda: spiked_risk(V, 1.0, V, 3, P, form="lemma"), "form must be"),
         (lambda: fixed_point(np.array([1.0, 0.0]), 1.0), "eigenvalues must be"),
         (lambda: fixed_point(V, 0.0), "rows must be positive"),
     ],

@@ -32,7 +32,6 @@ def test_a_discrete_distribution() -> None:
     np.testing.assert_allclose(rows.p, [0.2, 0.6])  # a row of ratio 0 is never kept
     np.testing.assert_allclose(rows.weight, [0.05 / 0.35, 0.3 / 0.35])
     assert rows.count == pytest.approx(35)
-    np.testing.assert_allclose(rows.sigma + rows.diagonal, 1 - rows.p)
 
 
 def test_a_constant_probability_does_not_reweight() -> None:

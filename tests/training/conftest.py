@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,13 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from r2mae.domains.base import Domain
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.batches import ImageBatches
 from r2mae.images.task import PixelTask
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key, uniforms
-from r2mae.training.config import RunConfig
+from r2mae.training.config import DataConfig, MachineConfig, OptimizerConfig, RunConfig
 from r2mae.training.devices import has_fast_bf16
+from r2mae.training.task import Batches, Data
 
 NEEDS_BF16 = pytest.mark.skipif(
     not has_fast_bf16(torch.device("cpu")), reason="this processor has no bf16 instructions, so the run is refused"
@@ -31,14 +32,13 @@ class ToyConfig(RunConfig):
     domain: ClassVar[str] = "toy"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(ratio=0.5, low=0.2, high=0.8)
 
-    data: str = "noise"
     samples: int = 100
     dropout: float = 0.0
     dimmed: bool = False
     norm: bool = False
-    lr: float = 1e-2
-    batch_size: int = 20
-    save_every: int = 7
+    data: DataConfig = DataConfig(source="noise")
+    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-2, batch_size=20)
+    machine: MachineConfig = MachineConfig(save_every=7)
 
 
 class DimmedBatches(ImageBatches):
@@ -61,26 +61,30 @@ class ToyModel(nn.Module):
         return self.decoder(latent), latent
 
 
-class ToyDomain:
+@dataclass
+class ToyData(Data):
+    train: Batches
+    validation: Batches | None
+    architecture: dict[str, Any]
+
+
+class ToyDomain(Domain):
     name = "toy"
     content = "as it was"
     title = "Toy"
     config = ToyConfig
-    presets: Mapping[str, Mapping[str, Any]] = {}
-    sets: Mapping[str, Any] = {}
-    set_defaults: Mapping[str, Mapping[str, Any]] = {}
 
     def metrics_of(self, config: ToyConfig) -> tuple[Metric, ...]:
         return (Metric("score", "score"),)
 
     def fingerprint(self, config: ToyConfig) -> str:
-        return f"{config.data} {self.content}"
+        return f"{config.data.source} {self.content}"
 
     def load(self, config: ToyConfig) -> Any:
         images = np.random.default_rng(0).integers(0, 256, (config.samples, 3, 4, 1), dtype=np.uint8)
-        held_out = round(config.validation * config.samples)
+        held_out = round(config.data.validation * config.samples)
         rows, batches = np.arange(config.samples), DimmedBatches if config.dimmed else ImageBatches
-        return SimpleNamespace(
+        return ToyData(
             train=batches(images, rows[held_out:]),
             validation=batches(images, rows[:held_out]) if held_out else None,
             architecture={"pixels": 12, "dropout": config.dropout} | ({"norm": True} if config.norm else {}),
@@ -88,11 +92,6 @@ class ToyDomain:
 
     def evaluate(self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any) -> dict[str, float]:
         return {"score": 0.0}
-
-    def examples(
-        self, config: ToyConfig, task: PixelTask, model: nn.Module, data: Any, *, ratio: float | None = None
-    ) -> None:
-        return None
 
     def embed(self, config: ToyConfig, task: PixelTask, model: nn.Module, source: str) -> dict[str, np.ndarray]:
         return {}

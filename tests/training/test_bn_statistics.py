@@ -1,6 +1,5 @@
 """Batch statistics that were re-estimated: equal to a calculation by hand, deterministic, and gone after use."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,9 +116,9 @@ def test_re_estimated_statistics_lower_both_errors_of_a_model_trained_at_a_high_
     assert both["clean_mse"] < both["as_trained_clean_mse"]
     assert both["masked_mse"] < both["as_trained_masked_mse"]
     for wanted, prefix in (("yes", ""), ("no", "as_trained_")):
-        alone = evaluate(replace(config, bn_statistics=wanted), task, model, data)
+        alone = evaluate(config.replace(bn_statistics=wanted), task, model, data)
         assert alone == {name: both[prefix + name] for name in alone}
-    metrics = DOMAIN.metrics_of(replace(config, bn_statistics="both"))
+    metrics = DOMAIN.metrics_of(config.replace(bn_statistics="both"))
     assert {metric.name for metric in metrics if not metric.optional} <= both.keys()
 
 

@@ -1,7 +1,6 @@
 import contextlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from r2mae.cells.config import CellsConfig
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.keys import Key
-from r2mae.text.config import TextConfig
-from r2mae.training.config import read_config
 from r2mae.training.folder import RunFolder
+from r2mae.training.records import read_yaml as read_config
 
 
 @pytest.mark.parametrize(
@@ -131,17 +129,7 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
     assert bare.measurement_settings() == {"finetune_epochs": 0.0, "finetune_recipe": "short"}
     assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
-    for said, known in (({}, True), ({"bn_statistics": "yes"}, True), ({"finetune_epochs": 1.0}, False)):
+    for said, known in (({"finetune_epochs": 0.0}, True), ({"finetune_epochs": 1.0}, False), ({}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
-        assert folder.results_for(replace(default, bn_statistics="both")) is None
-
-
-def test_results_of_older_versions_are_as_trained(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.results_file.write_text('{"scores": {"probe_accuracy": 0.5}}')
-    assert folder.results_for(ImagesConfig.make(data="digits")) is None
-    assert folder.results_for(ImagesConfig.make(data="digits", bn_statistics="no")) is not None
-    assert folder.results_for(CellsConfig.make(data="x", bn_statistics="no")) is not None
-    assert folder.results_for(CellsConfig.make(data="x", bn_statistics="no", representation="hidden")) is None
-    assert folder.results_for(TextConfig.make(data="x")) is not None
+        assert folder.results_for(default) is None

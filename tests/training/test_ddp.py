@@ -78,9 +78,9 @@ def test_two_processes_of_torchrun_equal_one(
 
 
 def test_two_processes_go_on_where_one_was_cut_off(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=20, threads=1), domain, tmp_path / "one")
+    fit(ToyConfig.make(steps=20, threads=1), domain, tmp_path / "one")
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=20, threads=1), domain, tmp_path / "two", reporter=InterruptAt(14))
+        fit(ToyConfig.make(steps=20, threads=1), domain, tmp_path / "two", reporter=InterruptAt(14))
     train({tmp_path / "two": {"steps": 20}})
     one, two = (pd.read_csv(tmp_path / name / "metrics.csv") for name in ("one", "two"))
     assert two["loss"].to_numpy() == pytest.approx(one["loss"].to_numpy(), rel=1e-5)
@@ -103,9 +103,9 @@ def test_the_command_line_with_batch_norm(tmp_path: Path) -> None:
 
 def test_batches_must_divide() -> None:
     with pytest.raises(UserError, match="does not split among 3 devices"):
-        ToyConfig(batch_size=20, devices=3)
+        ToyConfig.make(batch_size=20, devices=3)
     with pytest.raises(UserError, match="needs two images"):
-        ImagesConfig(data="digits", batch_size=4, devices=4)
+        ImagesConfig.make(data="digits", batch_size=4, devices=4)
 
 
 def test_one_of_several_processes_must_know(tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_one_of_several_processes_must_know(tmp_path: Path, domain: ToyDomain, m
     monkeypatch.setenv("WORLD_SIZE", "2")
     for devices in (1, 4):
         with pytest.raises(UserError, match=f"2 processes were started, 2 of them here, for {devices} device"):
-            fit(ToyConfig(steps=3, devices=devices), domain, tmp_path)
+            fit(ToyConfig.make(steps=3, devices=devices), domain, tmp_path)
 
 
 def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
@@ -121,7 +121,7 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
 ) -> None:
     for name, value in (("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "7"), ("SLURM_JOB_NAME", "x")):
         monkeypatch.setenv(name, value)
-    fit(ToyConfig(steps=3), domain, tmp_path)
+    fit(ToyConfig.make(steps=3), domain, tmp_path)
     assert RunFolder(tmp_path).trained
 
 

@@ -38,5 +38,5 @@ def test_bf16_without_instructions_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(devices, "has_fast_bf16", lambda device: False)
     with pytest.raises(UserError, match="this processor has no bf16 instructions: give --precision 32, or use a GPU"):
-        fit(ToyConfig(precision="bf16", device="cpu"), domain, tmp_path / "run")
+        fit(ToyConfig.make(precision="bf16", device="cpu"), domain, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -62,7 +62,7 @@ def test_the_first_process_reports_what_all_meet(
     monkeypatch.setattr(distributed, "time", SimpleNamespace(sleep=waits.append))
     monkeypatch.setattr(distributed.threading, "Thread", Mock())
     kind = SystemExit if launched and error is GLOO else UserError if error is GLOO else type(error)
-    with pytest.raises(kind) as raised, together(ToyConfig(devices=2)):
+    with pytest.raises(kind) as raised, together(ToyConfig.make(devices=2)):
         raise error
     if error is GLOO:
         assert raised.value.code == LOST if launched else "another process of this run ended" in str(raised.value)
@@ -72,14 +72,14 @@ def test_the_first_process_reports_what_all_meet(
 
 def test_a_process_that_is_not_of_torchrun_starts_its_command_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "launch", lambda devices: 40 + devices)
-    with pytest.raises(SystemExit) as ended, together(ToyConfig(devices=2)):
+    with pytest.raises(SystemExit) as ended, together(ToyConfig.make(devices=2)):
         pytest.fail("this process trains nothing")
     assert ended.value.code == 42
 
 
 def test_a_notebook_cannot_be_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    with pytest.raises(UserError, match="2 devices need a command or a script"), together(ToyConfig(devices=2)):
+    with pytest.raises(UserError, match="2 devices need a command or a script"), together(ToyConfig.make(devices=2)):
         pytest.fail("this process trains nothing")
 
 
@@ -152,7 +152,7 @@ def test_variables_that_hold_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="RANK is 2 and WORLD_SIZE 2"), together(ToyConfig(devices=2)):
+    with pytest.raises(UserError, match="RANK is 2 and WORLD_SIZE 2"), together(ToyConfig.make(devices=2)):
         pytest.fail("no such process")
 
 

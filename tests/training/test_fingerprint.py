@@ -110,10 +110,10 @@ def test_a_run_on_other_labels_does_not_resume(tmp_path: Path) -> None:
     found = []
     for values in ([0, 1, 0, 1], [0, 1, 1, 0]):
         array[:] = np.array(values, np.int8)
-        found.append(CELLS.fingerprint(CellsConfig(data=str(tmp_path / "a.zarr"))))
+        found.append(CELLS.fingerprint(CellsConfig.make(data=str(tmp_path / "a.zarr"))))
         (tmp_path / "images").mkdir(exist_ok=True)
         (tmp_path / "images" / "1.png").write_bytes(bytes(values))
-        found.append(IMAGES.fingerprint(ImagesConfig(data=str(tmp_path / "images"))))
+        found.append(IMAGES.fingerprint(ImagesConfig.make(data=str(tmp_path / "images"))))
     assert len(set(found)) == 4
 
 

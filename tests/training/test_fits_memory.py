@@ -1,8 +1,7 @@
 """Models and batches that no memory holds are refused before anything is made or written."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,21 @@ from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory, model_bytes
 from r2mae.training.saving import build_from_description
+from r2mae.training.task import Batches, Data
 
 ARCHITECTURE = {"model": "mlp", "shape": [8, 8, 1], "hidden": 16, "latent": 4, "exact": False}
 
 
-def data(samples: int = 100, **sizes: int) -> SimpleNamespace:
+@dataclass
+class Zeros(Data):
+    train: Batches
+    validation: Batches | None
+    architecture: dict[str, Any]
+
+
+def data(samples: int = 100, **sizes: int) -> Zeros:
     images = np.zeros((samples, 8, 8, 1), np.uint8)
-    return SimpleNamespace(train=ImageBatches(images), validation=None, architecture={**ARCHITECTURE, **sizes})
+    return Zeros(ImageBatches(images), None, {**ARCHITECTURE, **sizes})
 
 
 def test_the_bytes_of_a_model() -> None:
@@ -38,26 +45,26 @@ def test_the_bytes_of_a_model() -> None:
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
 def test_a_model_that_does_not_fit(sizes: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"free: make it smaller|no model of these sizes can be made"):
-        check_fits_memory(ImagesConfig(data="digits", device="cpu"), DOMAIN, data(**sizes))
+        check_fits_memory(ImagesConfig.make(data="digits", device="cpu"), DOMAIN, data(**sizes))
 
 
 def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
-    config = ImagesConfig(data="digits", hidden=2**31 - 1, device="cpu")
+    config = ImagesConfig.make(data="digits", hidden=2**31 - 1, device="cpu")
     with pytest.raises(UserError, match="make it smaller"):
         fit(config, DOMAIN, tmp_path / "run", data=data(hidden=2**31 - 1))
     assert not (tmp_path / "run").exists()
 
 
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ImagesConfig(data="digits", device="cpu")
-    check_fits_memory(replace(config, batch_size=1 << 16), DOMAIN, data())
+    config = ImagesConfig.make(data="digits", device="cpu")
+    check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
     for accumulate in (1, 10**7):
         with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
-            check_fits_memory(replace(config, batch_size=10**8, accumulate=accumulate), DOMAIN, data())
+            check_fits_memory(config.replace(batch_size=10**8, accumulate=accumulate), DOMAIN, data())
     monkeypatch.setattr(memory, "available_memory", lambda: 10**7)
     with pytest.raises(UserError, match=r"lower --batch-size, or split it with --accumulate"):
-        check_fits_memory(replace(config, batch_size=1 << 16), DOMAIN, data())
-    check_fits_memory(replace(config, batch_size=1 << 16, accumulate=64), DOMAIN, data())
+        check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
+    check_fits_memory(config.replace(batch_size=1 << 16, accumulate=64), DOMAIN, data())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_numbers_that_no_run_means(kind: type[RunConfig], fields: dict[str, int]
 
 def test_epochs_without_end() -> None:
     with pytest.raises(UserError, match="steps, above the maximum of 1,000,000,000"):
-        ImagesConfig(data="digits", epochs=1e15).total_steps(1000)
+        ImagesConfig.make(data="digits", epochs=1e15).optimizer.total_steps(1000)
 
 
 def test_values_of_other_kinds_are_told_in_a_line() -> None:
@@ -92,7 +99,7 @@ def test_values_of_other_kinds_are_told_in_a_line() -> None:
     with pytest.raises(UserError, match="a number is too large"):
         ImagesConfig.from_dict({"data": "x", "lr": 10**400})
     with pytest.raises(UserError, match="NUL"):
-        ImagesConfig(data="a\0b")
+        ImagesConfig.make(data="a\0b")
 
 
 def test_threads_far_above_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +126,7 @@ class Broken(type(DOMAIN)):  # type: ignore[misc]
 
 def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through(tmp_path: Path) -> None:
     assert model_bytes(Looking(), ARCHITECTURE) == 0
-    check_fits_memory(ImagesConfig(data="digits"), Looking(), data())
+    check_fits_memory(ImagesConfig.make(data="digits"), Looking(), data())
     (tmp_path / "model.safetensors").write_bytes(b"")
     _, model = build_from_description(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
     assert isinstance(model, torch.nn.Module)
@@ -129,7 +136,7 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="another reason"):
         model_bytes(Broken(), ARCHITECTURE)
     with pytest.raises(UserError, match=r"no model of these sizes can be made \(another reason\)"):
-        check_fits_memory(ImagesConfig(data="digits"), Broken(), data())
+        check_fits_memory(ImagesConfig.make(data="digits"), Broken(), data())
     with pytest.raises(UserError, match=r"describes no model that can be built \(another reason\)"):
         build_from_description(Broken(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
 
@@ -137,8 +144,8 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
 def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight processes on one machine: whole models take 4 · 8 times the weights, shards 8 while each is made."""
     size = model_bytes(DOMAIN, ARCHITECTURE)
-    whole = ImagesConfig(data="digits", device="cpu", devices=8, batch_size=64)
-    for config, most in ((whole, 32), (replace(whole, strategy="fsdp"), 8)):
+    whole = ImagesConfig.make(data="digits", device="cpu", devices=8, batch_size=64)
+    for config, most in ((whole, 32), (replace(whole, machine=replace(whole.machine, strategy="fsdp")), 8)):
         monkeypatch.setattr(memory, "available_memory", lambda most=most: most * size)
         check_fits_memory(config, DOMAIN, data())
         monkeypatch.setattr(memory, "available_memory", lambda most=most: most * size * 9 // 10)
@@ -149,8 +156,8 @@ def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
 def test_weights_count_with_what_their_training_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam: gradient and two moments; SGD: gradient and one; weights that are not trained: nothing."""
     size = model_bytes(DOMAIN, ARCHITECTURE)
-    config = ImagesConfig(data="digits", device="cpu")
-    sgd = replace(config, optimizer="sgd")
+    config = ImagesConfig.make(data="digits", device="cpu")
+    sgd = config.replace(optimizer="sgd")
     for one, copies in ((config, 4), (sgd, 3)):
         monkeypatch.setattr(memory, "available_memory", lambda copies=copies: copies * size)
         check_fits_memory(one, DOMAIN, data())

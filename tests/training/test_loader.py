@@ -40,7 +40,7 @@ def test_a_run_that_draws_ends_with_the_same_bytes_wherever_it_was_cut_off(
 def test_what_a_sample_draws_does_not_hang_on_the_micro_batches(tmp_path: Path, domain: ToyDomain) -> None:
     losses = []
     for parts in (1, 4):
-        fit(ToyConfig(steps=10, accumulate=parts, dimmed=True), domain, tmp_path / str(parts))
+        fit(ToyConfig.make(steps=10, accumulate=parts, dimmed=True), domain, tmp_path / str(parts))
         losses.append(pd.read_csv(tmp_path / str(parts) / "metrics.csv")["loss"].to_numpy())
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
@@ -70,7 +70,7 @@ def test_the_parts_of_all_processes_make_the_batch() -> None:
 
 def test_validation_draws_the_same_in_every_call(domain: ToyDomain) -> None:
     task, model = domain.build({"pixels": 12, "dropout": 0.0})
-    data = domain.load(ToyConfig(validation=0.5, dimmed=True)).validation
+    data = domain.load(ToyConfig.make(validation=0.5, dimmed=True)).validation
     first = masked_losses(task, model, data, (0.2, 0.8))
     assert masked_losses(task, model, data, (0.2, 0.8)) == first
     assert masked_losses(task, model, data, (0.2, 0.8), seed=1) != first

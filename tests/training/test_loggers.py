@@ -21,7 +21,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(tracker: str) -> RunConfig:
-    return RunConfig(data="x", logger=tracker)  # type: ignore[arg-type]
+    return RunConfig.make(data="x", logger=tracker)  # type: ignore[arg-type]
 
 
 class Wandb:

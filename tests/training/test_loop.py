@@ -58,7 +58,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
 def test_a_run_that_resumes_on_another_machine_warns(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = ToyConfig(steps=12)  # saved at step 7
+    config = ToyConfig.make(steps=12)  # saved at step 7
     for cut in (9, 10):
         with pytest.raises(Interrupted):
             fit(config, domain, tmp_path / "run", reporter=InterruptAt(cut))
@@ -77,7 +77,7 @@ def test_a_run_that_resumes_on_another_machine_warns(
 def test_a_run_restarted_on_another_machine_records_that_machine(
     tmp_path: Path, domain: ToyDomain, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = ToyConfig(steps=12)
+    config = ToyConfig.make(steps=12)
     with pytest.raises(Interrupted):  # before the first checkpoint
         fit(config, domain, tmp_path / "run", reporter=InterruptAt(3))
     file = RunFolder(tmp_path / "run").environment_file
@@ -91,29 +91,29 @@ def test_a_run_restarted_on_another_machine_records_that_machine(
 
 def test_a_damaged_record_of_the_machine_does_not_stop_a_run(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=9), domain, tmp_path / "run", reporter=InterruptAt(8))
+        fit(ToyConfig.make(steps=9), domain, tmp_path / "run", reporter=InterruptAt(8))
     RunFolder(tmp_path / "run").environment_file.write_text("{")
-    assert fit(ToyConfig(steps=9), domain, tmp_path / "run").resumed_from == 7
+    assert fit(ToyConfig.make(steps=9), domain, tmp_path / "run").resumed_from == 7
 
 
 def test_workers_and_machine_do_not_matter(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=20), domain, tmp_path / "a")
-    fit(ToyConfig(steps=20, workers=1, save_every=3), domain, tmp_path / "b")
+    fit(ToyConfig.make(steps=20), domain, tmp_path / "a")
+    fit(ToyConfig.make(steps=20, workers=1, save_every=3), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
 def test_the_global_generator_is_left_alone_and_does_not_matter(tmp_path: Path, domain: ToyDomain) -> None:
     torch.manual_seed(1)
-    fit(ToyConfig(steps=10, dropout=0.5), domain, tmp_path / "a")
+    fit(ToyConfig.make(steps=10, dropout=0.5), domain, tmp_path / "a")
     torch.manual_seed(2)
-    fit(ToyConfig(steps=10, dropout=0.5), domain, tmp_path / "b")
+    fit(ToyConfig.make(steps=10, dropout=0.5), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_finished_run_is_not_repeated(tmp_path: Path, domain: ToyDomain) -> None:
-    first = fit(ToyConfig(steps=10), domain, tmp_path)
+    first = fit(ToyConfig.make(steps=10), domain, tmp_path)
     stamp = RunFolder(tmp_path).weights.stat().st_mtime_ns
-    again = fit(ToyConfig(steps=10), domain, tmp_path)
+    again = fit(ToyConfig.make(steps=10), domain, tmp_path)
     assert first.trained_now
     assert not again.trained_now
     assert again.steps == 10
@@ -121,22 +121,22 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, domain: ToyDomain) -> No
 
 
 def test_another_configuration_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=10), domain, tmp_path)
+    fit(ToyConfig.make(steps=10), domain, tmp_path)
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.5 here"):
-        fit(ToyConfig(steps=10, lr=0.5), domain, tmp_path)
+        fit(ToyConfig.make(steps=10, lr=0.5), domain, tmp_path)
 
 
 def test_other_data_under_the_same_name_are_refused(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), domain, tmp_path, reporter=InterruptAt(8))
+        fit(ToyConfig.make(steps=30), domain, tmp_path, reporter=InterruptAt(8))
     domain.content = "replaced"
     with pytest.raises(UserError, match="noise has changed since"):
-        fit(ToyConfig(steps=30), domain, tmp_path)
+        fit(ToyConfig.make(steps=30), domain, tmp_path)
     domain.content = "as it was"
-    fit(ToyConfig(steps=30), domain, tmp_path)
+    fit(ToyConfig.make(steps=30), domain, tmp_path)
     domain.content = "replaced"
     with pytest.raises(UserError, match="noise has changed since"):
-        fit(ToyConfig(steps=30), domain, tmp_path)
+        fit(ToyConfig.make(steps=30), domain, tmp_path)
 
 
 @pytest.mark.parametrize("left", [["environment.json"], ["environment.json", "data.json"]])
@@ -145,13 +145,13 @@ def test_what_a_crash_leaves_before_the_configuration_is_no_hindrance(
 ) -> None:
     for name in left:
         (tmp_path / name).write_text("{}")
-    assert fit(ToyConfig(steps=3), domain, tmp_path).trained_now
+    assert fit(ToyConfig.make(steps=3), domain, tmp_path).trained_now
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
     (tmp_path / "thesis.tex").write_text("important")
     with pytest.raises(UserError, match=r"holds other files \(thesis.tex\)"):
-        fit(ToyConfig(steps=10), domain, tmp_path)
+        fit(ToyConfig.make(steps=10), domain, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith(".")) == ["thesis.tex"]
 
 
@@ -164,9 +164,9 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, domain: ToyDomain) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(UserError, match="in use by another process"):
-            fit(ToyConfig(steps=10), domain, tmp_path)
+            fit(ToyConfig.make(steps=10), domain, tmp_path)
         process.kill()
-    fit(ToyConfig(steps=2), domain, tmp_path)  # the lock of a killed process is free
+    fit(ToyConfig.make(steps=2), domain, tmp_path)  # the lock of a killed process is free
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at step \d+ \(ratio .* lower --lr, or set --clip 1"):
-        fit(ToyConfig(steps=60, lr=1e30, save_every=5), domain, tmp_path)
+        fit(ToyConfig.make(steps=60, lr=1e30, save_every=5), domain, tmp_path)
     checkpoint = RunFolder(tmp_path).checkpoint
     if checkpoint.exists():
         state = read_checkpoint(checkpoint)["state_dict"]
@@ -191,7 +191,7 @@ def test_a_non_finite_loss_stops_before_any_checkpoint(tmp_path: Path, domain: T
 
 def test_weights_broken_by_the_last_update_are_not_kept(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match=r"weights are no longer finite at step 1: .* lower --lr"):
-        fit(ToyConfig(steps=1, lr=1e39), domain, tmp_path)
+        fit(ToyConfig.make(steps=1, lr=1e39), domain, tmp_path)
     assert not RunFolder(tmp_path).checkpoint.exists()
     assert not RunFolder(tmp_path).trained
 
@@ -233,7 +233,7 @@ def test_a_signal_saves_the_step_from_which_the_run_resumes(
         # A shell starts background jobs with SIGINT ignored; the loop would rightly leave it so.
         signal.signal(number, signal.default_int_handler)
     handler = signal.getsignal(number)
-    config = ToyConfig(steps=40, validation=0.1, validate_every=13)  # a report at step 13, where nothing is saved
+    config = ToyConfig.make(steps=40, validation=0.1, validate_every=13)  # a report at step 13, where nothing is saved
     fit(config, domain, tmp_path / "whole")
     with pytest.raises(error):
         fit(config, domain, tmp_path / "cut", reporter=SignalAt(13, number))
@@ -250,7 +250,7 @@ def test_a_signal_saves_the_step_from_which_the_run_resumes(
 def test_an_ignored_signal_stays_ignored(tmp_path: Path, domain: ToyDomain) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert fit(ToyConfig(steps=20), domain, tmp_path, reporter=SignalAt(7, signal.SIGINT)).steps == 20
+        assert fit(ToyConfig.make(steps=20), domain, tmp_path, reporter=SignalAt(7, signal.SIGINT)).steps == 20
     finally:
         signal.signal(signal.SIGINT, handler)
 
@@ -269,17 +269,17 @@ def test_workers_of_a_killed_process_do_not_hold_the_lock(tmp_path: Path, domain
         assert process.stdout.readline() == b"held\n"
         process.kill()
         process.wait()
-        fit(ToyConfig(steps=2), domain, tmp_path)
+        fit(ToyConfig.make(steps=2), domain, tmp_path)
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_seconds_count_all_calls(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=40), domain, tmp_path, reporter=InterruptAt(30))
+        fit(ToyConfig.make(steps=40), domain, tmp_path, reporter=InterruptAt(30))
     before = read_checkpoint(RunFolder(tmp_path).checkpoint)["r2mae_seconds"]
-    whole = fit(ToyConfig(steps=40), domain, tmp_path)
+    whole = fit(ToyConfig.make(steps=40), domain, tmp_path)
     assert whole.seconds > before > 0
-    assert fit(ToyConfig(steps=40), domain, tmp_path).seconds == pytest.approx(whole.seconds)
+    assert fit(ToyConfig.make(steps=40), domain, tmp_path).seconds == pytest.approx(whole.seconds)
 
 
 def test_accumulation_equals_one_large_batch(
@@ -299,12 +299,12 @@ def test_accumulation_equals_one_large_batch(
 
 
 def test_batches_larger_than_the_data_are_no_special_case(tmp_path: Path, domain: ToyDomain) -> None:
-    fitted = fit(ToyConfig(steps=5, samples=6, batch_size=64, accumulate=8), domain, tmp_path)
+    fitted = fit(ToyConfig.make(steps=5, samples=6, batch_size=64, accumulate=8), domain, tmp_path)
     assert fitted.steps == 5
 
 
 def test_metrics_tell_every_step(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=123, validation=0.2, validate_every=50), domain, tmp_path)
+    fit(ToyConfig.make(steps=123, validation=0.2, validate_every=50), domain, tmp_path)
     metrics = pd.read_csv(tmp_path / "metrics.csv")
     assert metrics["step"].tolist() == list(range(1, 124))
     assert metrics["ratio"].between(0.2, 0.8).all()
@@ -314,7 +314,7 @@ def test_metrics_tell_every_step(tmp_path: Path, domain: ToyDomain) -> None:
 
 
 def test_early_stopping(tmp_path: Path, domain: ToyDomain) -> None:
-    config = ToyConfig(steps=400, validation=0.2, validate_every=5, patience=3, lr=0.1)
+    config = ToyConfig.make(steps=400, validation=0.2, validate_every=5, patience=3, lr=0.1)
     fitted = fit(config, domain, tmp_path / "a")
     assert 15 < fitted.steps < 400
     losses = pd.read_csv(tmp_path / "a" / "metrics.csv")["validation_loss"].dropna().to_numpy()
@@ -328,7 +328,7 @@ def test_early_stopping(tmp_path: Path, domain: ToyDomain) -> None:
 
 def test_validation_does_not_change_the_training(tmp_path: Path, domain: ToyDomain) -> None:
     for every in (1, 10):
-        config = ToyConfig(steps=10, validation=0.2, validate_every=every, dropout=0.5)
+        config = ToyConfig.make(steps=10, validation=0.2, validate_every=every, dropout=0.5)
         fit(config, domain, tmp_path / str(every))
     assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "10/model.safetensors").read_bytes()
 
@@ -342,20 +342,20 @@ def test_the_configuration_in_the_folder_reruns_it(tmp_path: Path, domain: ToyDo
 
 def test_seeds_differ(tmp_path: Path, domain: ToyDomain) -> None:
     for seed in (0, 1):
-        fit(ToyConfig(steps=3, seed=seed), domain, tmp_path / str(seed))
+        fit(ToyConfig.make(steps=3, seed=seed), domain, tmp_path / str(seed))
     assert not equal_bytes(tmp_path / "0", tmp_path / "1")
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:x", "cuda:99"])
 def test_devices_that_are_not_there(tmp_path: Path, domain: ToyDomain, name: str) -> None:
     with pytest.raises(UserError, match="device"):
-        fit(ToyConfig(steps=3, device=name), domain, tmp_path)
+        fit(ToyConfig.make(steps=3, device=name), domain, tmp_path)
 
 
 def test_loading_a_finished_run(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=3), domain, tmp_path)
+    fit(ToyConfig.make(steps=3), domain, tmp_path)
     config, _, model = load_model(tmp_path, domain)  # type: ignore[arg-type]
-    assert config == ToyConfig(steps=3)
+    assert config == ToyConfig.make(steps=3)
     assert not model.training
 
 
@@ -365,10 +365,10 @@ def test_loading_what_is_damaged(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(UserError, match="not a run folder"):
         load_model(tmp_path, domain)  # type: ignore[arg-type]
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), domain, tmp_path / "half", reporter=InterruptAt(8))
+        fit(ToyConfig.make(steps=30), domain, tmp_path / "half", reporter=InterruptAt(8))
     with pytest.raises(UserError, match="not finished"):
         load_model(tmp_path / "half", domain)  # type: ignore[arg-type]
-    fit(ToyConfig(steps=3), domain, tmp_path / "a")
+    fit(ToyConfig.make(steps=3), domain, tmp_path / "a")
     weights = tmp_path / "a" / "model.safetensors"
     whole = weights.read_bytes()
     for broken in (b"", whole[:50], whole[:-1], b"\x80\x04" + whole):
@@ -385,39 +385,39 @@ def test_loading_what_is_damaged(tmp_path: Path, domain: ToyDomain) -> None:
 def test_a_damaged_file_of_a_model_is_written_again_as_its_error_says(
     tmp_path: Path, domain: ToyDomain, name: str
 ) -> None:
-    fit(ToyConfig(steps=3), domain, tmp_path)
+    fit(ToyConfig.make(steps=3), domain, tmp_path)
     folder = RunFolder(tmp_path)
     whole = folder.weights.read_bytes()
     damaged = folder.path / name
     damaged.write_bytes(damaged.read_bytes()[:-9])
     with pytest.raises(UserError, match="delete") as caught:  # weights are looked at where they are used
-        load_model(fit(ToyConfig(steps=3), domain, tmp_path).folder.path, domain)  # type: ignore[arg-type]
+        load_model(fit(ToyConfig.make(steps=3), domain, tmp_path).folder.path, domain)  # type: ignore[arg-type]
     (folder.data_file if name == "data.json" else folder.model_file).unlink()
     assert ("delete it;" if name == "data.json" else f"delete {folder.model_file} ") in str(caught.value)
-    assert fit(ToyConfig(steps=3), domain, tmp_path).steps == 3
+    assert fit(ToyConfig.make(steps=3), domain, tmp_path).steps == 3
     assert folder.weights.read_bytes() == whole
     load_model(tmp_path, domain)  # type: ignore[arg-type]
 
 
 def test_empty_weights_are_written_again(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=3), domain, tmp_path)
+    fit(ToyConfig.make(steps=3), domain, tmp_path)
     folder = RunFolder(tmp_path)
     whole = folder.weights.read_bytes()
     folder.weights.write_bytes(b"")
     assert [state.state for state in find_runs(tmp_path)] == ["stopped"]
-    assert fit(ToyConfig(steps=3), domain, tmp_path).trained_now
+    assert fit(ToyConfig.make(steps=3), domain, tmp_path).trained_now
     assert folder.weights.read_bytes() == whole
 
 
 def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, domain: ToyDomain) -> None:
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), domain, tmp_path, reporter=InterruptAt(14))
+        fit(ToyConfig.make(steps=30), domain, tmp_path, reporter=InterruptAt(14))
     path = RunFolder(tmp_path).checkpoint
     checkpoint = read_checkpoint(path)
     checkpoint["state_dict"] = {"other": torch.zeros(1)}
     torch.save(checkpoint, path)
     with pytest.raises(UserError, match="belongs to another model: delete it"):
-        fit(ToyConfig(steps=30), domain, tmp_path)
+        fit(ToyConfig.make(steps=30), domain, tmp_path)
 
 
 def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """Do all runs of `PAIRS` with the same two processes, which take long to start; a signal ends the last of them."""
     folder, port = tmp_path_factory.mktemp("pair"), free_port()
     with pytest.raises(Interrupted):  # the first process sees a checkpoint, and the second has another folder
-        fit(ToyConfig(steps=20, threads=1), ToyDomain(), folder / "folder-0", reporter=InterruptAt(14))
+        fit(ToyConfig.make(steps=20, threads=1), ToyDomain(), folder / "folder-0", reporter=InterruptAt(14))
     with ended() as ones:
         for rank in (0, 1):
             script = [str(SCRIPT)]
@@ -198,9 +198,9 @@ def test_one_process_synced_with_itself(layer: Any, monkeypatch: pytest.MonkeyPa
 
 def test_models_without_batch_statistics_and_single_processes_have_nothing_to_sync(domain: ToyDomain) -> None:
     with pytest.raises(UserError, match="this run has one"):
-        ToyConfig(sync_batchnorm=True)
+        ToyConfig.make(sync_batchnorm=True)
     with pytest.raises(UserError, match="has no batch normalisation: omit --sync-batchnorm"):
-        config = ToyConfig(sync_batchnorm=True, devices=2, steps=2)
+        config = ToyConfig.make(sync_batchnorm=True, devices=2, steps=2)
         build(Run.resolve(config, domain), domain.load(config), fresh=True)
 
 
@@ -219,7 +219,7 @@ def test_processes_of_several_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"start as many on each machine, with --nproc-per-node 2$"):
         process_rank(2, 2)
     with pytest.raises(UserError, match="does not split among 3 devices on each of 2 machines"):
-        ToyConfig(devices=3, nodes=2)
+        ToyConfig.make(devices=3, nodes=2)
 
 
 def test_tasks_of_slurm_each_start_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:

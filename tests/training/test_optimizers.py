@@ -11,7 +11,7 @@ from r2mae.training.task import ParameterGroup
 def test_groups_of_a_task_have_their_share_of_the_rate() -> None:
     one, other = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
     groups = torch_groups([ParameterGroup([one]), ParameterGroup([other], scale=0.5, decayed=False)], 0.1)
-    made = make_optimizer(groups, RunConfig(data="", optimizer="adamw", lr=0.1, weight_decay=0.05))
+    made = make_optimizer(groups, RunConfig.make(data="", optimizer="adamw", lr=0.1, weight_decay=0.05))
     assert [(group["lr"], group["weight_decay"], group[SCALE]) for group in made.param_groups] == [
         (0.1, 0.05, 1.0),
         (0.05, 0.0, 0.5),
@@ -22,7 +22,7 @@ def test_groups_of_a_task_have_their_share_of_the_rate() -> None:
 def test_every_optimizer_descends(name: str) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 1, bias=False)
-    config = RunConfig(data="", optimizer=name, base_lr=25.6 if name == "lars" else 0.02)
+    config = RunConfig.make(data="", optimizer=name, base_lr=25.6 if name == "lars" else 0.02)
     made = make_optimizer(default_groups(model, config), config)
     x = torch.randn(32, 4)
     y = x.sum(1, keepdim=True)
@@ -62,4 +62,4 @@ def test_lars_moves_weights_of_zero_and_leaves_those_without_gradient() -> None:
 
 def test_betas_of_an_optimizer_without_them_are_refused() -> None:
     with pytest.raises(UserError, match="betas"):
-        RunConfig(data="", optimizer="sgd", betas=(0.9, 0.95))
+        RunConfig.make(data="", optimizer="sgd", betas=(0.9, 0.95))

@@ -41,11 +41,11 @@ def test_the_best_weights_are_kept(tmp_path: Path, domain: ToyDomain, weights_of
     fit(ToyConfig.make(**options, keep="best"), domain, tmp_path / "cut")
     assert equal_bytes(tmp_path / "best", tmp_path / "cut")
     with pytest.raises(UserError, match="needs a validation loss"):
-        ToyConfig(keep="best")
+        ToyConfig.make(keep="best")
 
 
 def test_checkpoints_are_kept_every_n_steps(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=20, keep_every=6), domain, tmp_path)
+    fit(ToyConfig.make(steps=20, keep_every=6), domain, tmp_path)
     kept = sorted(path.name for path in RunFolder(tmp_path).checkpoint.parent.glob("step-*.ckpt"))
     assert kept == ["step-00000006.ckpt", "step-00000012.ckpt", "step-00000018.ckpt"]
     assert read_checkpoint(RunFolder(tmp_path).checkpoint.with_name(kept[1]))["r2mae_step"] == 12
@@ -54,14 +54,14 @@ def test_checkpoints_are_kept_every_n_steps(tmp_path: Path, domain: ToyDomain) -
 def test_tensorboard_hears_of_the_metrics(tmp_path: Path, domain: ToyDomain) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    fit(ToyConfig(steps=120, logger="tensorboard"), domain, tmp_path / "a")
+    fit(ToyConfig.make(steps=120, logger="tensorboard"), domain, tmp_path / "a")
     events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
     events.Reload()
     told = {event.step: event.value for event in events.Scalars("loss")}
     metrics = pd.read_csv(tmp_path / "a" / "metrics.csv").set_index("step")["loss"]
     assert {50, 100, 120} <= told.keys()
     assert all(value == pytest.approx(metrics[step], rel=1e-6) for step, value in told.items())
-    fit(ToyConfig(steps=120), domain, tmp_path / "b")
+    fit(ToyConfig.make(steps=120), domain, tmp_path / "b")
     assert equal_bytes(tmp_path / "a", tmp_path / "b")
 
 
@@ -69,20 +69,20 @@ def test_tensorboard_hears_of_the_metrics(tmp_path: Path, domain: ToyDomain) -> 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_tracker_that_is_not_installed_is_named(tmp_path: Path, domain: ToyDomain, name: str) -> None:
     with pytest.raises(UserError, match=rf"'{name}' needs the package {name}, .* install {name}, or omit --logger$"):
-        fit(ToyConfig(steps=3, logger=name), domain, tmp_path / "run")
+        fit(ToyConfig.make(steps=3, logger=name), domain, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_a_compiled_model_has_the_losses_of_a_plain_one(tmp_path: Path, domain: ToyDomain) -> None:
     for compiled in (False, True):
-        fit(ToyConfig(steps=12, compile=compiled, threads=1), domain, tmp_path / str(compiled))
+        fit(ToyConfig.make(steps=12, compile=compiled, threads=1), domain, tmp_path / str(compiled))
     plain, fast = (pd.read_csv(tmp_path / str(c) / "metrics.csv")["loss"] for c in (False, True))
     assert fast.to_numpy() == pytest.approx(plain.to_numpy(), rel=1e-4)
 
 
 def test_another_version_of_the_library_reads_the_model(tmp_path: Path) -> None:
-    fit(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path / "a")
+    fit(ImagesConfig.make(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path / "a")
     expected = load(tmp_path / "a").model.state_dict()
     file = tmp_path / "a" / "model.json"
     description = json.loads(file.read_text())
@@ -116,10 +116,10 @@ def test_tied_weights_survive(tmp_path: Path) -> None:
 
 
 def test_a_run_loads_by_its_folder(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path / "a")
+    fit(ImagesConfig.make(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path / "a")
     loaded = load(tmp_path / "a")
     assert loaded.embed(torch.zeros(5, 64, dtype=torch.uint8)).shape == (5, 4)
-    assert loaded.config.data == "digits"
-    fit(ToyConfig(steps=3), domain, tmp_path / "b")
+    assert loaded.config.data.source == "digits"
+    fit(ToyConfig.make(steps=3), domain, tmp_path / "b")
     with pytest.raises(UserError, match="names no domain of this version"):
         load(tmp_path / "b")

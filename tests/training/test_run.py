@@ -10,9 +10,9 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking.keys import Key
-from r2mae.sweep.train_run import pretrain
 from r2mae.training import run as module
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 from r2mae.training.run import Run
 
 from .conftest import ToyConfig, ToyDomain
@@ -65,7 +65,7 @@ def test_the_fingerprint_is_taken_once_and_only_when_it_is_asked_for() -> None:
             return super().fingerprint(config)
 
     domain = Counting()
-    run = Run.resolve(ToyConfig(), domain)
+    run = Run.resolve(ToyConfig.make(), domain)
     assert domain.taken == 0
     assert run.fingerprint == run.fingerprint
     assert domain.taken == 1
@@ -86,5 +86,5 @@ def test_a_run_that_is_trained_and_measured_is_resolved_once(tmp_path: Path, mon
 
     for name in ("process_rank", "torch_device"):
         monkeypatch.setattr(module, name, counted(name))
-    pretrain(ImagesConfig(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
+    pretrain(ImagesConfig.make(data="digits", steps=3, hidden=8, latent=4, threads=1), DOMAIN, tmp_path)
     assert sorted(calls) == ["process_rank", "torch_device"]

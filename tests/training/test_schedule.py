@@ -41,7 +41,7 @@ def test_cosine_equals_torch() -> None:
 
 @pytest.mark.slow
 def test_the_metrics_tell_the_rate(tmp_path: Path, domain: ToyDomain) -> None:
-    fit(ToyConfig(steps=20, schedule="linear", warmup=0.25), domain, tmp_path)
+    fit(ToyConfig.make(steps=20, schedule="linear", warmup=0.25), domain, tmp_path)
     rates = pd.read_csv(tmp_path / "metrics.csv")["lr"] / 0.01
     expected = [learning_rate_factor(step, 20, "linear", 0.25) for step in range(20)]
     assert rates.to_numpy() == pytest.approx(expected, rel=1e-6)
@@ -54,8 +54,8 @@ def test_the_moving_average_is_what_is_kept(
     paths = []
     for steps in (1, 2, 3):
         paths.append(tmp_path / f"plain-{steps}")
-        fit(ToyConfig(steps=steps), domain, paths[-1])
-    fit(ToyConfig(steps=3, ema=0.75), domain, tmp_path / "ema")
+        fit(ToyConfig.make(steps=steps), domain, paths[-1])
+    fit(ToyConfig.make(steps=3, ema=0.75), domain, tmp_path / "ema")
     first, second, third = (weights_of(path)["decoder.weight"] for path in paths)
     # torch begins the average at the weights after the first step.
     expected = 0.75 * (0.75 * first + 0.25 * second) + 0.25 * third

@@ -14,8 +14,9 @@ from r2mae.images.config import ImagesConfig
 from r2mae.masking.ratios import LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import SCHEME_OPTIONS, scheme_names, scheme_takes
 from r2mae.text.config import TextConfig
-from r2mae.training.config import RunConfig, read_config
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
+from r2mae.training.records import read_yaml as read_config
 
 CONFIGS = [ImagesConfig, CellsConfig, TextConfig, GenomeConfig]
 
@@ -96,7 +97,7 @@ def test_another_scheme_has_none_of_the_options_given_before() -> None:
 def test_options_that_were_not_given_follow_the_model() -> None:
     config = ImagesConfig.make(data="x", low=0.3)
     assert config.replace(model="vit-mae").scheme.options["low"] == 0.3
-    plain = ImagesConfig(data="x").replace(model="vit-mae")
+    plain = ImagesConfig.make(data="x").replace(model="vit-mae")
     assert (plain.scheme.options["low"], plain.scheme.options["high"]) == (0.6, 0.9)
     cells = CellsConfig.make(data="x", scheme="cl").replace(timing="sea-ad")
     assert cells.scheme == CellsConfig.make(data="x", scheme="cl", timing="sea-ad").scheme
@@ -104,7 +105,7 @@ def test_options_that_were_not_given_follow_the_model() -> None:
 
 def test_a_folder_is_compared_with_what_a_run_uses(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.claim(ImagesConfig(data="digits"), "digits")
+    folder.claim(ImagesConfig.make(data="digits"), "digits")
     written = read_config(folder.config_file)["scheme"]
     assert written == {
         "name": "r2mae", "low": 0.5, "high": 0.9, "sampling": "independent", "per": "batch", "given": []
@@ -130,13 +131,13 @@ def test_a_folder_is_compared_with_what_a_run_uses(tmp_path: Path) -> None:
     ],
 )
 def test_a_scheme_that_no_run_has_written_is_refused(there: dict[str, Any], message: str) -> None:
-    written = ImagesConfig(data="x").to_dict()
+    written = ImagesConfig.make(data="x").to_dict()
     with pytest.raises(UserError, match=message):
         ImagesConfig.from_dict({**written, "scheme": {**written["scheme"], **there}})
 
 
 def test_a_scheme_that_lacks_an_option_is_refused() -> None:
-    written = ImagesConfig(data="x").to_dict()
+    written = ImagesConfig.make(data="x").to_dict()
     del written["scheme"]["high"]
     with pytest.raises(UserError, match=re.escape("the scheme 'r2mae' has no high: the file is of another version")):
         ImagesConfig.from_dict(written)

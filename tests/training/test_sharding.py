@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     partial = folder / "cut" / "checkpoints" / ".last.00000014.shards.tmp"  # as one that is killed while it saves
     partial.mkdir()
     (partial / "shard-00001-model-00001-of-00001.safetensors").write_bytes(b"half")
-    fit(ToyConfig(steps=STEPS, threads=1, keep_every=10), ToyDomain(), folder / "one")
+    fit(ToyConfig.make(steps=STEPS, threads=1, keep_every=10), ToyDomain(), folder / "one")
     runs = [run_of(folder / "uncut", save_every=7), run_of(folder / "cut", save_every=7)]
     for number, options in enumerate(WAYS.values()):
         runs += [run_of(folder / way / str(number), way, keep_every=10, **options) for way in ("ddp", "fsdp")]
@@ -122,7 +122,7 @@ def test_a_checkpoint_at_the_last_step_is_made_a_model_by_one_process(
     folder: Path, tmp_path: Path, weights_of: Callable[[Path], dict[str, Tensor]]
 ) -> None:
     shutil.copytree(folder / "uncut", tmp_path / "a", ignore=shutil.ignore_patterns("model.*"))
-    fit(ToyConfig(steps=STEPS, threads=1), ToyDomain(), tmp_path / "a")
+    fit(ToyConfig.make(steps=STEPS, threads=1), ToyDomain(), tmp_path / "a")
     same(weights_of(folder / "uncut"), weights_of(tmp_path / "a"), 0.0)
 
 
@@ -151,8 +151,8 @@ def test_shards_that_are_missing_or_truncated_are_refused(folder: Path, tmp_path
 
 def test_one_process_has_nothing_to_share() -> None:
     with pytest.raises(UserError, match="for several processes, and this run has one: omit it"):
-        ToyConfig(strategy="fsdp")
+        ToyConfig.make(strategy="fsdp")
     with pytest.raises(UserError, match="'fsdp' and compile do not go together"):
-        ToyConfig(strategy="fsdp", devices=2, compile=True)
+        ToyConfig.make(strategy="fsdp", devices=2, compile=True)
     with pytest.raises(UserError, match="activation_checkpointing and compile do not go together"):
-        ToyConfig(activation_checkpointing=True, compile=True)
+        ToyConfig.make(activation_checkpointing=True, compile=True)

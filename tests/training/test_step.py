@@ -123,7 +123,7 @@ def test_the_weight_network_is_frozen_during_warm_up(
 
 def test_evaluation_masks_are_frozen_and_the_mode_is_restored(domain: ToyDomain) -> None:
     module = module_for(domain, dropout=0.5)
-    data = domain.load(ToyConfig()).train
+    data = domain.load(ToyConfig.make()).train
     module.model.train()
     first = masked_losses(module.task, module.model, data, (0.2, 0.8))
     torch.manual_seed(5)
@@ -146,8 +146,8 @@ def test_predicting_a_part_of_the_hidden_does_not_change_the_scale_of_the_loss(w
     """With the same error everywhere, the loss of a half is that of all."""
     losses = []
     for decode in (1.0, 0.5):
-        fields = {"data": "x", "scheme": "fixed", "ratio": 0.75, "weighting": weighting, "model": "vit-mae"}
-        config = ImagesConfig.make(**fields, model_settings={**SMALL_VIT, "decode": decode})
+        fields = {"data": "x", "scheme": "fixed", "ratio": 0.75, "weighting": weighting}
+        config = ImagesConfig.make(**fields, model={"name": "vit-mae", **SMALL_VIT, "decode": decode})
         task, model = IMAGES.build({"model": "vit-mae", "shape": [16, 16, 3], **SMALL_VIT, "decode": decode})
         module = Pretraining(task, model, config.scheme.bind(100), config, 100)
         monkey = pytest.MonkeyPatch()
@@ -166,7 +166,7 @@ def test_validation_predicts_every_hidden_patch(tmp_path: Path) -> None:
     for decode in (1.0, 0.25):
         settings = {**SMALL_VIT, "decode": decode}
         fields = {"data": str(tmp_path / "x.npy"), "steps": 1, "batch_size": 8, "validation": 0.5, "lr": 1e-12}
-        config = ImagesConfig.make(**fields, model="vit-mae", model_settings=settings, device="cpu", threads=1)
+        config = ImagesConfig.make(**fields, model={"name": "vit-mae", **settings}, device="cpu", threads=1)
         run = fit(config, IMAGES, tmp_path / str(decode)).folder
         found.append(float(pd.read_csv(run.metrics_file)["validation_loss"].iloc[-1]))
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -193,5 +193,5 @@ def test_a_run_warms_up_and_decays_by_epochs(domain: ToyDomain, tmp_path: Path) 
     assert metrics["lr"].tolist() == pytest.approx([peak * min(step / 10, 1) for step in range(1, 21)])
     assert metrics["ratio"].tolist() == pytest.approx([0.8 - 0.2 * (step // 5) for step in range(20)])
     with pytest.raises(UserError, match=r"warmup_epochs 9 is no part of a run of 4 epochs"):
-        fit(ToyConfig(steps=20, samples=100, warmup_epochs=9.0), domain, tmp_path / "long")
+        fit(ToyConfig.make(steps=20, samples=100, warmup_epochs=9.0), domain, tmp_path / "long")
     assert not (tmp_path / "long" / "checkpoints").exists()

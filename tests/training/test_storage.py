@@ -39,7 +39,7 @@ def test_a_full_disk_while_saving_is_one_line_and_the_run_resumes(tmp_path: Path
 def test_a_failed_save_keeps_the_checkpoint_of_before(
     tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit(ToyConfig(steps=30), domain, tmp_path / "whole")
+    fit(ToyConfig.make(steps=30), domain, tmp_path / "whole")
     write, calls = checkpoints.write_checkpoint, []
 
     def third_fails(path: Path, content: dict[str, object]) -> None:
@@ -52,32 +52,32 @@ def test_a_failed_save_keeps_the_checkpoint_of_before(
 
     monkeypatch.setattr(checkpoints, "write_checkpoint", third_fails)
     with pytest.raises(OSError, match="No space left") as caught:
-        fit(ToyConfig(steps=30), domain, tmp_path / "cut")
+        fit(ToyConfig.make(steps=30), domain, tmp_path / "cut")
     assert str(tmp_path / "cut") in str(caught.value)
     monkeypatch.undo()
     assert read_checkpoint(RunFolder(tmp_path / "cut").checkpoint)["r2mae_step"] == 14
-    fit(ToyConfig(steps=30), domain, tmp_path / "cut")
+    fit(ToyConfig.make(steps=30), domain, tmp_path / "cut")
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_a_folder_that_turns_into_a_file(tmp_path: Path, domain: ToyDomain) -> None:
     """Root may write to read-only folders, so the folder is replaced instead."""
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), domain, tmp_path / "a", reporter=InterruptAt(8))
+        fit(ToyConfig.make(steps=30), domain, tmp_path / "a", reporter=InterruptAt(8))
     folder = tmp_path / "a" / "checkpoints"
     folder.rename(tmp_path / "kept")
     folder.write_text("a file")
     with pytest.raises(OSError, match=r"checkpoints"):
-        fit(ToyConfig(steps=30), domain, tmp_path / "a")
+        fit(ToyConfig.make(steps=30), domain, tmp_path / "a")
     assert read_checkpoint(tmp_path / "kept" / "last.ckpt")["r2mae_step"] == 7
 
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit(ToyConfig(steps=30), domain, tmp_path / "steady")
+    fit(ToyConfig.make(steps=30), domain, tmp_path / "steady")
     now = time.time
     jumps = iter(range(10**9))
     monkeypatch.setattr(time, "time", lambda: now() + (-1) ** next(jumps) * 10**8)
     with pytest.raises(Interrupted):
-        fit(ToyConfig(steps=30), domain, tmp_path / "jumping", reporter=InterruptAt(14))
-    assert fit(ToyConfig(steps=30), domain, tmp_path / "jumping").seconds > 0
+        fit(ToyConfig.make(steps=30), domain, tmp_path / "jumping", reporter=InterruptAt(14))
+    assert fit(ToyConfig.make(steps=30), domain, tmp_path / "jumping").seconds > 0
     assert equal_bytes(tmp_path / "steady", tmp_path / "jumping")

@@ -1,27 +1,29 @@
-"""Sec. 3.5: bias and variance of the masked regression, with more features than rows, and with fewer.
+"""Sec. 3.5: bias and variance of the masked regression, with more features than rows, and with fewer; App. C.
 
 Bias and variance are those of Lemma 1, given the masked data: the mean of exact values over drawn designs, and the
 general formula. A higher ratio also keeps more rows. So the table also has the formula's bias and variance of
 as many whole rows. Wide data have five times as many features as rows (the paper's γ = 5). Tall data have so many rows
 that more of them are kept than there are features, ñ = np > d, at every ratio that is drawn.
+
+App. C: a range of ratios without width, and a tiny ridge in place of the pseudo-inverse, give what they replace.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import Covariance, conditional_risk, identity, risk, spiked, uniform_direction
-from r2mae_paper.drawing import BLACK, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae.theory.simulate import simulate
+from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.fig1e import MODELS as SPECTRA
-from r2mae_paper.rows import TableRow, Tables, column, select
-from r2mae_paper.signals import eigen_signals
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared
+from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,38 +41,16 @@ MODELS: dict[str, Callable[[int], Covariance]] = {
 WIDE, TALL = "d > n", "d < n"
 
 
-@dataclass(frozen=True)
-class BiasSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    wide, tall : pair of int
-        Rows n and features d.
-    ratios : tuple of float
-        At which designs are drawn; at the lowest one tall data must keep more rows than there are features.
-    draws : int
-        Designs for each covariance and ratio.
-    """
-
-    wide: tuple[int, int] = (200, 1000)
-    tall: tuple[int, int] = (2000, 100)
-    ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
-    draws: int = 5
-
-    small: ClassVar = {"wide": (100, 500), "tall": (1000, 50), "draws": 3}
-
-
-def parts(size: BiasSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return a part for each covariance and side."""
     return [
-        Part(f"{name.lower()}-{key}", len(size.ratios) * size.draws, partial(_measure, name, side, *shape, size))
+        Part(f"{name.lower()}-{key}", partial(_measure, name, side, shape[0], shape[1], size))
         for name in MODELS
         for key, side, shape in (("wide", WIDE, size.wide), ("tall", TALL, size.tall))
     ]
 
 
-def plot(tables: Tables, size: BiasSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw a column for each covariance: wide data above, tall data below."""
     figure, axes = panels(len(MODELS), 2, width=2.7, height=2.7)
     for place, (side, name) in enumerate((side, name) for side in (WIDE, TALL) for name in MODELS):
@@ -84,7 +64,7 @@ def plot(tables: Tables, size: BiasSize) -> Figures:
     return {"bias-variance": figure}
 
 
-def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, tally: Tally) -> list[TableRow]:
+def _measure(name: str, side: str, n: int, d: int, size: Size, jobs: int) -> list[TableRow]:
     """Return bias and variance over the null risk, of masked rows and of as many whole ones."""
     cov = MODELS[name](d)
     beta = eigen_signals(cov, [0])[:, 0]
@@ -98,7 +78,6 @@ def _measure(name: str, side: str, n: int, d: int, size: BiasSize, jobs: int, ta
         for number in range(size.draws):
             drawn = conditional_risk(cov, beta, *_design(cov, n, p, number), NOISE)
             found.append((drawn.bias, drawn.variance))
-            tally.step()
         mean = np.mean(found, axis=0) / null
         error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found)) / null
         row: TableRow = {"side": side, "model": name, "n": n, "d": d, "ratio": p, "draws": size.draws}
@@ -135,4 +114,62 @@ def _curves(axes: "Axes", rows: list[TableRow]) -> None:
         axes.set_ylim(0, 2)
 
 
-STUDIES = (Study(ENTRIES["bias-variance"], BiasSize, plot, parts=parts),)
+RIDGE = 1e-6
+
+
+def _settings(size: Size) -> dict[str, tuple[Callable[[int], Covariance], int, int]]:
+    """Return covariance, rows and features by name."""
+    wide = {name: (make, size.n, size.d) for name, make in MODELS.items()}
+    return {**wide, "identity, tall": (identity, 2 * size.n, size.n)}
+
+
+def parts_of_estimators(size: Size) -> list[Part]:
+    """Return a part for each covariance."""
+    return [
+        Part(name.lower().replace(", ", "-"), partial(_estimate, name, *how, size))
+        for name, how in _settings(size).items()
+    ]
+
+
+def plot_estimators(tables: Tables, size: Size) -> Figures:
+    """Draw how far the ridge's risk is from the pseudo-inverse's, in per cent: the median mask, and the worst."""
+    figure, (axes,) = panels(1, width=5.2, height=3.4)
+    for colour, name in zip(COLOURS, _settings(size), strict=False):
+        rows = select(tables["estimators"], model=name)
+        for key, style, label in (("ridge_changes_percent", "o-", name), ("ridge_changes_at_most", ":", None)):
+            axes.plot(
+                column(rows, "ratio"), column(rows, key), style, color=colour, markersize=3, linewidth=1, label=label
+            )
+    axes.set_yscale("log")  # over ten decades
+    ratio_axis(axes)
+    axes.set_ylabel("a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
+    axes.legend(fontsize=8)
+    return {"estimators": figure}
+
+
+def _estimate(name: str, make: Callable[[int], Covariance], n: int, d: int, size: Size, jobs: int) -> list[TableRow]:
+    """Return the risks of three ways to the same estimate, at every ratio."""
+    cov = make(d)
+    beta = eigen_signals(cov, [0])[:, 0]
+    ranges = [Uniform(p, p) for p in size.ratios]
+    same = partial(simulate, cov, beta, n, noise=NOISE, repetitions=size.repetitions, jobs=jobs)
+    inverse = same(ratios=[*size.ratios, *ranges])
+    ridge = same(ratios=size.ratios, ridge=RIDGE)
+    count = len(size.ratios)
+    change = 100 * np.abs(ridge.risks / inverse.risks[:, :count] - 1)
+    return rows_of(
+        model=name,
+        n=n,
+        d=d,
+        ratio=size.ratios,
+        pseudo_inverse=inverse.risk[:count],
+        range_minus_ratio=np.abs(inverse.risks[:, count:] - inverse.risks[:, :count]).max(axis=0),
+        ridge_changes_percent=np.median(change, axis=0),
+        ridge_changes_at_most=change.max(axis=0),
+    )
+
+
+STUDIES = (
+    Study(ENTRIES["bias-variance"], plot, parts=parts),
+    Study(ENTRIES["estimators"], plot_estimators, parts=parts_of_estimators),
+)

@@ -7,14 +7,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference
 from r2mae_paper.rows import TableRow, column, difference_columns, records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-AS_TRAINED = "as_trained_"
-"""Beginning of the names of scores that were taken with the batch statistics of training."""
 
 BARS = "bars: ± 1 standard deviation\nover seeds"
 """What the bars of :func:`curve` are, for axes and legends."""

@@ -1,35 +1,39 @@
 """Tables 4 and 6 (probes), 7 and 8 (reconstruction): every scheme on sets of single cells.
 
 Tables 4 and 7 are of sets whose donors have a condition, Tables 6 and 8 of sets with types of cells.
+
+Do the schemes of Tables 4 and 6 to 8 compare at the paper's width as at the small one? Cells, both widths.
 """
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
 
-from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.sets import SET_DEFAULTS
+from r2mae.evaluation.bn_statistics import AS_TRAINED
+from r2mae.evaluation.statistics import paired_difference
 from r2mae.report.comparison import BASELINE
-from r2mae.sweep.runs import SweepRun, runs_of_groups
-from r2mae_paper.drawing import Figures
-from r2mae_paper.gains import BLIND, gains_over_fixed, pooled_rows
-from r2mae_paper.rows import TableRow, Tables, unique
-from r2mae_paper.scheme_table import average_ranks, dots, tables_of, variants_of
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
+from r2mae_paper.bases import cells
+from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
+from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_over_fixed, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
+from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
-SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.1, 0.25, 0.5)},
-    **{
-        name: {"scheme": name}
-        for name in ("dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
-    },
-}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMES = schemes((0.1, 0.25, 0.5), "dynamic", "mdlm", "r2mae", *CURRICULA)
 """The rows that the paper trains, by name."""
 REFERENCE, EXPRESSION = "fixed 0.25", "expression"
 FIXED = tuple(name for name in SCHEMES if name.startswith("fixed"))
@@ -38,70 +42,11 @@ RECONSTRUCTION = {
     **{f"reconstruction_r_{ratio:g}": f"Pearson r at ratio {ratio:g}" for ratio in RATIOS},
     "reconstruction_r": "Pearson r, mean",
 }
-SMALL = {**DOMAIN.presets["small"], "preset": "small", "batch_size": 128, "steps": 1000}
-SMOKE = {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "steps": 2}
 CONDITION = {"auroc_labels": ("condition",), "timing": "sea-ad"}
 """As the paper's Alzheimer's disease: a condition counts with its AUROCs, over cells and donors."""
 
 
-@dataclass(frozen=True)
-class CellsSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    sets : tuple of str
-        Sets of cells.
-    rows : tuple of str
-        Names of :data:`SCHEMES`; by default all.
-    baselines : tuple of str
-        What is measured without training; scvi needs scvi-tools.
-    seeds : int
-        Runs of each row. A seed draws weights, order, held-out cells and test donors, for all rows alike.
-    settings : mapping
-        Fields of the configuration; by default the paper's network, whose recipe is the domain's.
-    """
-
-    sets: tuple[str, ...] = ()
-    rows: tuple[str, ...] | None = None
-    baselines: tuple[str, ...] = (EXPRESSION, "scvi")
-    seeds: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: {**DOMAIN.presets["paper"], "preset": "paper"})
-
-
-@dataclass(frozen=True)
-class DonorsSize(CellsSize):
-    """How much is trained for Tables 4 and 7; see :class:`CellsSize`."""
-
-    sets: tuple[str, ...] = ("sea-ad",)
-
-    small: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle", "covid-tcells", "pig-airway"), "baselines": (EXPRESSION, "pca")},
-        "settings": {**SMALL, **CONDITION},
-    }
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("csle", "pig-airway"), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
-        "settings": {**SMOKE, **CONDITION},
-    }
-
-
-@dataclass(frozen=True)
-class TypesSize(CellsSize):
-    """How much is trained for Tables 6 and 8; see :class:`CellsSize`."""
-
-    sets: tuple[str, ...] = ("hlca",)
-
-    small: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("onek1k", "perez-tcells", "combat"), "baselines": (EXPRESSION, "pca")},
-        "settings": SMALL,
-    }
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"sets": ("onek1k",), "baselines": (EXPRESSION,), "rows": (REFERENCE, "r2mae"), "seeds": 1},
-        "settings": SMOKE,
-    }
-
-
-def runs(size: CellsSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, row and seed, and the baselines, each set in a folder of its own.
 
     Raises
@@ -110,8 +55,9 @@ def runs(size: CellsSize, out: Path) -> list[SweepRun]:
         If a baseline needs a package that is missing.
     """
     DOMAIN.check_baselines(size.baselines)
+    settings = {**size.settings, **({"only": size.only} if size.only else {})}
     chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}
-    groups = {name: variants_of(config_of(name, size.settings), chosen, size.baselines, set=name) for name in size.sets}
+    groups = {name: variants_of(cells(name, settings), chosen, size.baselines, set=name) for name in size.sets}
     return runs_of_groups(groups, range(size.seeds), out)
 
 
@@ -131,19 +77,25 @@ def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
         Names of the tables.
     """
     # What is ranked: a condition's AUROCs, too; sea-ad's own settings have them.
-    settings = CONDITION if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
+    settings = dict(CONDITION) if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
+    as_trained = [AS_TRAINED + name for name in RECONSTRUCTION if AS_TRAINED + name in results]
+    settings["bn_statistics"] = "both" if as_trained else "yes"
+    rebuilt = [*RECONSTRUCTION, *as_trained]
     tables: dict[str, list[TableRow]] = {probes: [], reconstruction: [], f"{probes}-pooled": _pooled(results)}
     tables[f"{probes}-runs"] = []
     for name, group in results.groupby("set", sort=False):
-        metrics = DOMAIN.metrics_of(config_of(str(name), settings))
-        scores = [metric.name for metric in metrics if metric.name not in RECONSTRUCTION]
+        metrics = DOMAIN.metrics_of(cells(str(name), settings))
+        scores = [metric.name for metric in metrics if metric.name not in rebuilt]
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
-        for table, wanted in ((probes, scores), (reconstruction, list(RECONSTRUCTION))):
+        for table, wanted in ((probes, scores), (reconstruction, rebuilt)):
             found = tables_of(group, table, wanted, REFERENCE, **judged)
-            tables[table] += [{"set": name, **row, **_rank_of(row, ranks)} for row in found[table]]
-        found = tables_of(group, probes, [*scores, *RECONSTRUCTION], REFERENCE, **judged)
+            tables[table] += [
+                {"set": name, **row, **({"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {})}
+                for row in found[table]
+            ]
+        found = tables_of(group, probes, [*scores, *rebuilt], REFERENCE, **judged)
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
 
@@ -160,7 +112,7 @@ def _pooled(results: pd.DataFrame) -> list[TableRow]:
     ]
 
 
-def plot(tables: Tables, size: CellsSize, *, probes: str, reconstruction: str) -> Figures:
+def plot(tables: Tables, size: Size, *, probes: str, reconstruction: str) -> Figures:
     """Draw the average score of each set, and reconstruction at each ratio; the dashed line is expression itself."""
     names = unique(tables[probes], "set")
     return {
@@ -175,23 +127,124 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
     return dots(named, shown, EXPRESSION, columns=columns)
 
 
-def config_of(name: str, settings: Mapping[str, Any]) -> CellsConfig:
-    """Return what all runs on a set share; settings take the place of what is known of the set."""
-    values: dict[str, Any] = {"data": name, **SET_DEFAULTS[name], **settings}
-    return CellsConfig.make(**values)
+SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
+_ROW, _WIDTH = "row", "width"
 
 
-def _rank_of(row: TableRow, ranks: Mapping[str, float]) -> TableRow:
-    return {"rank": ranks.get(row["label"], float("nan"))} if row["score"] == "score" else {}
+def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
+    """Return a run for each set, width, row and seed, each set in a folder of its own."""
+    schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
+    groups: dict[str, list[Variant]] = {}
+    for name in size.sets:
+        judged = CONDITION if name in ENTRIES["table4"].small["sets"] else {}
+        widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
+        base = cells(name, {**size.settings, **judged})
+        groups[name] = [
+            replace(row, values={"set": name, **row.values, "scheme": row.config.scheme.name})
+            for row in grid(base, [widths, schemes])
+        ]
+    return runs_of_groups(groups, range(size.seeds), out)
 
 
-STUDIES = tuple(
-    Study(
-        ENTRIES[probes],
-        size,
-        partial(plot, probes=probes, reconstruction=reconstruction),
-        partial(table, probes=probes, reconstruction=reconstruction),
-        runs=runs,
-    )
-    for probes, reconstruction, size in (("table4", "table7", DonorsSize), ("table6", "table8", TypesSize))
+def table_of_widths(results: pd.DataFrame) -> Tables:
+    """Return means by set and width, gains by set and pooled, how much they differ between widths, and all runs.
+
+    Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
+    """
+    scores = [score for score in SCORES if score in results]
+    by_row = results.assign(label=results[_ROW])
+    rows: list[TableRow] = []
+    pooled: list[TableRow] = []
+    for score in scores:
+        by_width = {
+            str(name): gains_over_fixed(group, score, FIXED, REFERENCE)
+            for name, group in by_row.groupby(_WIDTH, sort=False)
+        }
+        for width, gains in {**by_width, "difference": _widening(by_width)}.items():
+            pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
+        for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
+            for label, values in by_label(group, score).items():
+                row: TableRow = {"set": data, _WIDTH: preset, "score": score, "label": label, **mean_columns(values)}
+                for against in (BEST_FIXED, BLIND):
+                    gain = by_width[str(preset)].get((label, against), {}).get(str(data))
+                    if gain is not None:
+                        row |= difference_columns(f"vs_{against}", paired_difference(gain, np.zeros(len(gain))))
+                rows.append(row)
+    kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
+    return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
+
+
+def plot_widths(tables: Tables, size: Size) -> Figures:
+    """Draw what each row gains over the best fixed ratio at each width: on average, and below it on each set."""
+    rows, pooled = tables["cells-width"], tables["cells-width-pooled"]
+    scores = unique(rows, "score")
+    labels = [label for label in size.rows if any(row["label"] == label for row in rows)]
+    sets = unique(rows, "set")
+    figure, grid_of_axes = panels(len(scores), 1, width=5.2, height=1.2 + 0.26 * len(labels) * (1 + len(sets)))
+    for axes, score in zip(grid_of_axes, scores, strict=True):
+        average = [row for row in select(pooled, score=score, against=BEST_FIXED) if row["sets"] > 1]
+        named = [("average", average)] if average else []
+        named += [(name, select(rows, set=name, score=score)) for name in sets]
+        _panel(axes, named, labels, size.widths)
+        axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
+    units = [DOMAIN.presets[width] for width in size.widths]
+    handles = [
+        Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
+        for colour, one in zip(COLOURS, units, strict=False)
+    ]
+    figure.legend(
+        handles=handles, title="hidden and latent units", loc="outside lower center", ncols=len(handles), fontsize=8,
+        title_fontsize=8,
+    )  # fmt: skip
+    return {"cells-width": figure}
+
+
+def _widening(by_width: Mapping[str, Gains]) -> Gains:
+    """Return how much more each row gains at the last width than at the first, on each set, paired over seeds."""
+    widths = list(by_width.values())
+    first, last = (widths[0], widths[-1]) if len(widths) > 1 else ({}, {})
+    return {
+        pair: {  # of seeds that both widths have
+            name: (last[pair][name] - first[pair][name]).dropna() for name in last[pair] if name in first[pair]
+        }
+        for pair in last
+        if pair in first
+    }
+
+
+def _panel(
+    axes: "Axes", named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
+) -> None:
+    """Draw a block of rows for each group of gains, a colour for each width."""
+    places: list[str] = []
+    for name, rows in named:
+        known = {(row["label"], row[_WIDTH]): row for row in rows}
+        for label, (number, width) in itertools.product(labels, enumerate(widths)):
+            if number == 0:
+                places.append(f"{name}: {label}")
+            if (label, width) in known:
+                offset = 0.25 * (number - (len(widths) - 1) / 2)
+                _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
+        axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
+    name_rows(axes, places, 0)
+    axes.tick_params(axis="y", labelsize=7)
+
+
+def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
+    keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
+    gain, low, high = (float(row.get(key, np.nan)) for key in keys)
+    interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)
+
+
+STUDIES = (
+    *(
+        Study(
+            ENTRIES[probes],
+            partial(plot, probes=probes, reconstruction=reconstruction),
+            partial(table, probes=probes, reconstruction=reconstruction),
+            runs=runs,
+        )
+        for probes, reconstruction in (("table4", "table7"), ("table6", "table8"))
+    ),
+    Study(ENTRIES["cells-width"], plot_widths, table_of_widths, runs=runs_of_widths),
 )

@@ -4,9 +4,8 @@ Other figures draw such accuracies over their own curves, and measure how alike 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,20 +14,20 @@ from scipy.stats import pearsonr, spearmanr
 
 from r2mae.errors import UserError
 from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
-from r2mae_paper.error_curve import error_curves
-from r2mae_paper.rows import TableRow, Tables, column, joined, records, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Part, Size, Study
+from r2mae_paper.rows import TableRow, Tables, column, records, select, unique
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import PUBLISHED, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Accuracies: TypeAlias = tuple[tuple[str | float, ...], ...]
-"""Rows of names, then ratio and accuracy."""
-
 LINES = ("-", "--", ":", "-.")
 """Styles of lines, where there are more curves than colours."""
+EXTRAPOLATED = (0.15, 0.3)
+"""Ratios of the line that Fig. 1F extends to ratio 0."""
+SLOPED = (0.4, 0.8)
+"""Ratios of the segment whose slope Fig. 1F makes common."""
 
 _NUMBERS = ("ratio", "accuracy")
 _NEAR_BEST = 0.002  # published tables have three digits
@@ -40,19 +39,6 @@ def look_of(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], LINES[number // len(COLOURS) % len(LINES)]
 
 
-@dataclass(frozen=True)
-class CurvesSize(Size):
-    """The accuracies that are drawn; nothing is simulated or trained.
-
-    Attributes
-    ----------
-    rows : tuple of (str, float, float) or of (str, str, float, float)
-        Task (of Fig. 2C model and task), ratio and accuracy of each row of the tables.
-    """
-
-    rows: Accuracies = ()
-
-
 def expected(names: Sequence[str]) -> str:
     """Return in words what a table must have."""
     columns = (*names, *_NUMBERS)
@@ -62,7 +48,7 @@ def expected(names: Sequence[str]) -> str:
     )
 
 
-def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> Accuracies:
+def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list[TableRow]:
     """Return the rows of tables of accuracies, one table after the other.
 
     Parameters
@@ -77,10 +63,10 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> Accu
     UserError
         If a file cannot be read, has no rows, lacks a column, or has an empty name or a number that is no fraction.
     """
-    return tuple(row for file in files for row in _rows(Path(file), names))
+    return [row for file in files for row in _rows(Path(file), names)]
 
 
-def _rows(file: Path, names: Sequence[str]) -> Accuracies:
+def _rows(file: Path, names: Sequence[str]) -> list[TableRow]:
     try:
         table = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
     except FileNotFoundError:
@@ -110,7 +96,60 @@ def _rows(file: Path, names: Sequence[str]) -> Accuracies:
                 f"{file}: row {row + 1} has {name} {words[row]!r}, expected a fraction from 0 to 1 "
                 "(divide per cent by 100)"
             )
-    return tuple(table[[*names, *_NUMBERS]].itertuples(index=False, name=None))
+    return records(table[[*names, *_NUMBERS]])
+
+
+def error_curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the error curves of tasks, shifted and scaled so that they can be superimposed.
+
+    The paper's appendix on Fig. 1F: error rates are ``1 − accuracy``. Each task's curve is extended to ratio 0 by the
+    line through its values at 0.15 and 0.3, and shifted so that this value is zero. It is then multiplied by the
+    task's factor, so that the segment from 0.4 to 0.8 has the same slope in all tasks. The result is invariant to any
+    ``a·error + b`` with a > 0 of the task. The paper does not state the common slope: here it is the mean of the
+    tasks' slopes, so that the result has the size of an error rate.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1), in any order; other columns are ignored.
+        Rows of the same task and ratio (seeds) are averaged first.
+
+    Returns
+    -------
+    DataFrame
+        ``task`` (in order of appearance), ``ratio`` (ascending), ``accuracy``, ``error``, ``intercept`` (the
+        extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
+
+    Raises
+    ------
+    UserError
+        For a task without one of the four ratios, or whose error does not rise from 0.4 to 0.8, for which no positive
+        factor exists.
+    """
+    tasks = list(dict.fromkeys(table["task"]))
+    means = table.groupby(["task", "ratio"])["accuracy"].mean().loc[tasks].reset_index()
+    means["error"] = 1 - means["accuracy"]
+    starts: dict[object, float] = {}
+    slopes: dict[object, float] = {}
+    for name, curve in means.groupby("task", sort=False):
+        errors = curve.set_index("ratio")["error"]
+        for ratio in (*EXTRAPOLATED, *SLOPED):
+            if ratio not in errors:
+                has = ", ".join(f"{value:g}" for value in errors.index)
+                raise UserError(f"task {name!r} has no accuracy at ratio {ratio:g} (it has {has}): add the ratio")
+        (first, second), (start, end) = EXTRAPOLATED, SLOPED
+        starts[name] = errors[first] - (errors[second] - errors[first]) / (second - first) * first
+        slopes[name] = (errors[end] - errors[start]) / (end - start)
+        if not slopes[name] > 0:
+            raise UserError(
+                f"task {name!r}: the error does not rise from ratio {start:g} to {end:g} (slope {slopes[name]:.3g}), "
+                "so no factor gives it the common slope: omit the task"
+            )
+    common = float(np.mean(list(slopes.values())))
+    means["intercept"] = means["task"].map(starts)
+    means["factor"] = means["task"].map({name: common / slope for name, slope in slopes.items()})
+    means["scaled"] = means["factor"] * (means["error"] - means["intercept"])
+    return means
 
 
 def by_task(published: Sequence[TableRow]) -> dict[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]:
@@ -216,8 +255,8 @@ def draw_over(axes: "Axes", published: Sequence[TableRow]) -> None:
     axes.legend(handles, labels, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
 
-def _with_curves(figure: str, names: Sequence[str], files: Sequence[Path]) -> CurvesSize:
-    """Return the size with tables of accuracies.
+def _needed(figure: str, names: Sequence[str], files: Sequence[Path]) -> list[TableRow]:
+    """Return the rows of tables of accuracies.
 
     Raises
     ------
@@ -229,38 +268,31 @@ def _with_curves(figure: str, names: Sequence[str], files: Sequence[Path]) -> Cu
             f"{figure} needs a table of accuracies: --curve FILE.csv ({expected(names)}); "
             "for curves of our own: r2mae reproduce text-ratios"
         )
-    return CurvesSize(read_curves(files, names))
+    return read_curves(files, names)
 
 
-def curves_of_fig1f(size: CurvesSize, files: Sequence[Path]) -> CurvesSize:
-    """Return the size with tables of accuracies, checked whether they can be brought to a common scale.
+def curves_of_fig1f(files: Sequence[Path]) -> list[TableRow]:
+    """Return the error curves of tables of accuracies, brought to a common scale.
 
     Parameters
     ----------
-    size : CurvesSize
-        It has nothing else.
     files : sequence of path
-        CSV files with the columns task, ratio and accuracy, see :func:`r2mae_paper.error_curve.error_curves`; their
-        rows are combined. The paper uses accuracies of Wettig et al. (2022), which are in their repository.
+        CSV files with the columns task, ratio and accuracy, see :func:`error_curves`; their rows are combined. The
+        paper uses accuracies of Wettig et al. (2022), which are in their repository.
 
     Raises
     ------
     UserError
         If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
-    size = _with_curves("fig1f", ("task",), files)
+    rows = pd.DataFrame(_needed("fig1f", ("task",), files))
     try:
-        _on_one_scale(size)
+        return records(error_curves(rows))
     except UserError as error:
         raise UserError(f"{', '.join(map(str, files))}: {error}") from None
-    return size
 
 
-def _on_one_scale(size: CurvesSize) -> list[TableRow]:
-    return records(error_curves(pd.DataFrame(size.rows, columns=["task", *_NUMBERS], dtype=object)))
-
-
-def plot_fig1f(tables: Tables, size: CurvesSize) -> Figures:
+def plot_fig1f(tables: Tables, size: Size) -> Figures:
     """Draw the error rates as measured, and on one scale."""
     rows = tables["fig1f"]
     figure, (plain, common) = panels(2, width=3.9, height=3.4)
@@ -282,22 +314,18 @@ def plot_fig1f(tables: Tables, size: CurvesSize) -> Figures:
     return {"fig1f": figure}
 
 
-def curves_of_fig2c(size: CurvesSize, files: Sequence[Path]) -> CurvesSize:
-    """Return the size with tables of accuracies that have the columns model, task, ratio and accuracy (fractions).
+def curves_of_fig2c(files: Sequence[Path]) -> list[TableRow]:
+    """Return the mean over rows (seeds) of one model, task and ratio, ratios in ascending order.
 
-    Models are drawn in the order in which the tables name them: begin with the smallest.
+    The tables have the columns model, task, ratio and accuracy (fractions). Models are drawn in the order in which the
+    tables name them: begin with the smallest.
 
     Raises
     ------
     UserError
         If there is no file; and as :func:`read_curves`.
     """
-    return _with_curves("fig2c", ("model", "task"), files)
-
-
-def _means(rows: Accuracies) -> list[TableRow]:
-    """Return the mean over rows (seeds) of one model, task and ratio, ratios in ascending order."""
-    table = pd.DataFrame(rows, columns=["model", "task", *_NUMBERS])
+    table = pd.DataFrame(_needed("fig2c", ("model", "task"), files))
     return [
         {"model": model, "task": task, "ratio": ratio, "accuracy": accuracy}
         for (model, task), own in table.groupby(["model", "task"], sort=False)
@@ -310,7 +338,7 @@ def table_of_fig2c(results: Mapping[str, list[TableRow]]) -> Tables:
 
     Ratios whose accuracy is within 0.002 of the best one's are given, too: published tables have three digits.
     """
-    rows = joined(results)
+    rows = results[PUBLISHED]
     best = []
     for model, task in dict.fromkeys((row["model"], row["task"]) for row in rows):
         own = select(rows, model=model, task=task)
@@ -321,7 +349,7 @@ def table_of_fig2c(results: Mapping[str, list[TableRow]]) -> Tables:
     return {"fig2c": rows, "fig2c-best": best}
 
 
-def plot_fig2c(tables: Tables, size: CurvesSize) -> Figures:
+def plot_fig2c(tables: Tables, size: Size) -> Figures:
     """Draw a panel for each task with a curve for each model; a ring marks the best ratio of each."""
     figure, axes = models_by_task(tables["fig2c"], tables["fig2c-best"], columns=3)
     for panel in axes:
@@ -332,17 +360,10 @@ def plot_fig2c(tables: Tables, size: CurvesSize) -> Figures:
 STUDIES = (
     Study(
         ENTRIES["fig1f"],
-        CurvesSize,
         plot_fig1f,
-        parts=lambda size: [Part("curves", 0, lambda jobs, tally: _on_one_scale(size))],
+        table=lambda results: {"fig1f": results[PUBLISHED]},
+        parts=lambda size: [],
         curves=curves_of_fig1f,
     ),
-    Study(
-        ENTRIES["fig2c"],
-        CurvesSize,
-        plot_fig2c,
-        table_of_fig2c,
-        parts=lambda size: [Part("curves", 0, lambda jobs, tally: _means(size.rows))],
-        curves=curves_of_fig2c,
-    ),
+    Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: [], curves=curves_of_fig2c),
 )

@@ -1,8 +1,11 @@
-"""Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1."""
+"""Fig. 1A: the isotropic model, Theorem 1 against simulation, on both sides of γ = 1.
 
-from dataclasses import dataclass
+Simulations keep each row with probability p, so that ñ is binomial, as Sec. 3.1 defines it. The paper's figures at
+fixed ratios keep ñ = np rows.
+"""
+
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,8 +14,8 @@ from r2mae.theory import identity, isotropic_risk, uniform_direction
 from r2mae.theory.simulate import simulate
 from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, paper_ratios
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,30 +23,12 @@ if TYPE_CHECKING:
 _RIDGE = 1e-6  # the appendix's λ for this figure
 
 
-@dataclass(frozen=True)
-class IsotropicSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    settings : tuple of (int, int)
-        n and d of each panel.
-    repetitions : int
-        Number of masks, all of one design.
-    """
-
-    settings: tuple[tuple[int, int], ...] = ((2000, 10000), (4000, 2000))
-    repetitions: int = 50
-
-    small: ClassVar = {"settings": ((200, 1000), (400, 200)), "repetitions": 20}
-
-
-def parts(size: IsotropicSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return a part for each panel."""
-    return [Part(f"n-{n}-d-{d}", size.repetitions, partial(measure, n, d, size.repetitions)) for n, d in size.settings]
+    return [Part(f"n-{n}-d-{d}", partial(measure, n, d, size.repetitions)) for n, d in size.settings]
 
 
-def plot(tables: Tables, size: IsotropicSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw a panel for each n and d."""
     figure, axes = panels(len(size.settings), width=4.2, height=3.4)
     for panel, (n, d) in zip(axes, size.settings, strict=True):
@@ -51,14 +36,13 @@ def plot(tables: Tables, size: IsotropicSize) -> Figures:
     return {"fig1a": figure}
 
 
-def measure(n: int, d: int, repetitions: int, jobs: int, tally: Tally) -> list[TableRow]:
+def measure(n: int, d: int, repetitions: int, jobs: int) -> list[TableRow]:
     """Simulate one panel; risks are over r² = 1."""
     ratios = paper_ratios()
     theorem = isotropic_risk(ratios, d / n, NOISE)
     simulation = simulate(
-        identity(d), uniform_direction(d), n, ratios, noise=NOISE, repetitions=repetitions, ridge=_RIDGE, jobs=jobs,
-        progress=tally.every(),
-    )  # fmt: skip
+        identity(d), uniform_direction(d), n, ratios, noise=NOISE, repetitions=repetitions, ridge=_RIDGE, jobs=jobs
+    )
     return rows_of(
         gamma=d / n,
         n=n,
@@ -103,4 +87,4 @@ def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
     axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)
 
 
-STUDIES = (Study(ENTRIES["fig1a"], IsotropicSize, plot, parts=parts),)
+STUDIES = (Study(ENTRIES["fig1a"], plot, parts=parts),)

@@ -1,9 +1,11 @@
-"""Fig. 1E: three spectra, signals along eigenvectors, and the eigenvalue above which masking helps."""
+"""Fig. 1E: three spectra, signals along eigenvectors, and the eigenvalue above which masking helps.
+
+Simulations keep each row with probability p; the paper's figures at fixed ratios keep ñ = np rows.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -12,10 +14,9 @@ from r2mae.report.style import BLUE
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
 from r2mae.theory.simulate import simulate
 from r2mae_paper.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
-from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select
-from r2mae_paper.signals import eigen_signals
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
+from r2mae_paper.rows import TableRow, Tables, column, joined_tables, rows_of, select
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,34 +27,12 @@ QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
 _GAMMAS = (0.5, 2.0, 5.0, 10.0)
 
 
-@dataclass(frozen=True)
-class SpectraSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    n, d : int
-        Rows and features; the paper: 500 and 2500.
-    repetitions : int
-        Number of masks, all of one design.
-    threshold_n : int
-        Rows in the table of thresholds, with d = γn.
-    """
-
-    n: int = 500
-    d: int = 2500
-    repetitions: int = 50
-    threshold_n: int = 200
-
-    small: ClassVar = {"n": 100, "d": 500, "repetitions": 20, "threshold_n": 100}
-
-
-def parts(size: SpectraSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return a part for each model."""
-    return [Part(name.lower(), size.repetitions, partial(_model, name, size)) for name in MODELS]
+    return [Part(name.lower(), partial(_model, name, size)) for name in MODELS]
 
 
-def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, list[TableRow]]:
+def _model(name: str, size: Size, jobs: int) -> dict[str, list[TableRow]]:
     """Compute a model's curves, its threshold at this size and at others, and its spectrum."""
     make = MODELS[name]
     cov = make(size.d)
@@ -63,18 +42,18 @@ def _model(name: str, size: SpectraSize, jobs: int, tally: Tally) -> dict[str, l
         for gamma in _GAMMAS
         for values in [make(round(gamma * size.threshold_n)).eigenvalues]
     ]
-    curves = measure(name, cov, size, jobs, tally)
-    return {"curves": curves, "here": [here], "others": others, "spectrum": _histogram(name, cov.eigenvalues)}
+    curves = measure(name, cov, size, jobs)
+    return {"fig1e": curves, "here": [here], "others": others, "fig1e-spectra": _histogram(name, cov.eigenvalues)}
 
 
 def table(results: Mapping[str, dict[str, list[TableRow]]]) -> Tables:
     """Return the curves, the thresholds (first those that are drawn), and the spectra."""
-    kinds = ("curves", "here", "others", "spectrum")
-    curves, here, others, spectra = (joined({name: one[kind] for name, one in results.items()}) for kind in kinds)
-    return {"fig1e": curves, "fig1e-thresholds": [*here, *others], "fig1e-spectra": spectra}
+    tables = joined_tables(results)
+    thresholds = [*tables.pop("here"), *tables.pop("others")]
+    return {"fig1e": tables["fig1e"], "fig1e-thresholds": thresholds, "fig1e-spectra": tables["fig1e-spectra"]}
 
 
-def plot(tables: Tables, size: SpectraSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the curves of each model above its spectrum and threshold."""
     rows, histograms = tables["fig1e"], tables["fig1e-spectra"]
     thresholds = {row["model"]: row for row in tables["fig1e-thresholds"][: len(MODELS)]}
@@ -91,7 +70,7 @@ def plot(tables: Tables, size: SpectraSize) -> Figures:
     return {"fig1e": figure}
 
 
-def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tally) -> list[TableRow]:
+def measure(name: str, cov: Covariance, size: Size, jobs: int) -> list[TableRow]:
     """Simulate one model; risks are over βᵀΣβ.
 
     The formula uses the model's eigenvalues. The eigenvectors are Haar in all three models (in the latent one because
@@ -102,9 +81,8 @@ def measure(name: str, cov: Covariance, size: SpectraSize, jobs: int, tally: Tal
     with compared():
         formula = direction_risk(Rotated(cov.eigenvalues), size.n, ratios, NOISE, which=np.array(indices)).normalised
     simulation = simulate(
-        cov, eigen_signals(cov, indices), size.n, ratios, noise=NOISE, repetitions=size.repetitions, jobs=jobs,
-        progress=tally.every(),
-    )  # fmt: skip
+        cov, eigen_signals(cov, indices), size.n, ratios, noise=NOISE, repetitions=size.repetitions, jobs=jobs
+    )
     curves = [
         rows_of(
             model=name,
@@ -222,4 +200,4 @@ def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: l
     panel.set_xlabel("eigenvalue λ")
 
 
-STUDIES = (Study(ENTRIES["fig1e"], SpectraSize, plot, table, parts),)
+STUDIES = (Study(ENTRIES["fig1e"], plot, table, parts),)

@@ -1,23 +1,23 @@
 """Figs. 2A and 2D: MLPs of ten widths on MNIST at nine fixed ratios; linear probe, and effective rank."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae_paper.by_ratio import AS_TRAINED, BARS, by_seed, curve, means, measured, shape
+from r2mae.sweep.runs import SweepRun
+from r2mae_paper.bases import image_presets, runs_by_ratio
+from r2mae_paper.by_ratio import BARS, by_seed, curve, means, measured, shape
 from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,45 +28,11 @@ _KINDS = {16: "parameter-insufficient", 512: "parameter-sufficient"}
 _STATISTICS = {AS_TRAINED: "batch statistics of training", "": "re-estimated batch statistics"}
 
 
-@dataclass(frozen=True)
-class WidthsSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    data : str
-        The images.
-    hidden, latent : tuple of int
-        Widths of the first and of the second layer: a preset `mlp-HIDDEN-LATENT` for each pair.
-    ratios : tuple of float
-        Fixed ratios.
-    seeds : tuple of int
-        The paper says only that they were fixed.
-    settings : mapping
-        Fields of the configuration in place of the paper's, such as the number of epochs.
-    """
-
-    data: str = "mnist"
-    hidden: tuple[int, ...] = (16, 512)
-    latent: tuple[int, ...] = (16, 32, 64, 256, 1024)
-    ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    small: ClassVar = {"settings": {"epochs": 5.0}}
-    smoke: ClassVar = {
-        **{"data": "digits", "latent": (16,), "ratios": (0.3, 0.7), "seeds": (0,), "settings": {"steps": 2}},
-    }
-
-
-def runs(size: WidthsSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
     base = ImagesConfig.make(data=size.data, scheme="fixed", bn_statistics="both")
     names = [f"mlp-{hidden}-{latent}" for hidden in size.hidden for latent in size.latent]
-    widths = SweepParameter(
-        "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}
-    )
-    return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
+    return runs_by_ratio(base, "preset", image_presets(names, size.settings), size, out)
 
 
 def table(results: pd.DataFrame) -> Tables:
@@ -94,7 +60,7 @@ def table(results: pd.DataFrame) -> Tables:
     }
 
 
-def plot(tables: Tables, size: WidthsSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the probe's accuracy (Fig. 2A) and the entropy of singular values (Fig. 2D), in a row for each statistics.
 
     Fig. 2D is of the sufficient models. The paper's effective rank is the entropy itself, and not its exponential.
@@ -174,4 +140,4 @@ def _differences(results: pd.DataFrame, score: str) -> list[TableRow]:
     return rows
 
 
-STUDIES = (Study(ENTRIES["fig2a"], WidthsSize, plot, table, runs=runs),)
+STUDIES = (Study(ENTRIES["fig2a"], plot, table, runs=runs),)

@@ -1,23 +1,22 @@
 """Fig. 2B and Figs. 5 to 7: U-Nets of several widths on faces, at nine fixed mask ratios."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from r2mae.catalogue import data_root
+from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
-from r2mae_paper.by_ratio import AS_TRAINED, BARS, best_ratios, by_seed, curve, means, measured
+from r2mae.sweep.runs import SweepRun
+from r2mae_paper.bases import faces, image_presets, runs_by_ratio
+from r2mae_paper.by_ratio import BARS, best_ratios, by_seed, curve, means, measured
 from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 from r2mae_paper.subsets import first_faces
 
 if TYPE_CHECKING:
@@ -33,57 +32,14 @@ _SCORES = {
 _PAPER_BEST = {8: 0.6, 16: 0.7, 32: 0.8}
 
 
-@dataclass(frozen=True)
-class FacesSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    data : str
-        The faces; without a name the folder `celeba-aligned` of the data folder, which must hold all of CelebA with its
-        tables.
-    faces : int, optional
-        The first so many of the set `celeba`, in place of `data`.
-    side : int
-        Of the images, in pixels: the middle square of each, brought to this size.
-    channels : tuple of int
-        Of the first block: a preset `unet-N` for each.
-    ratios : tuple of float
-        Fixed ratios.
-    seeds : tuple of int
-    settings : mapping
-        Fields of the configuration in place of the paper's, such as the number of steps.
-    """
-
-    data: str = ""
-    faces: int | None = None
-    side: int = 128
-    channels: tuple[int, ...] = (8, 16, 32)
-    ratios: tuple[float, ...] = tuple(round(0.1 * k, 1) for k in range(1, 10))
-    seeds: tuple[int, ...] = (0, 1, 2)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    small: ClassVar = {
-        **{"faces": 4000, "side": 64, "channels": (4, 8, 16)},
-        "settings": {"batch_size": 32, "steps": 200, "precision": "bf16"},
-    }
-    smoke: ClassVar = {
-        **{"data": "celeba", "side": 32, "channels": (4, 8)},
-        **{"ratios": (0.3, 0.7), "seeds": (0,), "settings": {"steps": 2}},
-    }
-
-
-def runs(size: FacesSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each width, ratio and seed; scores are taken with either kind of batch statistics."""
-    data = size.data or str(data_root() / "celeba-aligned")
-    if size.faces is not None:
+    data = faces(size.data)
+    if size.faces and not size.data:
         data = str(first_faces(size.faces, out.absolute() / f"faces-{size.faces}"))
     base = ImagesConfig.make(data=data, resize=size.side, resize_mode="crop", scheme="fixed", bn_statistics="both")
     names = [f"unet-{channels}" for channels in size.channels]
-    widths = SweepParameter(
-        "preset", {name: {**DOMAIN.presets[name], "preset": name, **size.settings} for name in names}
-    )
-    return runs_of(grid(base, [widths, SweepParameter.over("ratio", size.ratios)]), size.seeds, out)
+    return runs_by_ratio(base, "preset", image_presets(names, size.settings), size, out)
 
 
 def table(results: pd.DataFrame) -> Tables:
@@ -101,7 +57,7 @@ def table(results: pd.DataFrame) -> Tables:
     return {"fig2b": by_ratio, "fig2b-best": best, "fig2b-runs": results[columns].to_dict("records")}
 
 
-def plot(tables: Tables, size: FacesSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
     rows: list[TableRow] = tables["fig2b"]
     figure, (axes,) = panels(1, width=5.0, height=3.8)
@@ -163,4 +119,4 @@ def _best(group: pd.DataFrame, score: str) -> TableRow | None:
     return row
 
 
-STUDIES = (Study(ENTRIES["fig2b"], FacesSize, plot, table, runs=runs),)
+STUDIES = (Study(ENTRIES["fig2b"], plot, table, runs=runs),)

@@ -4,11 +4,12 @@ The scores of models of sarbecoviruses rank variants of SARS-CoV-2; models of mi
 bases. The ablation asks what decides how well variants are ranked: relatives, window, size, steps, regularisation.
 """
 
+import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,20 +25,14 @@ from r2mae.genome.store.tracks import add_track
 from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.sweep.runs import SweepRun, runs_of
 from r2mae_paper.drawing import Figures
-from r2mae_paper.rows import Tables
-from r2mae_paper.scheme_table import dots, tables_of, variants_of
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.rows import Tables, unique
+from r2mae_paper.scheme_table import CURRICULA, dots, schemes, tables_of, variants_of
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
 CONSERVATION = "conservation"
 _ALIGNMENT = "alignment"
-SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in (0.05, 0.15, 0.3)},
-    **{
-        name: {"scheme": name}
-        for name in ("dynamic", "mdlm", "r2mae", "r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
-    },
-}
+SCHEMES = schemes((0.05, 0.15, 0.3), "dynamic", "mdlm", "r2mae", *CURRICULA)
 REFERENCE = "fixed 0.15"
 
 _VARIANTS = {
@@ -52,18 +47,6 @@ TITLES = {
     "masked_loss": "masked loss, held out",
     "accuracy": "accuracy, held out",
 }
-
-
-PAPERS = {"steps": 30_000, "validate_every": 500, "patience": 5, "keep": "best"}
-"""The paper's network and steps, which are the domain's, with early stopping; its patience is ours."""
-
-SMALL = {
-    **{"width": 128, "layers": 2, "heads": 4, "dropout": 0.3, "window": 64, "batch_size": 64, "lr": 1e-3},
-    **{"steps": 250, "validate_every": 25, "keep": "best"},
-}
-SMOKE = {"width": 16, "layers": 1, "heads": 2, "window": 64, "batch_size": 8, "steps": 2}
-
-
 _BASES = {
     f"{score}{ratio}": f"{title}{f', mask ratio {ratio[1:]}' if ratio else ''}"
     for score, title in (("masked_loss", "masked loss"), ("accuracy", "accuracy"))
@@ -92,66 +75,6 @@ class Alignment:
 
 SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz", "MN908947")
 MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz", "chrM")
-
-
-@dataclass(frozen=True)
-class GenomeSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    rows : tuple of str
-        Names of :data:`SCHEMES`; by default all.
-    seeds : int
-        Runs of each row.
-    parts : int
-        Equal parts of the genome, of which the first run holds out the first, and so on.
-    settings : mapping
-        Fields of the configuration.
-    """
-
-    rows: tuple[str, ...] | None = None
-    seeds: int = 5
-    parts: int = 5
-    settings: Mapping[str, Any] = field(default_factory=lambda: PAPERS)
-
-    @property
-    def most_seeds(self) -> int:
-        """As many as there are parts: each seed holds out one of its own."""
-        return self.parts
-
-    small: ClassVar[Mapping[str, Any]] = {"settings": SMALL}
-    smoke: ClassVar[Mapping[str, Any]] = {"rows": ("fixed 0.15", "r2mae"), "seeds": 2, "parts": 2, "settings": SMOKE}
-
-
-@dataclass(frozen=True)
-class VirusSize(GenomeSize):
-    """How much is trained, and which variants are scored.
-
-    Attributes
-    ----------
-    positions : int, optional
-        Variants up to this position are scored, instead of all.
-    """
-
-    positions: int | None = None
-
-    smoke: ClassVar[Mapping[str, Any]] = {**GenomeSize.smoke, "positions": 900}
-
-
-@dataclass(frozen=True)
-class AblationSize(VirusSize):
-    """How much is trained; see :class:`VirusSize`.
-
-    Attributes
-    ----------
-    rows : tuple of str
-        Names of :func:`changes`; by default all.
-    """
-
-    seeds: int = 1
-
-    smoke: ClassVar[Mapping[str, Any]] = {**VirusSize.smoke, "rows": (BASE, "no relatives", WEIGHTED)}
 
 
 def genome_file(name: str) -> Path:
@@ -205,14 +128,14 @@ def part_of(store: AlignmentStore, number: int, parts: int) -> str:
     return f"{contig}:{ends[number] + 1}-{ends[number + 1]}"
 
 
-def variants(out: Path, positions: int | None = None) -> dict[str, Any]:
+def variants(out: Path, positions: int) -> dict[str, Any]:
     """Write the variants that count below `out`, and return the fields that name them.
 
     These have an expected count of 20 or more, at sites where the founders of clades do not differ.
     """
     table = pd.read_csv(genome_file("sars2_fitness.tsv.gz"), sep="\t", dtype=str)
     counted = (table["expected_count"].astype(float) >= 20) & (table["site_differs_among_clade_founders"] == "False")
-    if positions is not None:
+    if positions:
         counted &= table["pos"].astype(int) <= positions
     with atomic_write(file := out / "fitness.tsv") as opened:
         table[counted].to_csv(opened, sep="\t", index=False)
@@ -220,14 +143,62 @@ def variants(out: Path, positions: int | None = None) -> dict[str, Any]:
         "variants": str(file),
         "label": "fitness",
         "classes": "consequence",
-        "contrasts": ("stop_gained/synonymous",) if positions is None else (),
+        "contrasts": ("stop_gained/synonymous",) if not positions else (),
     }
+
+
+def human_variants(files: Sequence[str], out: Path) -> dict[str, Any]:
+    """Write tables of human variants as one below `out`, and return the fields that name them.
+
+    Variants of the first table are of the class `missense` (the paper: ClinVar), those of others of the class
+    `regulatory` (OMIM), and once more of the class of their consequence.
+
+    Raises
+    ------
+    UserError
+        If a file cannot be read, lacks a column, or has another label than 1 and 0, or Pathogenic and Common.
+    """
+    tables = []
+    for number, file in enumerate(files):
+        table = _table_of_variants(Path(file))
+        tables.append(table.assign(set="regulatory" if number else "missense"))
+        if number and "consequence" in table:
+            tables.append(table.assign(set=table["consequence"].str.replace(r"\W+", "_", regex=True)))
+    with atomic_write(written := out / "human.tsv") as opened:
+        pd.concat(tables)[[*_ALLELES, "label", "set"]].to_csv(opened, sep="\t", index=False)
+    return {"variants": str(written), "label": "label", "classes": "set"}
+
+
+_ALLELES = ("chrom", "pos", "ref", "alt")
+_LABELS = {**dict.fromkeys(("1", "true", "pathogenic"), 1), **dict.fromkeys(("0", "false", "common"), 0)}
+
+
+def _table_of_variants(file: Path) -> pd.DataFrame:
+    try:
+        table = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, sep=None, engine="python")
+    except (OSError, ValueError, ImportError, csv.Error) as error:  # errors of pandas and pyarrow are ValueErrors
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file}: cannot be read as a table ({reason}): give .tsv, .csv or .parquet") from None
+    for name in (*_ALLELES, "label"):
+        if name not in table:
+            raise UserError(f"{file}: has no column {name!r}: it needs {', '.join(_ALLELES)} and label")
+    labels = table["label"].astype(str).str.lower().map(_LABELS)
+    if labels.isna().any():
+        wrong = table["label"][labels.isna()].iloc[0]
+        raise UserError(f"{file}: has the label {wrong!r}, expected 1 or 0, or Pathogenic or Common")
+    return table.assign(label=labels.astype(int))
+
+
+def human_regions(store: AlignmentStore) -> dict[str, Any]:
+    """Return the fields that hold out chromosomes as GPN-MSA does: 21 for validation, and 22 for testing."""
+    prefix = "chr" if "chr21" in store.contigs else ""
+    return {"validation_regions": (f"{prefix}21",), "test_regions": (f"{prefix}22",)}
 
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 
-def schemes(size: GenomeSize, store: AlignmentStore) -> Rows:
+def scheme_rows(size: Size, store: AlignmentStore) -> Rows:
     """Return the rows of Table 3."""
     return {name: SCHEMES[name] for name in size.rows or SCHEMES}
 
@@ -239,7 +210,7 @@ def by_likeness(store: AlignmentStore) -> list[str]:
     return [store.species[1:][place] for place in np.argsort(-shares, kind="stable")]
 
 
-def changes(size: GenomeSize, store: AlignmentStore) -> Rows:
+def changes(size: Size, store: AlignmentStore) -> Rows:
     """Return the rows of the ablation: what each of them changes."""
     names = by_likeness(store)
     rows: Rows = {
@@ -261,24 +232,25 @@ def changes(size: GenomeSize, store: AlignmentStore) -> Rows:
         "mask token alone": {"corruption": "mask"},
         WEIGHTED: {"weight_track": CONSERVATION},
     }
-    return rows if size.rows is None else {name: rows[name] for name in size.rows}
+    return {name: rows[name] for name in size.rows or rows}
 
 
 def runs(
-    size: GenomeSize,
+    size: Size,
     out: Path,
     *,
     alignment: Alignment,
-    rows: Callable[[GenomeSize, AlignmentStore], Rows] = schemes,
+    rows: Callable[[Size, AlignmentStore], Rows] = scheme_rows,
     baselines: Sequence[str] = (_ALIGNMENT, "composition"),
 ) -> list[SweepRun]:
     """Return a run for each row and seed, and the baselines; each seed holds out another part of the genome.
 
-    Intervals over seeds hence contain the differences between the parts, too.
+    Intervals over seeds hence contain the differences between the parts, too. With a store of the human genome all
+    seeds hold out the same chromosomes.
 
     Parameters
     ----------
-    size : GenomeSize
+    size : Size
         With seeds, and parts of the genome, of which there are at least as many.
     out : Path
     alignment : Alignment
@@ -287,10 +259,20 @@ def runs(
     baselines : sequence of str
         Rows that are measured without training.
     """
-    store = store_of(alignment, out)
-    scored = variants(out, size.positions) if isinstance(size, VirusSize) else {}
+    human = size.fields.get("store")
+    if size.fields.get("variants") and not human:
+        raise UserError("--variants are of the human genome: name its alignment with --store FOLDER")
+    if human:
+        store = AlignmentStore(Path(human).expanduser())
+        scored = human_variants(size.variants, out) if size.variants else {}
+    else:
+        store = store_of(alignment, out)
+        scored = variants(out, size.positions) if "positions" in size.fields else {}
     base = GenomeConfig.make(data=str(store.folder), **scored, **size.settings)
-    regions = [{"test_regions": (part_of(store, seed, size.parts),)} for seed in range(size.seeds)]
+    regions = [
+        human_regions(store) if human else {"test_regions": (part_of(store, seed, size.parts),)}
+        for seed in range(size.seeds)
+    ]
     return [
         replace(run, config=run.config.replace(**regions[run.seed]))
         for run in runs_of(variants_of(base, rows(size, store), baselines), range(size.seeds), out)
@@ -299,32 +281,37 @@ def runs(
 
 def table(results: pd.DataFrame, *, name: str, titles: Mapping[str, str], reference: str) -> Tables:
     """Return means, intervals and differences of every score, and all runs; the alignment is the baseline."""
-    return tables_of(results, name, list(titles), reference, baseline=_ALIGNMENT, lower=("masked_loss",))
+    scores = [*titles, *(score for score in map(str, results) if is_human(score))]
+    return tables_of(results, name, scores, reference, baseline=_ALIGNMENT, lower=("masked_loss",))
 
 
-def plot(tables: Tables, size: GenomeSize, *, name: str, titles: Mapping[str, str]) -> Figures:
+def plot(tables: Tables, size: Size, *, name: str, titles: Mapping[str, str]) -> Figures:
     """Draw the scores of every row, with the alignment's own as the baseline."""
-    return {name: dots(tables[name], titles, _ALIGNMENT, without=("composition",))}
+    human = {score: score.replace("_", " ") for score in unique(tables[name], "score") if is_human(score)}
+    return {name: dots(tables[name], {**human, **titles}, _ALIGNMENT, without=("composition",))}
+
+
+def is_human(score: str) -> bool:
+    """Return whether a score is of a class of human variants; these are all at held-out positions."""
+    of_labels = score.startswith(("auroc_", "partial_auroc_", "auprc_"))
+    return of_labels and not any(part in score for part in ("_vs_", "_blocks_", HELD_OUT))
 
 
 STUDIES = (
     Study(
         ENTRIES["table3"],
-        VirusSize,
         partial(plot, name="table3", titles=TITLES),
         partial(table, name="table3", titles=TITLES, reference=REFERENCE),
         runs=partial(runs, alignment=SARBECOVIRUSES),
     ),
     Study(
         ENTRIES["table3-mtdna"],
-        GenomeSize,
         partial(plot, name="table3-mtdna", titles=_SHOWN),
         partial(table, name="table3-mtdna", titles=_BASES, reference=REFERENCE),
         runs=partial(runs, alignment=MITOCHONDRIA),
     ),
     Study(
         ENTRIES["table3-ablation"],
-        AblationSize,
         partial(plot, name="table3-ablation", titles=TITLES),
         partial(table, name="table3-ablation", titles=TITLES, reference=BASE),
         runs=partial(runs, alignment=SARBECOVIRUSES, rows=changes, baselines=(_ALIGNMENT,)),

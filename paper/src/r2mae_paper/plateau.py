@@ -2,14 +2,13 @@
 
 The "eigenvalue 100" of the paper's text is either that of D (then that of WWᵀ is 10,000) or that of WWᵀ; both are
 computed. The paper compares its curves with ImageNet accuracies of He et al. (2022), which a table of yours can hold.
+
+Simulations keep each row with probability p; the paper's figures at fixed ratios keep ñ = np rows.
 """
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -17,11 +16,11 @@ from jaxtyping import Float
 from r2mae.report.style import BLUE, SKY, VERMILION
 from r2mae.theory import plateau, risk
 from r2mae.theory.simulate import simulate
-from r2mae_paper.curves import Accuracies, draw_over, likeness, read_curves
+from r2mae_paper.curves import draw_over, likeness, read_curves
 from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, PUBLISHED, Part, Study, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,77 +29,34 @@ Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
 # Noise variance over the null risk. The paper's variance of 0.04 is 0.002 of the null risk.
 NOISES = (0.0, 0.5, 1.0, 1.5)
-_NOISE, _PUBLISHED = "noise", "published"  # the second begins the name of the part with published accuracies
+_NOISE = "noise"
 
 
-@dataclass(frozen=True)
-class PlateauSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    n, d, q : int
-        Rows, features and latent dimensions; the paper: 100, 5000, 50.
-    seeds : int
-        Samples of the model, each with one design.
-    repetitions : int
-        Number of masks of each design.
-    published : tuple of (str, float, float)
-        Task, ratio and accuracy of each row of the user's tables.
-    """
-
-    n: int = 100
-    d: int = 5000
-    q: int = 50
-    seeds: int = 20
-    repetitions: int = 50
-    published: Accuracies = ()
-
-    drawn: ClassVar[tuple[str, ...]] = ("published",)
-    small: ClassVar = {"n": 40, "d": 400, "q": 20, "seeds": 4, "repetitions": 20}
-
-
-def with_curves(size: PlateauSize, files: Sequence[Path]) -> PlateauSize:
-    """Return the size with published accuracies, with the columns `task`, `ratio` and `accuracy`.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae_paper.curves.read_curves`.
-    """
-    return replace(size, published=read_curves(files))
-
-
-def parts(size: PlateauSize) -> list[Part]:
-    """Return a part for each sample of the model under both readings, and one for published accuracies, if any."""
-    samples = [
-        Part(f"{reading}-{seed}", size.repetitions, partial(_measure, size, reading, seed))
+def parts(size: Size) -> list[Part]:
+    """Return a part for each sample of the model under both readings."""
+    return [
+        Part(f"{reading}-{seed}", partial(_measure, size, reading, seed))
         for reading in READINGS
-        for seed in range(size.seeds)
+        for seed in range(size.samples)
     ]
-    if not size.published:
-        return samples
-    rows = [{"task": task, "ratio": ratio, "accuracy": accuracy} for task, ratio, accuracy in size.published]
-    name = hashlib.blake2b(repr(rows).encode(), digest_size=6).hexdigest()  # other tables are another part
-    return [*samples, Part(f"{_PUBLISHED}-{name}", 0, lambda jobs, tally: rows)]
 
 
-def parts_with_noise(size: PlateauSize) -> list[Part]:
+def parts_with_noise(size: Size) -> list[Part]:
     """Return the same for Fig. 1G, and a part for the formula with more noise."""
-    return [*parts(size), Part(_NOISE, 0, lambda jobs, tally: noisy(size))]
+    return [*parts(size), Part(_NOISE, lambda jobs: noisy(size))]
 
 
 def table_of_fig1g(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the samples, their plateaus, and the formula with more noise; how alike published curves are, if any."""
-    rows, published = _separate(results)
+    rows = _samples(results)
     tables = {"fig1g": rows, "fig1g-plateaus": describe(rows), "fig1g-noise": results[_NOISE]}
     curves = {f"formula, {title}": _curve(select(rows, reading=one, sample=0)) for one, title in READINGS.items()}
-    return {**tables, **_beside_published("fig1g", published, curves)}
+    return {**tables, **_with_published("fig1g", results, curves)}
 
 
 def table_of_fig4(results: Mapping[str, list[TableRow]]) -> Tables:
     """Return the two samples that differ most, the plateaus of all, and how alike published curves are, if any."""
-    rows, published = _separate(results)
+    rows = _samples(results)
     plateaus = describe(rows)
     extremes = [(reading, sample) for reading in READINGS for sample in _extremes(plateaus, reading)]
     chosen = [row for row in rows if (row["reading"], row["sample"]) in extremes]
@@ -110,23 +66,24 @@ def table_of_fig4(results: Mapping[str, list[TableRow]]) -> Tables:
         )
         for reading, sample in dict.fromkeys((row["reading"], row["sample"]) for row in chosen)
     }
-    return {"fig4": chosen, "fig4-plateaus": plateaus, **_beside_published("fig4", published, curves)}
+    return {"fig4": chosen, "fig4-plateaus": plateaus, **_with_published("fig4", results, curves)}
 
 
-def _separate(results: Mapping[str, list[TableRow]]) -> tuple[list[TableRow], list[TableRow]]:
-    """Return the rows of the samples, and the published ones."""
-    published = {name: rows for name, rows in results.items() if name.startswith(_PUBLISHED)}
-    samples = {name: rows for name, rows in results.items() if name not in (*published, _NOISE)}
-    return joined(samples), joined(published)
+def _samples(results: Mapping[str, list[TableRow]]) -> list[TableRow]:
+    return joined({name: rows for name, rows in results.items() if name not in (PUBLISHED, _NOISE)})
 
 
-def _beside_published(
-    name: str, published: list[TableRow], curves: Mapping[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]]
+def _with_published(
+    name: str,
+    results: Mapping[str, list[TableRow]],
+    curves: Mapping[str, tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]],
 ) -> Tables:
+    """Return published accuracies and how alike they are, if there are any."""
+    published = results[PUBLISHED]
     return {f"{name}-published": published, f"{name}-likeness": likeness(published, curves)} if published else {}
 
 
-def plot_fig1g(tables: Tables, size: PlateauSize) -> Figures:
+def plot_fig1g(tables: Tables, size: Size) -> Figures:
     """Draw a panel for each reading of the model, with published error rates over it, and one for the noise."""
     rows, noise = tables["fig1g"], tables["fig1g-noise"]
     figure, axes = panels(3, width=3.7, height=4.0)
@@ -146,7 +103,7 @@ def plot_fig1g(tables: Tables, size: PlateauSize) -> Figures:
     return {"fig1g": figure}
 
 
-def plot_fig4(tables: Tables, size: PlateauSize) -> Figures:
+def plot_fig4(tables: Tables, size: Size) -> Figures:
     """Draw a panel for each reading of the model, with published error rates over it."""
     rows, plateaus = tables["fig4"], tables["fig4-plateaus"]
     figure, axes = panels(2, width=4.0, height=4.0)
@@ -182,16 +139,13 @@ def _finish(axes: "Axes", title: str) -> None:
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 
 
-def _measure(size: PlateauSize, reading: Reading, seed: int, jobs: int, tally: Tally) -> list[TableRow]:
+def _measure(size: Size, reading: Reading, seed: int, jobs: int) -> list[TableRow]:
     """Simulate one sample; risks are over βᵀΣβ."""
     ratios = paper_ratios()
     cov, beta = plateau(size.d, size.q, seed, of=reading)
     with compared():
         formula = risk(cov, beta, size.n, ratios, NOISE).normalised
-    simulation = simulate(
-        cov, beta, size.n, ratios, noise=NOISE, repetitions=size.repetitions, seed=seed, jobs=jobs,
-        progress=tally.every(),
-    )  # fmt: skip
+    simulation = simulate(cov, beta, size.n, ratios, noise=NOISE, repetitions=size.repetitions, seed=seed, jobs=jobs)
     null = float(simulation.null)
     return rows_of(
         reading=reading,
@@ -240,7 +194,7 @@ def plateaus(ratios: Float[np.ndarray, " p"], curve: Float[np.ndarray, " p"]) ->
     }
 
 
-def noisy(size: PlateauSize) -> list[TableRow]:
+def noisy(size: Size) -> list[TableRow]:
     """Return the formula's curves for several noise variances, given as fractions of the null risk.
 
     The risk is affine in the noise variance, so one evaluation is enough for all of them.
@@ -260,6 +214,6 @@ def noisy(size: PlateauSize) -> list[TableRow]:
 
 
 STUDIES = (
-    Study(ENTRIES["fig1g"], PlateauSize, plot_fig1g, table_of_fig1g, parts_with_noise, curves=with_curves),
-    Study(ENTRIES["fig4"], PlateauSize, plot_fig4, table_of_fig4, parts, curves=with_curves),
+    Study(ENTRIES["fig1g"], plot_fig1g, table_of_fig1g, parts_with_noise, curves=read_curves),
+    Study(ENTRIES["fig4"], plot_fig4, table_of_fig4, parts, curves=read_curves),
 )

@@ -6,37 +6,28 @@ processor without bf16 instructions refuses the runs in bf16.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
-from r2mae.cells.config import CellsConfig
-from r2mae.cells.sets import SET_DEFAULTS as CELL_SETS
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
-from r2mae.text.config import TextConfig
-from r2mae.text.domain import DOMAIN as TEXT
-from r2mae.text.sets import SET_DEFAULTS as TEXT_SETS
-from r2mae_paper import genomes, table2
+from r2mae.training.config import RunConfig
+from r2mae_paper import genomes
+from r2mae_paper.bases import Fields, cells, few_classes, image_presets, text
 from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
 from r2mae_paper.rows import TableRow, Tables
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
-from r2mae_paper.subsets import some_classes
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
-if TYPE_CHECKING:
-    from r2mae.training.config import RunConfig
+Base = Callable[[str, Fields, Path], RunConfig]
 
-    Bases = Callable[[Any, Path], Mapping[str, RunConfig]]
-
-Settings = Mapping[str, Mapping[str, Any]]
 EXACT, QUICK = "32 bits", "bf16"
 FORMATS: Mapping[str, Mapping[str, Any]] = {
     EXACT: {"precision": "32", "device": "cpu"},
@@ -46,108 +37,14 @@ FINAL_LOSS = "final_loss"
 """Name of the mean training loss over the last tenth of a run."""
 
 
-@dataclass(frozen=True)
-class PrecisionSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    seeds : int
-        Runs in each format.
-    settings : mapping of mappings
-        Fields of the configuration by the name of a model.
-    """
-
-    seeds: int = 5
-    settings: Settings = field(default_factory=dict)
+def _images(name: str, settings: Fields, out: Path) -> RunConfig:
+    if name == "mlp":
+        return ImagesConfig.make(data="mnist", **settings)
+    return ImagesConfig.make(data=few_classes(out), **image_presets([name], settings)[name])
 
 
-_CLASSES = 10
-_MNIST = "mnist"
-_CELLS = {"n_hidden": 512, "n_latent": 128, "batch_size": 256, "validation": 0.2}
-_CELL_SETS = ("covid-tcells", "pig-airway")
-_WIKI = "wiki"
-_TEXT = {"vocab_size": 8000, "batch_size": 16, "lr": 1e-3, "dropout": 0.0}
-
-
-def _image_settings(mlp: int, vit: int, unet: int) -> Settings:
-    """Return the settings of the models of images, with their steps."""
-    recipe = {"batch_size": 32, "base_lr": 3e-3}
-    return {"mlp": {"steps": mlp}, "vit-mae-tiny": {**recipe, "steps": vit}, "unet-4": {"steps": unet}}
-
-
-@dataclass(frozen=True)
-class ImagesSize(PrecisionSize):
-    """How much is trained; see :class:`PrecisionSize`."""
-
-    settings: Settings = field(default_factory=lambda: _image_settings(4000, 4000, 600))
-
-    small: ClassVar[Mapping[str, Any]] = {"settings": _image_settings(1000, 250, 60)}
-    smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"mlp": {"hidden": 16, "latent": 8, "steps": 20}}}
-
-
-@dataclass(frozen=True)
-class CellsSize(PrecisionSize):
-    """How much is trained; see :class:`PrecisionSize`."""
-
-    settings: Settings = field(default_factory=lambda: {name: {"steps": 5000} for name in _CELL_SETS})
-
-    small: ClassVar[Mapping[str, Any]] = {"settings": {name: {**_CELLS, "steps": 500} for name in _CELL_SETS}}
-    smoke: ClassVar[Mapping[str, Any]] = {
-        "seeds": 2,
-        "settings": {"csle": {"n_hidden": 16, "n_latent": 8, "batch_size": 64, "validation": 0.2, "steps": 20}},
-    }
-
-
-@dataclass(frozen=True)
-class TextSize(PrecisionSize):
-    """How much is trained; see :class:`PrecisionSize`."""
-
-    settings: Settings = field(default_factory=lambda: {"tiny": {**_TEXT, "steps": 20_000}})
-
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"tiny": {**_TEXT, "steps": 1000, "eval_sequences": 500}}}
-    smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"tiny": table2.SMOKE}}
-
-
-@dataclass(frozen=True)
-class GenomeSize(PrecisionSize):
-    """How much is trained; see :class:`PrecisionSize`."""
-
-    settings: Settings = field(default_factory=lambda: {"gpn-msa": {"steps": 30_000}})
-
-    small: ClassVar[Mapping[str, Any]] = {"settings": {"gpn-msa": genomes.SMALL}}
-    smoke: ClassVar[Mapping[str, Any]] = {"seeds": 2, "settings": {"gpn-msa": genomes.SMOKE}}
-
-
-def _images(size: ImagesSize, out: Path) -> dict[str, ImagesConfig]:
-    bases = {}
-    for name, settings in size.settings.items():
-        if name == "mlp":
-            bases[name] = ImagesConfig(data=_MNIST).replace(**settings)
-        else:
-            data = some_classes(_CLASSES, out.absolute() / f"classes-{_CLASSES}.tar")
-            preset = {**IMAGES.presets[name], "preset": name}
-            bases[name] = ImagesConfig(data=str(data)).replace(**{**preset, **settings})
-    return bases
-
-
-def _cells(size: CellsSize, out: Path) -> dict[str, CellsConfig]:
-    return {
-        name: CellsConfig.make(data=name, **{**CELL_SETS[name], **settings}) for name, settings in size.settings.items()
-    }
-
-
-def _text(size: TextSize, out: Path) -> dict[str, TextConfig]:
-    presets = {
-        name: {**TEXT_SETS.get(_WIKI, {}), **TEXT.presets[name], "preset": name, **settings}
-        for name, settings in size.settings.items()
-    }
-    return {name: TextConfig.make(data=_WIKI, **preset) for name, preset in presets.items()}
-
-
-def _genome(size: GenomeSize, out: Path) -> dict[str, GenomeConfig]:
-    folder = str(genomes.store_of(genomes.SARBECOVIRUSES, out).folder)
-    return {name: GenomeConfig.make(data=folder, **settings) for name, settings in size.settings.items()}
+def _genome(name: str, settings: Fields, out: Path) -> RunConfig:
+    return GenomeConfig.make(data=str(genomes.store_of(genomes.SARBECOVIRUSES, out).folder), **settings)
 
 
 def final_loss(run: SweepRun) -> Mapping[str, float]:
@@ -156,20 +53,20 @@ def final_loss(run: SweepRun) -> Mapping[str, float]:
     return {FINAL_LOSS: float(losses[-max(1, len(losses) // 10) :].mean())}
 
 
-def runs(size: PrecisionSize, out: Path, *, bases: "Bases") -> list[SweepRun]:
+def runs(size: Size, out: Path, *, base: Base) -> list[SweepRun]:
     """Return a run for each model, format and seed, each model in a folder of its own.
 
     Parameters
     ----------
-    size : PrecisionSize
+    size : Size
     out : Path
-    bases : callable
-        Takes size and folder; returns the configuration of each model by its name.
+    base : callable
+        Takes a name of :attr:`settings`, its settings, and the folder; returns the configuration.
     """
     formats = SweepParameter("format", FORMATS)
     groups = {
-        name: [replace(row, values={"model": name, **row.values}) for row in grid(base, [formats])]
-        for name, base in bases(size, out).items()
+        name: [replace(row, values={"model": name, **row.values}) for row in grid(base(name, settings, out), [formats])]
+        for name, settings in size.settings.items()
     }
     return runs_of_groups(groups, range(size.seeds), out)
 
@@ -186,7 +83,7 @@ def table(results: pd.DataFrame, *, name: str, scores: tuple[str, ...]) -> Table
     return {name: rows, f"{name}-runs": results[["model", "format", "seed", *measured]].to_dict("records")}
 
 
-def plot(tables: Tables, size: PrecisionSize, *, name: str) -> Figures:
+def plot(tables: Tables, size: Size, *, name: str) -> Figures:
     """Draw every difference in standard deviations of the seeds: between −1 and 1 where results are equal."""
     rows = [row for row in tables[name] if row["sd_32"] > 0]
     figure, (axes,) = panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
@@ -221,22 +118,21 @@ def _verdict(low: float, high: float, noise: float) -> str:
     return "undecided"
 
 
-def _study(domain: str, size: type[PrecisionSize], bases: "Bases", *scores: str) -> Study:
+def _study(domain: str, base: Base, *scores: str) -> Study:
     """Return the study of a domain, by its scores in addition to :data:`FINAL_LOSS`, which comes first."""
     name = f"precision-{domain}"
     return Study(
         ENTRIES[name],
-        size,
         partial(plot, name=name),
         partial(table, name=name, scores=scores),
-        runs=partial(runs, bases=bases),
+        runs=partial(runs, base=base),
         scores_of_run=final_loss,
     )
 
 
 STUDIES = (
-    _study("images", ImagesSize, _images, "masked_mse", "probe_accuracy", "knn_accuracy"),
-    _study("cells", CellsSize, _cells, "masked_loss", "score"),
-    _study("text", TextSize, _text, "loss", "accuracy"),
-    _study("genome", GenomeSize, _genome, "masked_loss", "accuracy"),
+    _study("images", _images, "masked_mse", "probe_accuracy", "knn_accuracy"),
+    _study("cells", lambda name, settings, out: cells(name, settings), "masked_loss", "score"),
+    _study("text", lambda name, settings, out: text("wiki", name, settings), "loss", "accuracy"),
+    _study("genome", _genome, "masked_loss", "accuracy"),
 )

@@ -5,34 +5,46 @@ that draw have nearly all ratios, U(0.05, 0.95), besides five fixed ones. All ar
 ratios that their domain measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
 cells per-sample ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of
 their own there.
+
+Where the randomness belongs, over the sets of all domains: what random ratios gain, and what rules lose.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from r2mae.cells.baselines import log_normalized_expression
+from r2mae.cells.batches import load_data
+from r2mae.errors import UserError
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import paired_difference
+from r2mae.genome.config import GenomeConfig
+from r2mae.images.config import ImagesConfig
+from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, ratio_axis
+from r2mae.training.config import RunConfig
+from r2mae_paper import genomes
+from r2mae_paper.bases import Fields, cells, few_classes, text
+from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, quotient_axis, ratio_axis
 from r2mae_paper.gains import BEST_FIXED, Gains, best_of, by_label, gains_by_set, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
-from r2mae_paper.rules import ADVISED, draw_rules, in_percent, rules_table
-from r2mae_paper.scheme_table import variants_of
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
+from r2mae_paper.scheme_table import schemes, variants_of
+from r2mae_paper.state import State, read_runs, state_of
+from r2mae_paper.studies import ENTRIES, Scale, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from r2mae.training.config import RunConfig
+    from matplotlib.figure import Figure
 
 _WIDE = {"low": 0.05, "high": 0.95}
 _RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -44,7 +56,7 @@ def _by_sample(ratio: float) -> dict[str, Any]:
 
 
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    **{f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in _RATIOS},
+    **schemes(_RATIOS),
     "dynamic": {"scheme": "dynamic", **_WIDE},
     "r2mae": {"scheme": "r2mae", **_WIDE},
     "r2mae-per-sample": {"scheme": "r2mae-per-sample", **_WIDE},
@@ -71,37 +83,9 @@ _FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
 _LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
 
 
-@dataclass(frozen=True)
-class RandomnessSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    sets : tuple of str
-        Sets of data.
-    rows : tuple of str
-        Names of rows of the study; by default all.
-    mask_aware : tuple of bool
-        Without the mask as an input, and with it.
-    seeds : int
-        Runs of each row.
-    settings : mapping
-        Fields of the configuration.
-    """
-
-    sets: tuple[str, ...] = ()
-    rows: tuple[str, ...] | None = None
-    mask_aware: tuple[bool, ...] = (False, True)
-    seeds: int = 10
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "sets", "rows", "mask_aware")
-
-
 def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps."""
-    steps = metrics_of(run)
-    if len(steps) < _LEAST_STEPS:
+    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps, and of baselines."""
+    if run.variant.baseline or len(steps := metrics_of(run)) < _LEAST_STEPS:
         return {}
     found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
     return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
@@ -115,16 +99,14 @@ class DomainSweep:
     ----------
     domain : str
         Its name.
-    size : type
-        Of the study.
     objective : str
         The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
     title : str
         The objective as figures name it.
     probe : str
         A score of which higher is better, where the data have it.
-    bases : callable
-        Takes a size and the folder of the study; returns the configuration on each set of data by its name.
+    base : callable
+        Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set.
     scores_of_run : callable
         As that of a study.
     of_features : bool
@@ -135,11 +117,10 @@ class DomainSweep:
     """
 
     domain: str
-    size: type[RandomnessSize]
     objective: str
     title: str
     probe: str
-    bases: "Callable[[Any, Path], Mapping[str, RunConfig]]"
+    base: Callable[[str, Fields, Path], RunConfig]
     scores_of_run: Callable[[SweepRun], Mapping[str, float]] = jumps_of_run
     of_features: bool = True
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -151,15 +132,14 @@ class DomainSweep:
 
     def study(self) -> Study:
         """Return the study of this domain."""
-        entry = ENTRIES[self.name]
-        return Study(entry, self.size, self.plot, self.table, runs=self.runs, scores_of_run=self.scores_of_run)
+        return Study(ENTRIES[self.name], self.plot, self.table, runs=self.runs, scores_of_run=self.scores_of_run)
 
-    def runs(self, size: RandomnessSize, out: Path) -> list[SweepRun]:
+    def runs(self, size: Size, out: Path) -> list[SweepRun]:
         """Return the runs of all rows and seeds, each set in a folder of its own."""
-        groups = {name: self._rows(name, base, size) for name, base in self.bases(size, out).items()}
+        groups = {name: self._rows(name, self.base(name, size.settings, out), size) for name in size.sets}
         return runs_of_groups(groups, range(size.seeds), out)
 
-    def _rows(self, data: str, base: "RunConfig", size: RandomnessSize) -> list[Variant]:
+    def _rows(self, data: str, base: RunConfig, size: Size) -> list[Variant]:
         rows: list[Variant] = []
         known = {**SCHEMES, **self.more}
         for mask_aware in size.mask_aware:
@@ -193,7 +173,7 @@ class DomainSweep:
             f"{name}-rules": rules_table(results[~results["mask_aware"]], objective, self.probe, RULES),
         }
 
-    def plot(self, tables: Tables, size: RandomnessSize) -> Figures:
+    def plot(self, tables: Tables, size: Size) -> Figures:
         """Draw pooled gains over the best fixed ratio, errors by missing fraction and set, and the regrets of rules."""
         figures: dict[str, Any] = {}
         if rules := tables[f"{self.name}-rules"]:
@@ -324,3 +304,213 @@ def _by_fraction(axes: "Axes", rows: Sequence[TableRow], objective: str) -> None
     ratio_axis(axes)
     axes.set_xlabel("missing fraction")
     axes.set_yscale("log")
+
+
+_SIDES = {"mnist": 14, "tiny-imagenet": 16}
+_ALIGNMENTS = {"sarbecoviruses": genomes.SARBECOVIRUSES, "mitochondria": genomes.MITOCHONDRIA}
+
+
+def _images(name: str, settings: Fields, out: Path) -> RunConfig:
+    data = few_classes(out) if name == "tiny-imagenet" else name
+    return ImagesConfig.make(data=data, resize=_SIDES.get(name), **settings)
+
+
+def _genome(name: str, settings: Fields, out: Path) -> RunConfig:
+    return GenomeConfig.make(data=str(genomes.store_of(_ALIGNMENTS[name], out / name).folder), **settings)
+
+
+@cache
+def _advised_for_images(data: str, side: int | None) -> dict[str, float]:
+    images = np.asarray(IMAGES.load(ImagesConfig.make(data=data, resize=side)).train.images)
+    return closed_form(images.reshape(len(images), -1).astype(np.float64))
+
+
+@cache
+def _advised_for_cells(data: str) -> dict[str, float]:
+    read = load_data(cells(data, {"validation": 0.2}))
+    assert read.train.rows is not None  # as some cells are held out
+    return closed_form(log_normalized_expression(read.table, read.train.rows))
+
+
+def _image_scores(run: SweepRun) -> Mapping[str, float]:
+    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
+    config = run.config
+    assert isinstance(config, ImagesConfig)
+    return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
+
+
+def _cell_scores(run: SweepRun) -> Mapping[str, float]:
+    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
+
+
+SWEEPS = (
+    DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
+    DomainSweep(
+        "cells",
+        "masked_loss",
+        "loss of hidden genes",
+        "score",
+        lambda name, settings, out: cells(name, settings),
+        _cell_scores,
+        more=BY_SAMPLE_ROWS,
+    ),
+    DomainSweep(
+        "text",
+        "loss",
+        "masked loss",
+        "accuracy",
+        lambda name, settings, out: text(name, "tiny", settings),
+        of_features=False,
+    ),
+    DomainSweep("genome", "masked_loss", "masked loss", "accuracy", _genome, of_features=False),
+)
+
+
+ERROR, PROBE = "error", "probe"
+TITLES = {ERROR: "error over all missing fractions", PROBE: "probe"}
+AVERAGE = "average"
+
+
+def gather(folder: Path, scale: Scale) -> pd.DataFrame:
+    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`.
+
+    Raises
+    ------
+    UserError
+        If none of the studies is there; one is not finished, or of another scale; or a table lacks a column.
+    """
+    found, absent = [], []
+    for sweep in SWEEPS:
+        file = folder / sweep.name / f"{sweep.name}-runs.csv"
+        if not file.is_file():
+            absent.append(sweep.name)
+            continue
+        _check(sweep.name, state_of(file.parent), scale)
+        runs = read_runs(file, ("set", "label", "mask_aware", "seed", sweep.objective))
+        named = {sweep.objective: ERROR, **({sweep.probe: PROBE} if sweep.of_features else {})}
+        found.append(runs.rename(columns=named).assign(domain=sweep.domain))
+    if not found:
+        raise UserError(f"{folder}: has no tables of {', '.join(absent)}: run one of them with the same --out first")
+    if absent:
+        logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), folder)
+    return pd.concat(found, ignore_index=True)
+
+
+def _check(name: str, state: State, scale: Scale) -> None:
+    if state.planned and not state.written:
+        raise UserError(f"{name} is not finished ({state.in_words()}): run it to its end, or move its folder away")
+    if state.scale not in ("", scale):
+        raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")
+
+
+def table_of_summary(results: pd.DataFrame) -> Tables:
+    """Return the gains of all rows by set and on average, and what rules lose.
+
+    Gains are in percent of the error (positive: lower), and differences of the probe (positive: higher).
+    """
+
+    def gains(runs: pd.DataFrame, score: str) -> Gains:
+        return gains_over_references(runs, score, higher=score == PROBE)
+
+    by_set = [
+        {"domain": domain, "set": name, "score": score, "label": label, "against": against, **_in_unit(score, gain)}
+        for (domain, name), group in results.groupby(["domain", "set"], sort=False)
+        for score in (ERROR, PROBE)
+        for (label, against), own in gains(group, score).items()
+        for gain in own.values()
+    ]
+    pooled = [
+        {"score": score, **_in_unit(score, row)}
+        for score in (ERROR, PROBE)
+        for row in pooled_rows(gains(results, score))
+    ]
+    rules = rules_table(results[~results["mask_aware"].astype(bool)], ERROR, PROBE, RULES)
+    return {"randomness": by_set, "randomness-pooled": pooled, "randomness-rules": rules}
+
+
+def _in_unit(score: str, gain: "TableRow | pd.Series[float]") -> TableRow:
+    """Return gains in percent of the error, from differences of logarithms; those of the probe as they are."""
+    if not isinstance(gain, dict):
+        mean = mean_columns(gain)
+        gain = {"seeds": mean["seeds"], "gain": mean["mean"], "low": mean["low"], "high": mean["high"]}
+    return {**gain, "unit": "difference"} if score == PROBE else {**gain_in_percent(gain), "unit": "percent"}
+
+
+def plot_summary(tables: Tables, size: Size) -> Figures:
+    """Draw gains over the best fixed ratio; what the mask as an input gains; and what rules lose."""
+    # What is of one set is no average, and what is of cells alone is none over all sets.
+    averages = [
+        {**row, "set": AVERAGE}
+        for row in tables["randomness-pooled"]
+        if row["sets"] > 1 and row["against"] != BEST_BY_SAMPLE
+    ]
+    rows = [*tables["randomness"], *averages]
+    against_best = {
+        "r2mae: a ratio for each batch": (RANDOM, BEST_FIXED),
+        "r2mae-per-sample: for each sample": (SPREAD, BEST_FIXED),
+        "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
+        "r2mae-per-sample, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
+    }
+    against_best = {
+        title: (label, against)
+        for title, (label, against) in against_best.items()
+        if select(tables["randomness"], label=label, against=against)
+    }
+    figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
+    mask_aware = {label: (label + MASK_AWARE, "mask_blind") for label in (BLIND, RANDOM, SPREAD)}
+    if select(rows, against="mask_blind"):
+        figures["randomness-mask-aware"] = _forest(rows, mask_aware, "the mask-blind network")
+    if tables["randomness-rules"]:
+        figures["randomness-rules"] = draw_rules(tables["randomness-rules"], TITLES)
+    return figures
+
+
+def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+    """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
+    rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
+    names = [name for name in unique(rows, "set") if name != AVERAGE]
+    lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
+    scores = [score for score in (ERROR, PROBE) if select(rows, score=score)]
+    figure, axes_of = panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
+    for number, (axes, score) in enumerate(zip(axes_of, scores, strict=True)):
+        for place, (title, (label, against)) in enumerate(shown.items()):
+            mine = select(rows, score=score, label=label, against=against)
+            _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
+        for name in names:
+            if not select(rows, set=name, score=score):
+                axes.text(
+                    0.75, lines.index(name), f"no {score}", transform=axes.get_yaxis_transform(), va="center",
+                    fontsize=7,
+                )  # fmt: skip
+        name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
+        if AVERAGE in lines:
+            axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
+        if score == ERROR:
+            quotient_axis(axes)
+            axes.set_xlabel(f"{TITLES[score]}:\nover that of {what}\n(left: better)")
+        else:
+            axes.set_xlabel(f"{TITLES[score]}: minus that of\n{what}\n(right: better)")
+    columns = 3 if len(shown) == 3 else 2  # four names are too long for one line
+    figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=columns)
+    return figure
+
+
+def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+    """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
+    label: Any = title
+    for row in rows:
+        if row["set"] not in lines:
+            continue
+        low, middle, high = row["low"], row["gain"], row["high"]
+        if row["unit"] == "percent":
+            low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
+        look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": colour, "label": label}
+        interval(axes, middle, low, high, lines.index(row["set"]) + shift, **look)
+        label = None
+
+
+STUDIES = (
+    *(sweep.study() for sweep in SWEEPS),
+    Study(ENTRIES["randomness"], plot_summary, table_of_summary, gather=gather),
+)

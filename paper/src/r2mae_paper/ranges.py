@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,24 +21,14 @@ from r2mae.report.style import BLUE
 from r2mae.theory import Rotated, direction_risk
 from r2mae_paper.drawing import BLACK, Figures
 from r2mae_paper.rows import TableRow, Tables, column, joined, select
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study
 
 _GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
 _QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
 _BLOCK = 100  # settings in one part of the computation
 _WIDTHS = "widths"
 _USEFUL = 0.95  # a direction counts as learnable if its lowest normalised risk is below this
-
-
-@dataclass(frozen=True)
-class RangesSize(Size):
-    """Number of random settings, and of features in each."""
-
-    settings: int = 3000
-    d: int = 400
-
-    small: ClassVar = {"settings": 200, "d": 200}
 
 
 @dataclass(frozen=True)
@@ -54,12 +44,12 @@ class Setting:
     high: float
 
 
-def parts(size: RangesSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return parts of a hundred settings each, and one for the costs of widths."""
     blocks = [(first, min(first + _BLOCK, size.settings)) for first in range(0, size.settings, _BLOCK)]
     return [
-        *(Part(f"settings-{first}", last - first, partial(_compare_all, size, first, last)) for first, last in blocks),
-        Part(_WIDTHS, 0, lambda jobs, tally: width_costs()),
+        *(Part(f"settings-{first}", partial(_compare_all, size, first, last)) for first, last in blocks),
+        Part(_WIDTHS, lambda jobs: width_costs()),
     ]
 
 
@@ -69,15 +59,11 @@ def table(results: Mapping[str, list[TableRow]]) -> Tables:
     return {"summary": summary(rows), "ranges": select(rows, target="mean"), "width": results[_WIDTHS]}
 
 
-def _compare_all(size: RangesSize, first: int, last: int, jobs: int, tally: Tally) -> list[TableRow]:
-    rows = []
-    for setting in islice(settings(size), first, last):
-        rows += compare(setting)
-        tally.step()
-    return rows
+def _compare_all(size: Size, first: int, last: int, jobs: int) -> list[TableRow]:
+    return [row for setting in islice(settings(size), first, last) for row in compare(setting)]
 
 
-def settings(size: RangesSize) -> Iterator[Setting]:
+def settings(size: Size) -> Iterator[Setting]:
     """Draw settings: four kinds of spectra, d/n from 0.2 to 4, with and without noise and ridge."""
     rng = np.random.default_rng(0)
     for number in range(size.settings):
@@ -220,7 +206,7 @@ def width_costs() -> list[TableRow]:
     return rows
 
 
-def plot(tables: Tables, size: RangesSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the risk of ranges against that of each alternative."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
@@ -242,4 +228,4 @@ def plot(tables: Tables, size: RangesSize) -> Figures:
     return {"ranges": figure}
 
 
-STUDIES = (Study(ENTRIES["ranges"], RangesSize, plot, table, parts),)
+STUDIES = (Study(ENTRIES["ranges"], plot, table, parts),)

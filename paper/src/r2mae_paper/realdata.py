@@ -6,28 +6,27 @@ without a ridge; the risk is computed exactly from Σ. Each sample is compared w
 the shape of the data's distribution (Gaussian against real).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Float32, Int
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from r2mae.catalogue import data_root
-from r2mae.cli.theory_data import load_matrix
+from r2mae.matrices import load_matrix
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
-from r2mae_paper.drawing import Figures, panels
-from r2mae_paper.rows import TableRow, Tables
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Part, Size, Study, Tally
+from r2mae_paper.drawing import Figures, panels, plain_log
+from r2mae_paper.rows import TableRow, Tables, joined_tables
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Part, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,43 +67,6 @@ class Case:
     def rows(self, d: int) -> int:
         """Return n."""
         return max(10, round(d / 5)) if self.wide else 3 * d
-
-
-@dataclass(frozen=True)
-class RealSize(Size):
-    """How much is measured.
-
-    Attributes
-    ----------
-    sets : tuple of (str, str, int, int)
-        Named set, or file below the data folder; its name in tables; most features with n = d/5, and with n = 3d. MNIST
-        and digits are also studied with their most variable pixels only, without those that are empty in nearly all
-        images. With n = 3d the sample must be a small part of the population, so fewer genes are used there.
-    repetitions, of_digits : int
-        Number of samples of the data, and of samples of Gaussian rows; of digits another number.
-    """
-
-    sets: tuple[tuple[str, str, int, int], ...] = (
-        ("digits", "digits, all pixels", 64, 64),
-        ("digits", "digits, 40 pixels", 40, 40),
-        ("mnist", "MNIST, all pixels", 784, 784),
-        ("mnist", "MNIST, 300 pixels", 300, 300),
-        ("cells/perez_tcells_7donors.h5ad", "T cells (perez)", 1000, 500),
-        ("cells/covid_tcell_15donors.h5ad", "T cells (covid)", 500, 180),
-    )
-    repetitions: int = 60
-    of_digits: int = 400
-
-    small: ClassVar = {"sets": sets[:2], "of_digits": 30}
-
-    def cases(self) -> list[Case]:
-        """Return the cases: each set, wide and tall, standardised and raw."""
-        return [
-            Case(data, short, standardised, wide, most if wide else fewer)
-            for data, short, most, fewer in self.sets
-            for wide in (True, False)
-            for standardised in (True, False)
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,31 +238,34 @@ def leave_out_fit(
     return np.asarray(b)
 
 
-def parts(size: RealSize) -> list[Part]:
+def cases(size: Size) -> list[Case]:
+    """Return the cases: each set of a size, wide and tall, standardised and raw."""
+    return [
+        Case(data, short, standardised, wide, most if wide else fewer)
+        for data, short, most, fewer in size.sets
+        for wide in (True, False)
+        for standardised in (True, False)
+    ]
+
+
+def parts(size: Size) -> list[Part]:
     """Return a part for each case."""
 
-    def compute(case: Case, jobs: int, tally: Tally) -> dict[str, Any]:
+    def compute(case: Case, jobs: int) -> Tables:
         repetitions = size.of_digits if case.data == "digits" else size.repetitions
-        return asdict(measure(case, repetitions=repetitions, jobs=jobs))
+        return tables_of(measure(case, repetitions=repetitions, jobs=jobs))
 
-    return [Part(f"case-{number}", 1, partial(compute, case)) for number, case in enumerate(size.cases())]
+    return [Part(f"case-{number}", partial(compute, case)) for number, case in enumerate(cases(size))]
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> Tables:
-    """Return every measured and predicted risk; medians of their errors by kind, by direction and by ratio."""
-    outcomes = [_outcome(found) for found in results.values()]
+def tables_of(outcome: Outcome) -> Tables:
+    """Return every measured and predicted risk of a case; medians of their errors by kind, direction and ratio."""
     return {
-        "results": [row for outcome in outcomes for row in _details(outcome)],
-        "summary": [row for outcome in outcomes for row in summarise(outcome)],
-        "by-direction": [_by_direction(outcome) for outcome in outcomes],
-        "by-ratio": [_by_ratio(outcome) for outcome in outcomes],
+        "results": _details(outcome),
+        "summary": summarise(outcome),
+        "by-direction": [_by_direction(outcome)],
+        "by-ratio": [_by_ratio(outcome)],
     }
-
-
-def _outcome(found: Mapping[str, Any]) -> Outcome:
-    """Return an outcome from its saved part, whose arrays are lists."""
-    arrays: dict[str, Any] = {key: np.array(value) for key, value in found.items() if isinstance(value, list)}
-    return Outcome(**{**found, **arrays, "targets": found["targets"]})
 
 
 def _case(outcome: Outcome) -> TableRow:
@@ -371,7 +336,7 @@ def _by_ratio(outcome: Outcome) -> TableRow:
     return {**_case(outcome), **{f"{ratio:g}": f"{value:.3g}" for ratio, value in zip(RATIOS, medians, strict=True)}}
 
 
-def plot(tables: Tables, size: RealSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw measured against predicted normalised risk, one panel per data set and sample size."""
     numbers = ("ratio", "predicted", "real", "real_se")
     rows = pd.DataFrame(tables["results"]).astype(dict.fromkeys(numbers, float))
@@ -382,11 +347,9 @@ def plot(tables: Tables, size: RealSize) -> Figures:
         for (scaling, kind, target), own in group.groupby(["scaling", "kind", "target"], sort=False):
             _scatter(axes, own, str(kind), str(target), "none" if scaling == "raw" else None)
         axes.plot([0.005, 20], [0.005, 20], color=_TEXT, lw=0.8, zorder=0)
-        axes.set(xscale="log", yscale="log", xlim=(0.012, 8), ylim=(0.012, 8))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1.0,)))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_locator(NullLocator())
+        plain_log(axes, "x", (1.0,))
+        plain_log(axes, "y", (1.0,))
+        axes.set(xlim=(0.012, 8), ylim=(0.012, 8))
         axes.grid()
         axes.set_title(f"{data}\nn = {n}, d = {d}", fontsize=10)
     for axes in grid[len(groups) :]:
@@ -424,4 +387,4 @@ def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str
     axes.plot(beyond, np.full(len(beyond), 6.8), "^", **look)
 
 
-STUDIES = (Study(ENTRIES["realdata"], RealSize, plot, table, parts),)
+STUDIES = (Study(ENTRIES["realdata"], plot, joined_tables, parts),)

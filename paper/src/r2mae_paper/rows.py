@@ -29,6 +29,12 @@ def joined(results: Mapping[str, list[TableRow]]) -> list[TableRow]:
     return [row for rows in results.values() for row in rows]
 
 
+def joined_tables(results: Mapping[str, Mapping[str, list[TableRow]]]) -> dict[str, list[TableRow]]:
+    """Return the rows of the tables that each part has, in the order of the parts."""
+    names = dict.fromkeys(name for tables in results.values() for name in tables)
+    return {name: joined({part: tables[name] for part, tables in results.items()}) for name in names}
+
+
 def select(rows: Sequence[TableRow], **wanted: object) -> list[TableRow]:
     """Return the rows that have these values."""
     return [row for row in rows if all(row[key] == value for key, value in wanted.items())]

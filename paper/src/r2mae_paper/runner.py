@@ -5,10 +5,10 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -31,14 +31,16 @@ from r2mae_paper.state import (
     write_plan,
     write_tables,
 )
-from r2mae_paper.studies import Scale
-from r2mae_paper.study import Part, Progress, Size, Study, Tally
+from r2mae_paper.studies import Scale, Size
+from r2mae_paper.study import PUBLISHED, Part, Study
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from r2mae.sweep.cluster_options import ClusterOptions
     from r2mae.sweep.runs import SweepRun
+
+Progress: TypeAlias = Callable[[int, int], None]
 
 _MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
 _PARTS = ".parts"  # folder of the saved parts
@@ -80,7 +82,9 @@ class Options(TypedDict, total=False):
         "full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
         takes a minute.
     size : Size, optional
-        A size of your own, an instance of the study's `size`; it replaces `scale`.
+        A size of your own, which replaces `scale`.
+    fields : mapping
+        Other values of some fields of the scale's size.
     seeds : int, optional
         Number of seeds in place of the scale's; for studies of runs.
     earlier : Path, optional
@@ -94,16 +98,20 @@ class Options(TypedDict, total=False):
         The cluster whose workers train the runs; not for studies that are computed without runs.
     again : bool
         Compute all parts again.
+    settings : mapping
+        Fields of the configuration of every run that say how it is computed: `devices`, `workers`, `accumulate`, ….
     """
 
     scale: Scale
     size: Size | None
+    fields: Mapping[str, Any]
     seeds: int | None
     earlier: Path | None
     curves: Sequence[Path]
     jobs: int | None
     cluster: "ClusterOptions | None"
     again: bool
+    settings: Mapping[str, Any]
 
 
 def size_of(study: Study, **options: Unpack[Options]) -> Size:
@@ -114,9 +122,10 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     UserError
         If the study cannot use one of the options.
     """
-    name, again, curves = study.entry.name, options.get("again", False), options.get("curves", ())
+    name, again = study.entry.name, options.get("again", False)
     if study.runs is None:
         useless = [option for option in ("cluster", "earlier", "seeds") if options.get(option) is not None]
+        useless += [option.replace("_", "-") for option in options.get("settings", ())]
         if useless:
             raise UserError(f"{name} trains no runs: omit --{useless[0]}")
     elif again:
@@ -125,16 +134,16 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
         raise UserError(f"{name} is drawn from trained models, which a table does not hold: omit --earlier")
     if study.gather is not None and (options.get("jobs") or again):
         raise UserError(f"{name} only reads tables of other studies: omit {'--again' if again else '--jobs'}")
-    if curves and study.curves is None:
+    if options.get("curves") and study.curves is None:
         raise UserError(f"{name} draws no published curves: omit --curve")
-    own, seeds = options.get("size"), options.get("seeds")
+    seeds = options.get("seeds")
     try:
-        size = own or study.size.of(options.get("scale", "full"))
+        size = options.get("size") or study.entry.size(options.get("scale", "full"), **options.get("fields", {}))
         size = size if seeds is None else size.with_seeds(seeds)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
-    if study.curves is not None and (curves or own is None):
-        size = study.curves(size, curves)
+    if study.curves is not None:
+        study.curves(options.get("curves", ()))
     return size
 
 
@@ -158,7 +167,7 @@ def run_study(
     out : Path
         The folder to write to.
     progress : callable, optional
-        Called with the steps done and all steps; runs show their own progress.
+        Called with the number of parts done and of all; runs show their own progress.
     console : Console, optional
         Where the progress of runs is shown; by default standard error.
     command : str
@@ -171,54 +180,55 @@ def run_study(
     UserError
         If a run fails (the others are kept), or the study cannot use an option; if the earlier tables do not fit.
     """
-    scale, earlier = options.get("scale", "full"), options.get("earlier")
+    scale, earlier, settings = options.get("scale", "full"), options.get("earlier"), options.get("settings", {})
     size, named = size_of(study, **options), scale if options.get("size") is None else ""
-    known = None if earlier is None else read_earlier(earlier, study.entry.title, size)
-    out, jobs, began = Path(out), options.get("jobs") or 1, environment()
+    known = None if earlier is None else read_earlier(earlier, study.entry, size, settings)
+    out, began = Path(out), environment()
     with FolderLock(out):  # two calls must not mix their tables either
         if study.runs is not None:
-            found = _train(study, size, out, jobs, options.get("cluster"), named, known, console)
+            found = _train(study, size, out, named, known, console, options)
         elif study.gather is not None:
             write_plan(out, named, "parts", [[]])
             found = _Results(study.gather(out.parent, scale), 1, 0, {"parts": 1})
         else:
-            found = _compute(study, size, out, jobs, named, progress, again=options.get("again", False))
+            found = _compute(study, size, out, named, progress, options)
         tables = study.tables_of(found.results)
         if known is not None:
             check_columns(known, tables)
         files = _write_all(study, tables, size, out)
-        made = {"title": study.entry.title, "command": command, "scale": named, "size": jsonable(asdict(size))}
+        made = {"title": study.entry.title, "command": command, "scale": named, "size": jsonable(dict(size.fields))}
+        made |= {"settings": dict(settings)} if settings else {}
         made |= {"environment": began, **found.made, "probe": PROBE}
         made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
         write_json(out / MADE, made)
     return Reproduced(files, found.parts, found.kept)
 
 
-def _compute(
-    study: Study, size: Size, out: Path, jobs: int, scale: str, progress: Progress | None, *, again: bool
-) -> _Results:
+def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress | None, options: Options) -> _Results:
     """Compute the parts that are not saved."""
     assert study.parts is not None
     parts = study.parts(size)
     folder = out / _PARTS / _key_of(study, size)
-    if again:
+    if options.get("again", False):
         shutil.rmtree(folder, ignore_errors=True)
     files = {part.name: folder / f"{part.name}.json" for part in parts}
     write_plan(out, scale, "parts", [[file] for file in files.values()])
-    tally = Tally(progress, sum(part.steps for part in parts))
-    results, kept, steps = {}, 0, 0
+    results: dict[str, Any] = {}
+    kept = 0
     for part in parts:
         result = _read(files[part.name])
         kept += result is not None
-        results[part.name] = _saved(part, files[part.name], jobs, tally) if result is None else result
-        steps += part.steps
-        tally.reach(steps)
+        results[part.name] = _saved(part, files[part.name], options.get("jobs") or 1) if result is None else result
+        if progress is not None:
+            progress(len(results), len(parts))
+    if study.curves is not None:
+        results[PUBLISHED] = study.curves(options.get("curves", ()))
     return _Results(results, len(parts), kept, {"parts": len(parts)})
 
 
-def _saved(part: Part, file: Path, jobs: int, tally: Tally) -> Any:
+def _saved(part: Part, file: Path, jobs: int) -> Any:
     """Compute a part and save it; return it as it is read from its file."""
-    computed = json.dumps(part.compute(jobs, tally), default=_plain)
+    computed = json.dumps(part.compute(jobs), default=_plain)
     with atomic_write(file) as opened:
         opened.write(computed)
     return json.loads(computed)
@@ -226,20 +236,28 @@ def _saved(part: Part, file: Path, jobs: int, tally: Tally) -> Any:
 
 def _key_of(study: Study, size: Size) -> str:
     """Return a short name for the combination of study, version of r2mae and size, for which parts are valid."""
-    computed = {name: value for name, value in asdict(size).items() if name not in size.drawn}
-    key = [study.entry.title, r2mae.__version__, type(size).__name__, computed]
+    key = [study.entry.title, r2mae.__version__, dict(size.fields)]
     return hashlib.blake2b(json.dumps(key, default=_plain).encode(), digest_size=6).hexdigest()
+
+
+def planned_runs(study: Study, size: Size, out: Path, settings: Mapping[str, Any]) -> "list[SweepRun]":
+    """Return the runs of a study with settings of how they are computed, in the order in which they are trained."""
+    assert study.runs is not None
+    # One thread each: the results of a run must not depend on how many others run at the same time.
+    return [
+        replace(run, config=run.config.replace(**{"threads": run.config.machine.threads or 1, **settings}))
+        for run in study.runs(size, out)
+    ]
 
 
 def _train(
     study: Study,
     size: Size,
     out: Path,
-    jobs: int,
-    cluster: "ClusterOptions | None",
     scale: str,
     earlier: EarlierRuns | None,
     console: "Console | None",
+    options: Options,
 ) -> _Results:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
     from r2mae.domains.lookup import get_domain
@@ -247,11 +265,9 @@ def _train(
     from r2mae.sweep.gather import ordered_runs
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
 
-    assert study.runs is not None
+    cluster, jobs = options.get("cluster"), options.get("jobs") or 1
     here = cluster is None
-    # One thread each: the results of a run must not depend on how many others run at the same time.
-    planned = [replace(run, config=replace(run.config, threads=run.config.threads or 1))
-               for run in study.runs(size, out)]  # fmt: skip
+    planned = planned_runs(study, size, out, options.get("settings", {}))
     runs = ordered_runs(planned)
     lines = {} if earlier is None else earlier.lines_of(runs)
     ready = [place for place, run in enumerate(runs) if finished(run)]
@@ -260,8 +276,8 @@ def _train(
     wanted = [run for place, run in enumerate(runs) if place not in lines]
     check_sweep(runs[0].config, here=here)
     domain = get_domain(runs[0].config.domain)
-    for data in dict.fromkeys(run.config.data for run in wanted):
-        check_data([run for run in wanted if run.config.data == data], domain, here=here, jobs=jobs)
+    for data in dict.fromkeys(run.config.data.source for run in wanted):
+        check_data([run for run in wanted if run.config.data.source == data], domain, here=here, jobs=jobs)
     fingerprints = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([runs[place] for place in lines], fingerprints)
@@ -270,7 +286,7 @@ def _train(
     folders = {run.folder for run in wanted}
     waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them
     if waiting:
-        run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.device, out), console=console)
+        run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.machine.device, out), console=console)
     made = {"runs": len(runs), "trained_on": _machines(wanted), "data": fingerprints}
     results = _table_of(study, wanted)
     if earlier is not None:
@@ -328,7 +344,7 @@ def _write_all(study: Study, tables: Tables, size: Size, out: Path) -> list[Path
         figures = dict(study.plot(tables, size))
         if study.plot_runs is not None and study.runs is not None:
             figures |= study.plot_runs(study.runs(size, out), size)
-    files = [write_table(out, name, content, size.digits) for name, content in tables.items()]
+    files = [write_table(out, name, content, study.entry.digits) for name, content in tables.items()]
     files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
     write_tables(out, files)
     return files

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def schemes(ratios: Sequence[float], *names: str) -> dict[str, Mapping[str, Any]]:
+    """Return rows of a table by their labels: fixed ratios, and schemes of these names."""
+    fixed = {f"fixed {ratio:.2f}": {"scheme": "fixed", "ratio": ratio} for ratio in ratios}
+    return {**fixed, **{name: {"scheme": name} for name in names}}
+
+
+CURRICULA = ("r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
+"""Schemes that the paper combines with others, or compares with R²MAE, in Tables 1, 3, 4 and 6."""
+
+
 def variants_of(
     base: RunConfig,
     points: Mapping[str, Mapping[str, Any]],

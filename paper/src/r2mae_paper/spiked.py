@@ -1,9 +1,11 @@
-"""Figs. 1B, 1C, 1D and 3: the spiked model Σ = I + δvvᵀ, with β at an angle to v."""
+"""Figs. 1B, 1C, 1D and 3: the spiked model Σ = I + δvvᵀ, with β at an angle to v.
+
+Simulations keep each row with probability p; the paper's figures at fixed ratios keep ñ = np rows.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,8 +25,8 @@ from r2mae_paper.drawing import (
     simulated,
 )
 from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared, paper_ratios
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,60 +34,27 @@ if TYPE_CHECKING:
 Kind = Literal["uniform", "ones"]
 
 
-@dataclass(frozen=True)
-class SpikedSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    n, d : int
-        Rows and features; the paper: 200 and 1000.
-    deltas : tuple of float
-        Strengths of the spike, for Figs. 1C, 1D and 3.
-    repetitions : int
-        Number of masks, all of one design.
-    fresh : int
-        Repetitions with a new design each, whose mean the formula predicts.
-    step : float
-        Distance between the ratios at which the formula is evaluated.
-    """
-
-    n: int = 200
-    d: int = 1000
-    deltas: tuple[float, ...] = (1.0, 10.0, 100.0)
-    repetitions: int = 50
-    fresh: int = 200
-    step: float = 0.01
-
-    small: ClassVar = {"n": 100, "d": 500, "fresh": 50, "step": 0.05}
-
-
 _DELTA = 10.0  # of Fig. 1B
 _COSINES = (0.0, 0.5, 1.0)  # the paper's text does not give its values; these cover the range that it describes
 
 
-def parts_of(size: SpikedSize, kind: Kind) -> list[Part]:
+def parts_of(size: Size, kind: Kind) -> list[Part]:
     """Return a part for each strength of the spike, as :func:`measure` computes it across and along the spike."""
-    return [
-        Part(f"delta-{delta:g}", size.repetitions + size.fresh, partial(measure, size, kind, (delta,), (0.0, 1.0)))
-        for delta in size.deltas
-    ]
+    return [Part(f"delta-{delta:g}", partial(measure, size, kind, (delta,), (0.0, 1.0))) for delta in size.deltas]
 
 
-def parts_of_angles(size: SpikedSize) -> list[Part]:
+def parts_of_angles(size: Size) -> list[Part]:
     """Return one part, all angles of Fig. 1B at one strength of the spike, with Corollary 1."""
 
-    def compute(jobs: int, tally: Tally) -> list[TableRow]:
-        rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs, tally)
+    def compute(jobs: int) -> list[TableRow]:
+        rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs)
         add_corollary(size, rows)
         return rows
 
-    return [Part("angles", size.repetitions + size.fresh, compute)]
+    return [Part("angles", compute)]
 
 
-def measure(
-    size: SpikedSize, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int, tally: Tally
-) -> list[TableRow]:
+def measure(size: Size, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int) -> list[TableRow]:
     """Simulate every strength and angle, with one design (the paper) and with fresh ones.
 
     Risks and magnitudes are for ‖β‖ = r = 1; the magnitude is E‖x b̂‖² on unmasked rows.
@@ -99,7 +68,7 @@ def measure(
         cov = spiked(delta, v)
         with compared():
             formula = risk(cov, betas, size.n, fine, NOISE)
-        common: dict[str, Any] = {"noise": NOISE, "jobs": jobs, "progress": tally.every()}
+        common: dict[str, Any] = {"noise": NOISE, "jobs": jobs}
         fixed = simulate(cov, betas, size.n, ratios, repetitions=size.repetitions, **common)
         fresh = simulate(cov, betas, size.n, ratios, repetitions=size.fresh, design="fresh", seed=1, **common)
         for j, cosine in enumerate(cosines):
@@ -123,7 +92,7 @@ def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> TableRow:
     }
 
 
-def add_corollary(size: SpikedSize, rows: list[TableRow]) -> None:
+def add_corollary(size: Size, rows: list[TableRow]) -> None:
     """Add the value of Corollary 1 to every row (v uniform)."""
     v = uniform_direction(size.d)
     for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
@@ -147,7 +116,7 @@ def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
     return ratios
 
 
-def plot_angles(tables: Tables, size: SpikedSize) -> Figures:
+def plot_angles(tables: Tables, size: Size) -> Figures:
     """Draw Fig. 1B: a panel for each angle."""
     rows = tables["fig1b"]
     cosines = unique(rows, "cosine")
@@ -174,7 +143,7 @@ def plot_angles(tables: Tables, size: SpikedSize) -> Figures:
 
 
 def plot_strengths(
-    tables: Tables, size: SpikedSize, *, name: str, risks: str = "", magnitudes: str = "", width: float
+    tables: Tables, size: Size, *, name: str, risks: str = "", magnitudes: str = "", width: float
 ) -> Figures:
     """Draw Figs. 1C, 1D and 3: risks across and along the spike, and the ratio of magnitudes, of the tables named."""
     count = 2 * bool(risks) + bool(magnitudes)
@@ -235,23 +204,20 @@ def _table_of_fig3(results: Mapping[str, list[TableRow]]) -> Tables:
 
 
 STUDIES = (
-    Study(ENTRIES["fig1b"], SpikedSize, plot_angles, parts=parts_of_angles),
+    Study(ENTRIES["fig1b"], plot_angles, parts=parts_of_angles),
     Study(
         ENTRIES["fig1c"],
-        SpikedSize,
         partial(plot_strengths, name="fig1c", risks="fig1c", width=3.8),
         parts=partial(parts_of, kind="uniform"),
     ),
     Study(
         ENTRIES["fig1d"],
-        SpikedSize,
         partial(plot_strengths, name="fig1d", magnitudes="fig1d", width=4.4),
         table=lambda results: {"fig1d": magnitude_ratios(joined(results))},
         parts=partial(parts_of, kind="uniform"),
     ),
     Study(
         ENTRIES["fig3"],
-        SpikedSize,
         partial(plot_strengths, name="fig3", risks="fig3", magnitudes="fig3-magnitude", width=3.5),
         table=_table_of_fig3,
         parts=partial(parts_of, kind="ones"),

@@ -6,7 +6,7 @@ A table of runs replaces the folders of its runs (``--earlier``): seeds are adde
 import hashlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import jsonable, read_confined, read_rows, write_json
+from r2mae.images.config import ImagesConfig
+from r2mae.training.config import fields_of
 from r2mae.training.records import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from r2mae.sweep.runs import SweepRun
-    from r2mae_paper.study import Size
+    from r2mae_paper.studies import Entry, Size
 
+_MACHINE = [name for name, (group, _) in fields_of(ImagesConfig).items() if group == "machine"]
+"""Settings that set where runs are computed, not what."""
 PLAN = ".plan.json"
 """File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
-runs, and `tables`; until these are made, `former` has those of calls before."""
+runs, and `tables`, which are those of calls before until its own are `written`."""
 
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
@@ -96,8 +100,8 @@ def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Pat
         For each part or run the files that are there when it is finished.
     """
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
-    plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files, "tables": []}
-    write_json(out / PLAN, {**plan, "former": _former_tables(out)})
+    plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files}
+    write_json(out / PLAN, {**plan, "tables": _tables(out), "written": False})
 
 
 def write_tables(out: Path, files: Sequence[Path]) -> None:
@@ -105,52 +109,53 @@ def write_tables(out: Path, files: Sequence[Path]) -> None:
 
     Those of former calls that were not made again are removed: they belong to other numbers.
     """
-    for name in {*_former_tables(out)} - {path.name for path in files}:
+    for name in {*_tables(out)} - {path.name for path in files}:
         (out / Path(name).name).unlink(missing_ok=True)
-    plan = _json_of(out / PLAN) or {}
-    plan.pop("former", None)
-    write_json(out / PLAN, {**plan, "tables": [path.name for path in files]})
+    write_json(out / PLAN, {**json_in(out / PLAN), "tables": [path.name for path in files], "written": True})
 
 
 def state_of(out: Path) -> State:
     """Return how far the study in a folder is; without a plan, by its other files."""
-    plan = _json_of(out / PLAN) or {}
+    plan = json_in(out / PLAN)
     try:
         each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
         tables = [(out / name).is_file() for name in plan["tables"]]
         scale, unit = str(plan["scale"]), str(plan["unit"])
-        return State(scale, sum(each), len(each), bool(tables) and all(tables), unit)
+        written = bool(tables) and all(tables) and plan.get("written", True)
+        return State(scale, sum(each), len(each), written, unit)
     except (KeyError, TypeError):  # there is none, or it is damaged: made.json may have the scale
         pass
-    made = _json_of(out / MADE)
+    made = json_in(out / MADE)
     done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
-    damaged = MADE if made is None else PLAN if (out / PLAN).exists() and not made else ""
-    return State(str((made or {}).get("scale", "")), done, written=any(out.glob("*.csv")), damaged=damaged)
+    damaged = next((name for name in (MADE, PLAN) if not made and (out / name).exists()), "")
+    return State(str(made.get("scale", "")), done, written=any(out.glob("*.csv")), damaged=damaged)
 
 
 def version_of(out: Path) -> str:
     """Return the version of r2mae that computed the study in a folder last; empty if no file has it."""
-    plan, made = (_json_of(out / name) or {} for name in (PLAN, MADE))
-    if "version" in plan:
-        return str(plan["version"])
-    environment = made.get("environment")
+    plan = json_in(out / PLAN)
+    return str(plan["version"]) if "version" in plan else version_in(json_in(out / MADE))
+
+
+def version_in(record: Mapping[str, Any]) -> str:
+    """Return the version of r2mae in the `environment` of a record; empty if it has none."""
+    environment = record.get("environment")
     versions = environment.get("versions") if isinstance(environment, dict) else None
-    return str(versions.get("r2mae", "")) if isinstance(versions, dict) else ""
+    return str(versions.get("r2mae") or "") if isinstance(versions, dict) else ""
 
 
-def _former_tables(out: Path) -> list[str]:
-    """Return the names of tables and figures of former calls: of the last one, and of those before it that stopped."""
-    plan = _json_of(out / PLAN) or {}
-    lists = [plan.get(name) for name in ("tables", "former")]
-    return sorted({str(name) for names in lists if isinstance(names, list) for name in names})
+def _tables(out: Path) -> list[str]:
+    """Return the names of tables and figures of the last call that wrote some."""
+    names = json_in(out / PLAN).get("tables")
+    return list(map(str, names)) if isinstance(names, list) else []
 
 
-def _json_of(file: Path) -> dict[str, Any] | None:
-    """Return the content of a file, which is empty if there is none, and None if it is damaged."""
+def json_in(file: Path) -> dict[str, Any]:
+    """Return the content of a JSON file, which is empty if there is none, or it is damaged."""
     try:
         return read_json(file)
     except UserError:
-        return None if file.exists() else {}
+        return {}
 
 
 def digest_of(file: Path) -> str:
@@ -246,19 +251,16 @@ class EarlierRuns:
             If a set of the same name has another content.
         """
         before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
-        read = _data_names(taken) & {*now}
-        for name in sorted(read & {*before}):
-            if set(before[name]) != set(now[name]):
+        for name in sorted(_data_names(taken) & {*now}):
+            if name not in before:
+                _log.warning(
+                    "%s does not tell the content of what its runs were trained on: %s", self.folder / MADE, name
+                )
+            elif set(before[name]) != set(now[name]):
                 raise UserError(
                     f"{name} is not what the runs in {self.folder} were trained on: use the same data, or omit "
                     "--earlier"
                 )
-        if unknown := sorted(read - {*before}):
-            _log.warning(
-                "%s does not tell the content of what its runs were trained on: %s",
-                self.folder / MADE,
-                ", ".join(unknown),
-            )
 
     def record(
         self, runs: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
@@ -284,27 +286,32 @@ class EarlierRuns:
         return {"data": data, "earlier": earlier}
 
 
-def read_earlier(folder: Path, title: str, size: "Size") -> EarlierRuns:
-    """Return the runs in the table of an earlier call of the same study, version and size.
+def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[str, Any]) -> EarlierRuns:
+    """Return the runs in the table of an earlier call of the same study, version, size and settings of runs.
 
-    The size may differ in what only chooses runs (:attr:`r2mae_paper.study.Size.chooses`), such as the seeds.
+    The size may differ in what only chooses runs (:attr:`r2mae_paper.studies.Entry.chooses`), such as the seeds.
 
     Raises
     ------
     UserError
         If the folder has no such table, or no record of how it was made, or it was made otherwise.
     """
-    made = _made(folder)
-    if made.get("title") != title:
-        raise UserError(f"{folder} has the tables of another study: {made.get('title')!r}, where {title!r} is wanted")
-    version = made["environment"]["versions"].get("r2mae")
+    made = json_in(folder / MADE)
+    if not (version_in(made) and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
+        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
+    if made.get("title") != entry.title:
+        raise UserError(
+            f"{folder} has the tables of another study: {made.get('title')!r}, where {entry.title!r} is wanted"
+        )
+    version = version_in(made)
     if version != r2mae.__version__:
         raise UserError(
             f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
         )
-    before, now = made["size"], jsonable(asdict(size))
-    for name in sorted({*before, *now} - {*size.chooses}):
-        if before.get(name) != now.get(name):
+    before = {**made["size"], **made.get("settings", {})}
+    now = jsonable({**size.fields, **settings})
+    for name in sorted({*before, *now} - {*entry.chooses, *_MACHINE}):
+        if (before.get(name) or None) != (now.get(name) or None):  # older records have null where nothing is chosen
             raise UserError(
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
                 "take the same scale and version, or omit --earlier"
@@ -388,21 +395,8 @@ def _canonical(value: object) -> str:
 
 def _data_names(runs: "Sequence[SweepRun]") -> set[str]:
     """Return the names of the files, folders or sets that runs read."""
-    return {Path(run.config.data).name for run in runs}
+    return {Path(run.config.data.source).name for run in runs}
 
 
 def _values_of(run: "SweepRun") -> dict[str, Any]:
     return {**run.variant.values, "label": run.variant.label, "seed": run.seed}
-
-
-def _made(folder: Path) -> dict[str, Any]:
-    """Return how the tables of a folder were made."""
-    try:
-        made = read_json(folder / MADE)
-    except UserError:
-        made = {}
-    environment = made.get("environment")
-    known = isinstance(environment, dict) and isinstance(environment.get("versions"), dict)
-    if not (known and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
-        raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
-    return made

@@ -1,13 +1,13 @@
-"""Every figure, table and study by name, from ``studies.toml`` next to this module: to list them imports none."""
+"""Every figure, table and study by name, and how much each computes, from ``studies.toml`` next to this module."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from r2mae.errors import unknown
+from r2mae.errors import UserError, unknown
 
 Scale: TypeAlias = Literal["smoke", "small", "full"]
 SCALES: Mapping[str, Scale] = MappingProxyType({"smoke": "smoke", "small": "small", "full": "full", "paper": "full"})
@@ -22,9 +22,60 @@ PAPER = (
 """All figures and tables of the paper, in its order."""
 
 
+class Size:
+    """How much a study computes. The fields of its list are attributes; :meth:`Entry.size` makes it.
+
+    Parameters
+    ----------
+    fields : mapping
+        Values by name. Lists become tuples.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.fields: Mapping[str, Any] = {name: _frozen(value) for name, value in fields.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "fields" or name not in self.fields:
+            raise AttributeError(name)
+        return self.fields[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def replace(self, **changes: Any) -> "Size":
+        """Return the size with other values of some fields.
+
+        Raises
+        ------
+        UserError
+            If it has no such field.
+        """
+        for name in changes.keys() - self.fields.keys():
+            raise UserError(f"it has no {name}: omit --{name}")
+        return Size({**self.fields, **changes})
+
+    def with_seeds(self, seeds: int) -> "Size":
+        """Return the size with another number of seeds.
+
+        Raises
+        ------
+        UserError
+            If it has no seeds, or not so many: there are at most as many as `parts` to hold out.
+        """
+        if "seeds" not in self.fields:
+            raise UserError("there are no runs under several seeds: omit --seeds")
+        most = self.fields.get("parts")
+        if seeds < 1 or (most is not None and seeds > most):
+            allowed = "or more" if most is None else f"to {most}, as each holds out another part"
+            raise UserError(f"--seeds must be 1 {allowed}, not {seeds}")
+        return self.replace(seeds=seeds if isinstance(self.seeds, int) else tuple(range(seeds)))
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A line of the list.
+    """A figure, table or study of the list.
 
     Attributes
     ----------
@@ -37,11 +88,22 @@ class Entry:
     data : str
         What it reads.
     cost : mapping
-        Time by scale.
+        Time by scale; it has the scales that there are.
     module : str
         Of this package; it has a :class:`r2mae_paper.study.Study` of this name among its `STUDIES`.
     also : sequence of str
         Names of other figures or tables that are made of the same runs.
+    digits : int
+        Number of digits of the numbers in the tables.
+    chooses : sequence of str
+        Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
+        (``--earlier``) may have been made with others.
+    sizes_of : str
+        Name of an entry that has the same sizes.
+    domain : str
+        The domain whose preset the field `settings` of the size names; its values are filled in.
+    full, small, smoke : mapping
+        Fields of the size at each scale; the small ones override the full ones.
     """
 
     name: str
@@ -51,6 +113,39 @@ class Entry:
     cost: Mapping[str, str]
     module: str
     also: Sequence[str] = ()
+    digits: int = 6
+    chooses: Sequence[str] = ("seeds",)
+    sizes_of: str = ""
+    domain: str = ""
+    full: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] = field(default_factory=dict)
+    smoke: Mapping[str, Any] = field(default_factory=dict)
+
+    def size(self, scale: Scale = "full", **changes: Any) -> Size:
+        """Return how much is computed at a scale; `changes` replace fields.
+
+        Raises
+        ------
+        UserError
+            If there is no such scale, or no such field.
+        """
+        if scale not in self.cost:
+            raise UserError(f"--scale {scale} is for studies of training runs: here the small scale takes seconds")
+        own = entry_of(self.sizes_of) if self.sizes_of else self
+        fields = {**own.full, **({} if scale == "full" else own.small if scale == "small" else own.smoke)}
+        if self.domain and "preset" in fields["settings"]:
+            from r2mae.domains.lookup import get_domain
+
+            preset = get_domain(self.domain).presets[fields["settings"]["preset"]]
+            fields["settings"] = {**preset, **fields["settings"]}
+        return Size(fields).replace(**changes)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value with tuples in place of lists."""
+    if isinstance(value, Mapping):
+        return {name: _frozen(one) for name, one in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _read() -> dict[str, Entry]:
@@ -75,14 +170,3 @@ def entry_of(name: str) -> Entry:
     if name not in ENTRIES:
         raise unknown("figure, table or study", name, list(ENTRIES))
     return ENTRIES[name]
-
-
-def folder_of(name: str) -> str:
-    """Return the name of the folder of a figure, table or study.
-
-    Raises
-    ------
-    UserError
-        If there is none of this name.
-    """
-    return entry_of(name).name

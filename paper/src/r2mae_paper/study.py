@@ -3,119 +3,25 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.errors import UserError
-from r2mae.theory import DominantWarning, InterpolationWarning, LocalisedWarning
-from r2mae_paper.rows import Tables, joined
-from r2mae_paper.studies import Entry, Scale, entry_of
+from r2mae.theory import Covariance, DominantWarning, InterpolationWarning, LocalisedWarning, LowRank
+from r2mae_paper.rows import TableRow, Tables, joined
+from r2mae_paper.studies import Entry, Scale, Size, entry_of
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from r2mae.sweep.runs import SweepRun
     from r2mae_paper.drawing import Figures
 
-Progress: TypeAlias = Callable[[int, int], None]
-
 NOISE = 0.04  # variance σ² in all of the paper's simulations
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much a study computes. Each study has its own fields; their defaults are the paper's sizes.
-
-    Attributes
-    ----------
-    small : mapping
-        Values of the fields for the size that takes seconds; for training runs it takes hours without a GPU.
-    smoke : mapping
-        Values of the fields for a size that only shows that everything works; empty if the small one is as quick.
-    digits : int
-        Number of digits of the numbers in the tables.
-    drawn : tuple of str
-        Fields that nothing is computed from: what is drawn in addition to the results.
-    chooses : tuple of str
-        Fields that say which runs there are, and nothing of how each is trained and measured: earlier runs
-        (``--earlier``) may have been made with others.
-    """
-
-    small: ClassVar[Mapping[str, Any]] = {}
-    smoke: ClassVar[Mapping[str, Any]] = {}
-    digits: ClassVar[int] = 6
-    drawn: ClassVar[tuple[str, ...]] = ()
-    chooses: ClassVar[tuple[str, ...]] = ("seeds",)
-
-    @classmethod
-    def of(cls, scale: Scale) -> "Self":
-        """Return the size of this name.
-
-        Raises
-        ------
-        UserError
-            If there is no smoke size.
-        """
-        if scale == "smoke" and not cls.smoke:
-            raise UserError("--scale smoke is for studies of training runs: here the small scale takes seconds")
-        return cls(**{"smoke": cls.smoke, "small": cls.small, "full": {}}[scale])
-
-    @property
-    def most_seeds(self) -> int | None:
-        """How many seeds there can be, if there is a limit."""
-        return None
-
-    def with_seeds(self, seeds: int) -> "Self":
-        """Return the size with another number of seeds.
-
-        Raises
-        ------
-        UserError
-            If it has no seeds, or not so many.
-        """
-        now: int | tuple[int, ...] | None = getattr(self, "seeds", None)
-        if now is None:
-            raise UserError("there are no runs under several seeds: omit --seeds")
-        if seeds < 1 or (self.most_seeds is not None and seeds > self.most_seeds):
-            most = "or more" if self.most_seeds is None else f"to {self.most_seeds}, as each holds out another part"
-            raise UserError(f"--seeds must be 1 {most}, not {seeds}")
-        given: dict[str, Any] = {"seeds": seeds if isinstance(now, int) else tuple(range(seeds))}
-        return replace(self, **given)
-
-
-class Tally:
-    """Counts progress over several simulations.
-
-    Parameters
-    ----------
-    progress : callable or None
-        Called with the steps done and `total`.
-    total : int
-        Steps of all parts.
-    """
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def step(self, steps: int = 1) -> None:
-        """Count finished steps."""
-        self._done += steps
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-    def every(self, steps: int = 1) -> Progress:
-        """Return a progress callback for a simulation that counts `steps` steps for each repetition."""
-        return lambda done, total: self.step(steps)
-
-    def reach(self, steps: int) -> None:
-        """Raise the count to `steps` if it is lower."""
-        if steps > self._done:
-            self.step(steps - self._done)
+PUBLISHED = "published"
+"""The name under which :attr:`Study.table` gets the rows of :attr:`Study.curves`."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +32,13 @@ class Part:
     ----------
     name : str
         Name of its file: lower-case letters, digits, dots and hyphens.
-    steps : int
-        Number of steps that it counts in the progress.
     compute : callable
-        Takes the number of threads and a :class:`Tally` to count its progress. Returns plain types (dictionaries,
-        lists, numbers, text) that must not depend on either.
+        Takes the number of threads. Returns plain types (dictionaries, lists, numbers, text) that must not depend on
+        it.
     """
 
     name: str
-    steps: int
-    compute: Callable[[int, Tally], Any]
+    compute: Callable[[int], Any]
 
 
 @dataclass(frozen=True)
@@ -143,14 +46,12 @@ class Study:
     """A figure, a table, or a study of our own; :mod:`r2mae_paper.runner` makes it and writes its files.
 
     Its numbers have one source: `parts` that are computed, pretraining `runs`, or the tables of other studies, which
-    `gather` reads.
+    `gather` reads; or published curves alone.
 
     Attributes
     ----------
     entry : Entry
         Its line of the list.
-    size : type
-        The subclass of :class:`Size` of this study.
     plot : callable
         Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
         there are none.
@@ -170,20 +71,19 @@ class Study:
     gather : callable, optional
         Takes the folder that has the folders of the other studies, and the scale, which must be theirs.
     curves : callable, optional
-        For studies that draw published curves of the user's. Takes the size and the user's files; returns the size with
-        their rows. Raises a UserError if a file is not as needed, or there is none where one is needed.
+        For studies that draw published curves of the user's. Takes the user's files; returns the rows that `table` gets
+        under :data:`PUBLISHED`. Raises a UserError if a file is not as needed, or there is none where one is needed.
     """
 
     entry: Entry
-    size: type[Size]
-    plot: "Callable[[Tables, Any], Figures]" = lambda tables, size: {}
+    plot: "Callable[[Tables, Size], Figures]" = lambda tables, size: {}
     table: Callable[[Any], Tables] | None = None
-    parts: Callable[[Any], list[Part]] | None = None
-    runs: "Callable[[Any, Path], list[SweepRun]] | None" = None
+    parts: Callable[[Size], list[Part]] | None = None
+    runs: "Callable[[Size, Path], list[SweepRun]] | None" = None
     scores_of_run: "Callable[[SweepRun], Mapping[str, float]] | None" = None
-    plot_runs: "Callable[[list[SweepRun], Any], Figures] | None" = None
+    plot_runs: "Callable[[list[SweepRun], Size], Figures] | None" = None
     gather: Callable[[Path, Scale], Any] | None = None
-    curves: Callable[[Any, Sequence[Path]], Any] | None = None
+    curves: Callable[[Sequence[Path]], list[TableRow]] | None = None
 
     def tables_of(self, results: Any) -> Tables:
         """Return all numbers that are drawn; see `table`."""
@@ -216,3 +116,35 @@ def compared() -> Iterator[None]:
 def paper_ratios(step: float = 0.05) -> Float[np.ndarray, " p"]:
     """Return the ratios step, 2·step, … below 1; the paper's are 0.05, 0.10, …, 0.95."""
     return np.round(np.arange(1, round(1 / step)) * step, 10)
+
+
+def random_signals(d: int, count: int, seed: int = 0) -> Float[np.ndarray, "d count"]:
+    """Return unit vectors with directions drawn uniformly."""
+    drawn = np.random.default_rng([seed, 5]).standard_normal((d, count))
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=0))
+
+
+def eigen_signals(cov: Covariance, places: Sequence[int], seed: int = 0) -> Float[np.ndarray, "d m"]:
+    """Return unit eigenvectors by their number in the spectrum (0 for the largest eigenvalue).
+
+    A low-rank model has many equal eigenvalues (its bulk), within which any direction is an eigenvector. A uniformly
+    drawn one is used there, since one concentrated on a single feature would not average over masks.
+
+    Parameters
+    ----------
+    cov : Covariance
+    places : sequence of m ints
+    seed : int
+        Seed for the directions within a bulk.
+    """
+    if not isinstance(cov, LowRank) or np.ptp(cov.own) > 0:
+        return cov.eigenvectors(np.array(places))
+    width = cov.factor.shape[1]
+    spikes = cov.eigenvectors(np.arange(width)) if width else np.zeros((cov.d, 0))
+    drawn = random_signals(cov.d, len(places), seed)
+    drawn -= spikes @ (spikes.T @ drawn)
+    drawn /= np.linalg.norm(drawn, axis=0)
+    for column, place in enumerate(places):
+        if place < width:
+            drawn[:, column] = spikes[:, place]
+    return drawn

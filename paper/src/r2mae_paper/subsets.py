@@ -4,7 +4,7 @@ import csv
 import io
 import lzma
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,7 @@ import numpy as np
 from r2mae.catalogue import locate
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
-from r2mae.images.archives import Member, is_archive, open_archive
-from r2mae.images.folder import below
+from r2mae.images.listing import File, Folder, is_archive, list_archive
 from r2mae.images.sets import SETS
 
 
@@ -36,14 +35,16 @@ def first_faces(count: int, folder: Path) -> Path:
     if table.is_file():
         return folder
     files = locate(SETS["celeba"])
-    faces = sorted(below(_archive(files.values())), key=lambda face: face.name)[:count]
+    archive = _archive(files.values())
+    faces = {path.rpartition("/")[2]: archive.files[path] for path in archive.images()}
+    chosen = sorted(faces)[:count]
     packed = next(path for path in files.values() if path.name.endswith(".csv.xz"))
     with lzma.open(packed, "rt", encoding="utf-8", newline="") as opened:
         head, *rows = csv.reader(opened)
-    if len(faces) < count:
-        raise UserError(f"celeba has {len(faces):,} faces here, not {count:,}: take fewer")
-    _pack(folder / "faces.tar", ((face.name, _bytes(face)) for face in faces))
-    wanted = {face.name for face in faces}
+    if len(chosen) < count:
+        raise UserError(f"celeba has {len(chosen):,} faces here, not {count:,}: take fewer")
+    _pack(folder / "faces.tar", ((name, _bytes(faces[name])) for name in chosen))
+    wanted = set(chosen)
     with atomic_write(table) as written:  # last: its presence says that the faces are whole
         csv.writer(written, lineterminator="\n").writerows([head, *(row for row in rows if row[0] in wanted)])
     return folder
@@ -66,28 +67,31 @@ def some_classes(count: int, path: Path) -> Path:
     """
     if path.is_file():
         return path
-    (whole,) = _archive(locate(SETS["tiny-imagenet"]).values()).iterdir()
-    names = sorted(place.name for place in (whole / "train").iterdir())
+    (complete,) = _archive(locate(SETS["tiny-imagenet"]).values()).folders().values()
+    parts = complete.folders()
+    names = sorted(parts["train"].folders())
     if len(names) < count:
         raise UserError(f"tiny-imagenet has {len(names):,} classes here, not {count:,}: take fewer")
     chosen = [names[place] for place in np.linspace(0, len(names), count, endpoint=False).astype(int)]
-    _pack(path, _members(whole, chosen))
+    _pack(path, _members(parts, chosen))
     return path
 
 
-def _members(whole: Member, classes: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+def _members(parts: Mapping[str, Folder], classes: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     for part in ("train", "val"):
+        folders = parts[part].folders()
         for name in classes:
-            for image in sorted(below(whole / part / name), key=lambda image: image.name):
-                yield f"{part}/{name}/{image.name}", _bytes(image)
+            images = {path.rpartition("/")[2]: folders[name].files[path] for path in folders[name].images()}
+            for image in sorted(images):
+                yield f"{part}/{name}/{image}", _bytes(images[image])
 
 
-def _archive(files: Iterable[Path]) -> Member:
-    return open_archive(next(path for path in files if is_archive(path)))
+def _archive(files: Iterable[Path]) -> Folder:
+    return list_archive(next(path for path in files if is_archive(path.name)))
 
 
-def _bytes(image: "Member | Path") -> bytes:
-    with image.open("rb") as opened:
+def _bytes(image: File) -> bytes:
+    with image.open() as opened:
         return opened.read()
 
 

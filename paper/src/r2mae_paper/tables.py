@@ -3,55 +3,32 @@
 For each seed and model the design is drawn once. R²MAE draws a ratio for each row from its range and keeps the row
 with that probability; a fixed ratio keeps each row with the fixed probability. All use the same uniform numbers for a
 mask, so that differences are paired.
+
+Why do Tables 5 and 9 find R²MAE better? Several readings of their text, measured and by the general formula.
+
+A reading is either a rule for which rows are kept, and with which ratio, or a covariance and an eigenvector. The rule
+decides the sign of the difference, the covariance and eigenvector its level. Only one rule gives the published
+differences: the uniform number from which a row's ratio is drawn also decides whether the row is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import ClassVar
+from itertools import product
 
 import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.figure import Figure
 
 from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
-from r2mae.theory import Covariance, beta_spectrum, latent, risk, simulate
+from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, risk, simulate
+from r2mae.theory.rows import Keep
 from r2mae_paper.drawing import BLACK, GREY, Figures, panels
 from r2mae_paper.published import Model, Table, published
-from r2mae_paper.rows import TableRow, Tables, column
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally
-
-SEEDS = (2, 12, 22, 32, 42)
-
-
-@dataclass(frozen=True)
-class TableSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    n, d : int
-        Rows and features; the paper: 200 and 1000.
-    seeds : tuple of int
-        The paper's five.
-    masks : int
-        Masks for each fixed ratio; the columns for the paper's number use the first 50.
-    pairs : int
-        Masks for the difference between R²MAE and the middle of its range.
-    step : float
-        Distance between the fixed ratios of the grid; the paper: 0.01.
-    """
-
-    n: int = 200
-    d: int = 1000
-    seeds: tuple[int, ...] = SEEDS
-    masks: int = 200
-    pairs: int = 4000
-    step: float = 0.01
-
-    small: ClassVar = {"seeds": SEEDS[:2], "masks": 50, "pairs": 400, "step": 0.05}
-    digits: ClassVar = 5
-
+from r2mae_paper.rows import TableRow, Tables, column, joined, select
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study
 
 _PAPER_MASKS = 50
 
@@ -61,7 +38,7 @@ def covariance(model: Model, d: int, seed: int) -> Covariance:
     return beta_spectrum(d, seed) if model == "beta" else latent(d, seed)
 
 
-def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int = 1) -> dict[str, float]:
+def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1) -> dict[str, float]:
     """Measure one seed and model of a table; risks are over the null risk βᵀΣβ.
 
     Returns
@@ -112,17 +89,17 @@ def measure(table: Table, model: Model, seed: int, size: TableSize, *, jobs: int
     return {name: float(value) for name, value in found.items()}
 
 
-def parts(size: TableSize, *, name: str) -> list[Part]:
+def parts(size: Size, *, name: str) -> list[Part]:
     """Return a part for each model and seed. It computes a row of the table and adds the paper's values."""
     table = published(name)
     return [
-        Part(f"{model}-{seed}", 1, partial(_row, table, model, seed, size))
+        Part(f"{model}-{seed}", partial(_row, table, model, seed, size))
         for model in table.entries
         for seed in size.seeds
     ]
 
 
-def _row(table: Table, model: Model, seed: int, size: TableSize, jobs: int, tally: Tally) -> TableRow:
+def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
     row: TableRow = {"model": model, "seed": seed, **measure(table, model, seed, size, jobs=jobs)}
     printed = table.entries[model].get(seed)
     if printed is None:
@@ -135,7 +112,7 @@ def _table_of(results: Mapping[str, TableRow], *, name: str) -> Tables:
     return {name: list(results.values())}
 
 
-def plot(tables: Tables, size: TableSize, *, name: str) -> Figures:
+def plot(tables: Tables, size: Size, *, name: str) -> Figures:
     """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
     table, rows = published(name), tables[name]
     figure, (axes,) = panels(1, width=6.4, height=3.6)
@@ -158,13 +135,216 @@ def plot(tables: Tables, size: TableSize, *, name: str) -> Figures:
     return {name: figure}
 
 
-STUDIES = tuple(
-    Study(
-        ENTRIES[name],
-        TableSize,
-        partial(plot, name=name),
-        partial(_table_of, name=name),
-        partial(parts, name=name),
-    )
-    for name in ("table5", "table9")
+Array = Float[np.ndarray, "*n"]
+
+
+@dataclass(frozen=True)
+class KeepRule:
+    """Decides which rows are kept, from each row's ratio and two uniform numbers."""
+
+    kept: Callable[[Array, Array, Array], Bool[np.ndarray, "*n"]]
+
+
+@dataclass(frozen=True)
+class OncePerRun(Uniform):
+    """One ratio for all rows of a repetition."""
+
+    def quantile(self, u: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Give every row the first row's draw."""
+        return np.full_like(u, self.low + (self.high - self.low) * u[0])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How R²MAE and the fixed ratio it is compared with choose their rows.
+
+    Attributes
+    ----------
+    name, meaning : str
+        A short name, and a description.
+    r2mae, fixed : callable
+        Return a :data:`~r2mae.theory.rows.Keep` for a table.
+    once : bool
+        Whether all rows of a run have the same ratio.
+    """
+
+    name: str
+    meaning: str
+    r2mae: Callable[[Table], Keep]
+    fixed: Callable[[Table], Keep] = lambda table: "ratio"
+    once: bool = False
+
+
+READINGS = (
+    Reading("as written", "each row kept with its own ratio as probability", lambda t: "ratio"),
+    Reading(
+        "same number twice",
+        "the number that gives a row its ratio also decides whether it is kept",
+        lambda t: KeepRule(lambda p, r, k: r < p),
+    ),
+    Reading("middle", "rows kept with the middle ratio, whatever their own", lambda t: t.middle),
+    Reading("high end", "rows kept with the range's high end as probability", lambda t: t.high),
+    Reading("all rows", "no row removed, in either scheme", lambda t: 1.0, lambda t: 1.0),
+    Reading(
+        "removed with p",
+        "rows removed, not kept, with their ratio as probability, in either scheme",
+        lambda t: KeepRule(lambda p, r, k: k >= p),
+        lambda t: KeepRule(lambda p, r, k: k >= p),
+    ),
+    Reading("one ratio a run", "one ratio for all rows of a run, again for each run", lambda t: "ratio", once=True),
+)
+
+SPECTRA: dict[str, Callable[[int, int], Covariance]] = {
+    "Beta, linear (the text)": beta_spectrum,
+    "Beta, logarithmic": lambda d, seed: beta_spectrum(d, seed, spacing="log"),
+    "Beta, largest 10, not shifted": lambda d, seed: Rotated(10 * _beta(d, seed) / _beta(d, seed).max(), seed),
+    "Beta, linear, X = ZΣ": lambda d, seed: Rotated(beta_spectrum(d, seed).eigenvalues ** 2, seed),
+    "latent (the text)": latent,
+}
+PLACES: dict[str, Callable[[int, Table], int]] = {
+    "as captioned": lambda d, table: min(int(table.quantile * d), d - 1),
+    "tenth eigenvector": lambda d, table: 9,
+    "counted from the smallest": lambda d, table: d - 1 - int(table.quantile * d),
+}
+
+
+_TABLES = ("table5", "table9")
+_LEVELS = "levels"
+
+
+def parts_of_readings(size: Size) -> list[Part]:
+    """Return a part for each table, model and seed (for the sign), and one for the level."""
+    signs = [
+        Part(f"{name}-{model}-{seed}", partial(_sign, published(name), model, seed, size))
+        for name in _TABLES
+        for model in published(name).entries
+        for seed in size.seeds
+    ]
+    return [*signs, Part(_LEVELS, lambda jobs: list(level_rows(size)))]
+
+
+def table_of_readings(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the sign under every rule, and the level of every covariance and eigenvector."""
+    rules = joined({name: rows for name, rows in results.items() if name != _LEVELS})
+    return {"rules": rules, "levels": results[_LEVELS]}
+
+
+def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
+    printed = table.entries[model].get(seed)
+    paper = "" if printed is None else printed.gain
+    return [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]
+
+
+def measure_readings(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) -> list[TableRow]:
+    """Measure R²MAE minus the middle ratio for one design under every reading, paired mask by mask."""
+    cov = covariance(model, size.d, seed)
+    beta = cov.eigenvectors(np.array([cov.at_quantile(table.quantile)]))[:, 0]
+    null = float(cov.quadratic(beta))
+    drawn, formulas = {}, {}
+
+    def risks(key: object, ratio: float | Uniform, keep: Keep) -> Float[np.ndarray, " r"]:
+        if key not in drawn:
+            result = simulate(
+                cov, beta, size.n, [ratio], noise=NOISE, repetitions=size.masks, keep=keep, seed=seed, jobs=jobs
+            )
+            drawn[key] = result.risks[:, 0] / null
+            formulas[key] = _formula(cov, beta, size.n, ratio, keep)
+        return drawn[key]
+
+    rows = []
+    for reading in READINGS:
+        kind = OncePerRun if reading.once else Uniform
+        keys = (
+            reading.name,
+            f"fixed, {reading.fixed(table)}" if reading.fixed(table) in ("ratio", 1.0) else "removed",
+        )
+        ours = risks(keys[0], kind(table.low, table.high), reading.r2mae(table))
+        other = risks(keys[1], table.middle, reading.fixed(table))
+        gap = ours - other
+        found = {
+            "middle": other.mean(),
+            "r2mae": ours.mean(),
+            "difference": gap.mean(),
+            "error": gap.std(ddof=1) / np.sqrt(len(gap)),
+            "formula": formulas[keys[0]] - formulas[keys[1]],
+        }
+        row: TableRow = {"table": table.name, "model": model, "seed": seed, "reading": reading.name}
+        rows.append(row | {name: round(float(value), 5) for name, value in found.items()})
+    return rows
+
+
+def _formula(cov: Covariance, beta: Float[np.ndarray, " d"], n: int, ratio: float | Uniform, keep: Keep) -> float:
+    if isinstance(ratio, OncePerRun):
+        p, weight = ratio.nodes()
+        return float(weight @ risk(cov, beta, n, list(p), NOISE, keep=keep).normalised)
+    return float(risk(cov, beta, n, ratio, NOISE, keep=keep).normalised)
+
+
+def level_rows(size: Size) -> Iterator[TableRow]:
+    """Yield the middle ratio's risk by the formula, with its range over seeds, for each covariance and eigenvector."""
+    for table in map(published, _TABLES):
+        for spectrum, make in SPECTRA.items():
+            model: Model = "latent" if spectrum.startswith("latent") else "beta"
+            printed = np.array([row.middle for row in table.entries[model].values()])
+            covs = [make(size.d, seed) for seed in size.seeds]
+            for name, index_of in PLACES.items():
+                if name == "tenth eigenvector" and table.quantile == 0:
+                    continue
+                which = np.array([index_of(size.d, table)])
+                curves = [direction_risk(cov, size.n, table.middle, NOISE, which=which) for cov in covs]
+                levels = np.array([float(one.normalised[0]) for one in curves])
+                yield {
+                    "table": table.name,
+                    "covariance": spectrum,
+                    "eigenvector": name,
+                    "over_null": round(float(levels.mean()), 4),
+                    "smallest": round(float(levels.min()), 4),
+                    "largest": round(float(levels.max()), 4),
+                    "over_r2": round(float(np.mean([float(one.by_length[0]) for one in curves])), 4),
+                    "paper": round(float(printed.mean()), 4),
+                    "paper_smallest": float(printed.min()),
+                    "paper_largest": float(printed.max()),
+                }
+
+
+def _beta(d: int, seed: int) -> Float[np.ndarray, " d"]:
+    return np.random.default_rng([seed, 0]).beta(2.0, 6.0, d)
+
+
+def plot_readings(tables: Tables, size: Size) -> Figures:
+    """Draw the differences under every rule, a panel for each table and model."""
+    figure = Figure(figsize=(7.6, 5.2), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    names = [reading.name for reading in READINGS]
+    for axes, (table, model) in zip(panels.flat, product(_TABLES, ("beta", "latent")), strict=True):
+        own = select(tables["rules"], table=table, model=model)
+        printed = [row["paper"] for row in select(own, reading=names[0]) if row["paper"] != ""]
+        if printed:
+            axes.axvspan(min(printed), max(printed), color=VERMILION, alpha=0.2, linewidth=0)
+            axes.axvline(float(np.mean(printed)), color=VERMILION, linewidth=1.2)
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        for position, name in enumerate(names):
+            some = select(own, reading=name)
+            axes.plot(column(some, "difference"), [position] * len(some), "o", color=BLUE, markersize=4)
+            axes.plot(np.mean(column(some, "formula")), position, "|", color=BLACK, markersize=13)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title(f"Table {table.removeprefix('table')}, {model}")
+        axes.grid(axis="x")
+    panels[0, 0].invert_yaxis()
+    figure.supxlabel("R²MAE minus the middle ratio (normalised risk); left of zero R²MAE is better", fontsize=10)
+    figure.suptitle("dots: designs · black bar: formula · orange: printed in the paper (mean and range)", fontsize=10)
+    return {"rules": figure}
+
+
+STUDIES = (
+    *(
+        Study(
+            ENTRIES[name],
+            partial(plot, name=name),
+            partial(_table_of, name=name),
+            partial(parts, name=name),
+        )
+        for name in ("table5", "table9")
+    ),
+    Study(ENTRIES["r2mae-vs-fixed"], plot_readings, table_of_readings, parts_of_readings),
 )

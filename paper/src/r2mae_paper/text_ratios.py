@@ -1,26 +1,24 @@
 """Our own curves for Figs. 1F and 2C: RoBERTas of two sizes at six fixed ratios, by task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from r2mae.errors import unknown
 from r2mae.evaluation.statistics import paired_difference
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
+from r2mae.sweep.runs import SweepRun
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
-from r2mae.text.sets import SET_DEFAULTS
 from r2mae_paper import table2
+from r2mae_paper.bases import of_corpus, runs_by_ratio
 from r2mae_paper.by_ratio import best_ratios, by_seed, shape
-from r2mae_paper.curves import look_of, models_by_task
+from r2mae_paper.curves import EXTRAPOLATED, SLOPED, error_curves, look_of, models_by_task
 from r2mae_paper.drawing import GREY, Figures, panels, ratio_axis
-from r2mae_paper.error_curve import EXTRAPOLATED, SLOPED, error_curves
 from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import Size, Study
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,56 +37,7 @@ TASKS = {
 """Titles of accuracies: of hidden tokens of held-out text, and of the paper's tasks."""
 
 
-@dataclass(frozen=True)
-class TextRatiosSize(Size):
-    """How much is trained.
-
-    Attributes
-    ----------
-    data : str
-        The corpus.
-    models : tuple of str
-        Presets, or names of :data:`SIZES`.
-    ratios : tuple of float
-        Fixed ratios. :func:`r2mae_paper.error_curve.error_curves` needs 0.15, 0.3, 0.4 and 0.8.
-    glue : tuple of str
-        Tasks that models are fine-tuned on.
-    probes : tuple of str
-        Tasks on which their frozen features are probed.
-    seeds : int
-        Runs of each model and ratio.
-    settings : mapping
-        Fields of the configuration in place of the models'.
-    """
-
-    data: str = "fineweb"
-    models: tuple[str, ...] = ("roberta-medium", "roberta-base")
-    ratios: tuple[float, ...] = (0.15, 0.3, 0.4, 0.5, 0.6, 0.8)
-    glue: tuple[str, ...] = table2.TextSize.glue
-    probes: tuple[str, ...] = ()
-    seeds: int = 3
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    chooses: ClassVar[tuple[str, ...]] = ("seeds", "models", "ratios")
-    small: ClassVar[Mapping[str, Any]] = {
-        "data": "wiki",
-        "models": ("2x64", "2x128"),
-        "glue": (),
-        "probes": table2.TextSize.glue,
-        "settings": {
-            **{name: value for name, value in table2.SMALL.items() if name != "lr"},
-            # Twice as many sequences a step as in Table 2: with 64 the ratio 0.15 hardly learns of context in 4,000.
-            **{"batch_size": 128, "steps": 2000, "precision": "bf16"},
-        },
-    }
-    # Both models have the same tiny layers here.
-    smoke: ClassVar[Mapping[str, Any]] = {
-        **{"data": "wikitext2", "models": ("2x64", "2x128"), "ratios": (0.15, 0.3, 0.4, 0.8), "glue": (), "seeds": 1},
-        "settings": {**table2.SMOKE, "eval_sequences": 200},
-    }
-
-
-def runs(size: TextRatiosSize, out: Path) -> list[SweepRun]:
+def runs(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each model, ratio and seed.
 
     Raises
@@ -96,10 +45,10 @@ def runs(size: TextRatiosSize, out: Path) -> list[SweepRun]:
     UserError
         For an unknown model.
     """
-    base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed",
-                      **SET_DEFAULTS.get(size.data, {}))  # fmt: skip
-    models = SweepParameter("model", {name: {**_model(name), **size.settings} for name in size.models})
-    return runs_of(grid(base, [models, SweepParameter.over("ratio", size.ratios)]), range(size.seeds), out)
+    known = of_corpus(size.data, size.settings)
+    base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed", **known)
+    models = {name: {**_model(name), **size.settings} for name in size.models}
+    return runs_by_ratio(base, "model", models, size, out)
 
 
 def table(results: pd.DataFrame) -> Tables:
@@ -124,7 +73,8 @@ def table(results: pd.DataFrame) -> Tables:
             if runs["ratio"].nunique() > 1:
                 best.append({**named, **_best_of_seeds(runs, score), **shape(runs, score, higher=True)})
         rising = [TASKS[score] for score in tasks if _rises(results[results["model"] == model], score)]
-        scaled += _scaled(model, [row for row in select(curves, model=model) if row["task"] in rising])
+        if own := [row for row in select(curves, model=model) if row["task"] in rising]:
+            scaled += [{"model": model, **row} for row in records(error_curves(pd.DataFrame(own)))]
     for name in ("layers", "hidden_size"):
         results[name] = [sizes[model][name] for model in results["model"]]
     columns = ["model", "layers", "hidden_size", "label", "ratio", "seed", "seconds", "loss", *tasks]
@@ -136,7 +86,7 @@ def table(results: pd.DataFrame) -> Tables:
     }
 
 
-def plot(tables: Tables, size: TextRatiosSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw accuracies by task as in Fig. 2C, and errors of each model's tasks on one scale as in Fig. 1F."""
     figures = {"text-ratios": _by_task(tables["text-ratios"], tables["text-ratios-best"])}
     if tables["text-ratios-scaled"]:
@@ -173,13 +123,6 @@ def _rises(runs: pd.DataFrame, score: str) -> bool:
     return paired_difference(first, last).verdict == "better"
 
 
-def _scaled(model: str, curves: Sequence[TableRow]) -> list[TableRow]:
-    """Return the curves of a model on one scale."""
-    if not curves:
-        return []
-    return [{"model": model, **row} for row in records(error_curves(pd.DataFrame(curves)))]
-
-
 def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
@@ -212,4 +155,4 @@ def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> "Figu
     return figure
 
 
-STUDIES = (Study(ENTRIES["text-ratios"], TextRatiosSize, plot, table, runs=runs),)
+STUDIES = (Study(ENTRIES["text-ratios"], plot, table, runs=runs),)

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -26,9 +25,8 @@ from r2mae.theory import (
 from r2mae.theory.simulate import Simulation, simulate
 from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
-from r2mae_paper.signals import eigen_signals, random_signals
-from r2mae_paper.studies import ENTRIES
-from r2mae_paper.study import NOISE, Part, Size, Study, Tally, compared
+from r2mae_paper.studies import ENTRIES, Size
+from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals, random_signals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,40 +34,6 @@ if TYPE_CHECKING:
 Ratio = float | RatioLike
 
 _THIN = 50  # latent dimensions of the models with few of them; d/4 if that is smaller
-
-
-@dataclass(frozen=True)
-class ValidationSize(Size):
-    """How much is computed.
-
-    Attributes
-    ----------
-    d : int
-        Features in the grid.
-    wide, tall : int
-        Rows with fewer kept rows than features, and with more.
-    repetitions : int
-        Repetitions for each cell of the grid, each with its own design.
-    growth : tuple of int
-        Features in the study of the error.
-    work : int
-        d × repetitions in that study.
-    signals : int
-        Random signals over which that study averages.
-    """
-
-    d: int = 1000
-    wide: int = 200
-    tall: int = 3000
-    repetitions: int = 200
-    growth: tuple[int, ...] = (50, 100, 200, 400, 800)
-    work: int = 800_000
-    signals: int = 20
-
-    small: ClassVar = {
-        **{"d": 200, "wide": 40, "tall": 600, "repetitions": 50},
-        **{"growth": (25, 50, 100), "work": 20_000},
-    }
 
 
 MODELS: dict[str, Callable[[int, int], Covariance]] = {
@@ -100,16 +64,10 @@ GROWTH: dict[str, tuple[str, float, Ratio]] = {
 }
 
 
-def parts(size: ValidationSize) -> list[Part]:
+def parts(size: Size) -> list[Part]:
     """Return a part for each model of the grid, and one for each case of the study of the error."""
-    shapes = ((size.wide, WIDE), (size.tall, TALL))
-    cell = size.repetitions * sum(_work(n, size.d, len(ratios)) for n, ratios in shapes)
-    cells = [Part(f"grid-{number}", cell, partial(grid, size, name)) for number, name in enumerate(MODELS)]
-    errors = [
-        Part(f"growth-{number}", _growth_work(size, name), partial(growth, size, name))
-        for number, name in enumerate(GROWTH)
-    ]
-    return [*cells, *errors]
+    cells = [Part(f"grid-{number}", partial(grid, size, name)) for number, name in enumerate(MODELS)]
+    return [*cells, *(Part(f"growth-{number}", partial(growth, size, name)) for number, name in enumerate(GROWTH))]
 
 
 def table(results: Mapping[str, list[TableRow]]) -> Tables:
@@ -121,14 +79,14 @@ def table(results: Mapping[str, list[TableRow]]) -> Tables:
     return {"validation": cells, "validation-growth": errors, "validation-slopes": slopes}
 
 
-def grid(size: ValidationSize, model: str, jobs: int, tally: Tally) -> list[TableRow]:
+def grid(size: Size, model: str, jobs: int) -> list[TableRow]:
     """Compare formula and simulation for a model at every ratio and signal."""
     rows: list[TableRow] = []
     cov = MODELS[model](size.d, 0)
     signals = _signals(model, cov)
     beta = np.stack(list(signals.values()), axis=1)
     for n, ratios in ((size.wide, WIDE), (size.tall, TALL)):
-        formula, measured = _both(cov, beta, n, list(ratios.values()), size.repetitions, jobs, tally)
+        formula, measured = _both(cov, beta, n, list(ratios.values()), size.repetitions, jobs)
         for (i, ratio), (j, signal) in product(enumerate(ratios), enumerate(signals)):
             mean, error, expected = (float(a[i, j]) for a in (measured.risk, measured.error, formula))
             row: TableRow = {"model": model, "n": n, "d": size.d, "ratio": ratio, "signal": signal}
@@ -138,13 +96,13 @@ def grid(size: ValidationSize, model: str, jobs: int, tally: Tally) -> list[Tabl
     return rows
 
 
-def growth(size: ValidationSize, case: str, jobs: int, tally: Tally) -> list[TableRow]:
+def growth(size: Size, case: str, jobs: int) -> list[TableRow]:
     """Measure the formula's relative error, for the mean over random signals, as d grows."""
     rows: list[TableRow] = []
     model, per_feature, ratio = GROWTH[case]
     for d in size.growth:
         n, beta = round(per_feature * d), random_signals(d, size.signals)
-        formula, measured = _both(MODELS[model](d, 0), beta, n, [ratio], _repetitions(size, d), jobs, tally)
+        formula, measured = _both(MODELS[model](d, 0), beta, n, [ratio], max(2, size.work // d), jobs)
         each = measured.risks[:, 0].mean(axis=1)
         mean, expected = float(each.mean()), float(formula.mean())
         row: TableRow = {"case": case, "d": d, "n": n, "repetitions": len(each), "simulated": mean}
@@ -160,15 +118,11 @@ def _both(
     ratios: list[Ratio],
     repetitions: int,
     jobs: int,
-    tally: Tally,
 ) -> tuple[Float[np.ndarray, "p m"], Simulation]:
     """Return the risks by the formula, and those of repetitions with fresh designs."""
     with compared():
         formula = risk(cov, beta, n, ratios, NOISE).risk
-    measured = simulate(
-        cov, beta, n, ratios, noise=NOISE, repetitions=repetitions, design="fresh", jobs=jobs,
-        progress=tally.every(_work(n, cov.d, len(ratios))),
-    )  # fmt: skip
+    measured = simulate(cov, beta, n, ratios, noise=NOISE, repetitions=repetitions, design="fresh", jobs=jobs)
     return formula, measured
 
 
@@ -204,21 +158,7 @@ def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
     return signals
 
 
-def _work(n: int, d: int, ratios: int) -> int:
-    """Return the approximate work of a repetition: drawing the rows, and a Gram matrix for each ratio."""
-    return max(1, (n * d * (d + ratios * min(n, d))) // 10**6)
-
-
-def _growth_work(size: ValidationSize, case: str) -> int:
-    _, per_feature, _ = GROWTH[case]
-    return sum(_repetitions(size, d) * _work(round(per_feature * d), d, 1) for d in size.growth)
-
-
-def _repetitions(size: ValidationSize, d: int) -> int:
-    return max(2, size.work // d)
-
-
-def plot(tables: Tables, size: ValidationSize) -> Figures:
+def plot(tables: Tables, size: Size) -> Figures:
     """Draw the cells' differences in standard errors, and the error against d."""
     figure, (left, right) = panels(2, width=4.6, height=4.2)
     _plot_grid(left, tables["validation"])
@@ -273,4 +213,4 @@ def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
     return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)
 
 
-STUDIES = (Study(ENTRIES["validation"], ValidationSize, plot, table, parts),)
+STUDIES = (Study(ENTRIES["validation"], plot, table, parts),)

@@ -53,7 +53,7 @@ def test_rivals_without_runs_are_named_and_not_passed_over(judge: Callable[..., 
 
 def test_named_sets_are_those_of_the_targets() -> None:
     for target, (own, study) in TYPES.items():
-        assert {name for name, table in TABLES.items() if table == target} == {own, *study.size.small["sets"]}
+        assert {name for name, table in TABLES.items() if table == target} == {own, *study.entry.small["sets"]}
 
 
 def comparison(folder: Path, rows: pd.DataFrame, config: Mapping[str, Any] | None = None) -> None:

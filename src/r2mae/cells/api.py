@@ -178,7 +178,7 @@ class MaskedAutoencoder:
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
         config = make_config(
             {
-                **{name: getattr(self._config, name) for name in _OPTIONS},
+                **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
                 "layer": self._setup["layer"],
                 "batch_key": key,
@@ -203,7 +203,7 @@ class MaskedAutoencoder:
         domain = InMemoryDomain(self._table)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, domain, run, data=data, reporter=reporter)
-        self._trained = replace(load_run(fitted.folder.path, domain, device=config.device), setup=self._setup)
+        self._trained = replace(load_run(fitted.folder.path, domain, device=config.machine.device), setup=self._setup)
         self._config = config
 
     def get_latent_representation(
@@ -342,8 +342,7 @@ class MaskedAutoencoder:
         named = names_of(labels) if labels is not None else names_of(key or ())
         if not named and not names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
-        config = replace(
-            self._config,
+        config = self._config.replace(
             labels=named,
             regress=names_of(regress),
             donor_key=donor_key,

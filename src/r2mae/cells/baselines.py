@@ -9,12 +9,10 @@ from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.declared import check_part, memory_limit
-from r2mae.cells.donors import MAX_CELLS, probe_cells
+from r2mae.cells.donors import probe_cells
 from r2mae.cells.evaluate import TARGET_SUM, embedded_rows, evaluate_embedding, reconstruction_scores
 from r2mae.cells.scvi_baseline import train_scvi
-from r2mae.cells.sources import path_of, read_obs
-from r2mae.cells.stored import opened
+from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.masking.keys import Key, permutation
 
@@ -35,7 +33,7 @@ def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"])
     return np.asarray(_log_normalized(table, rows).toarray(), dtype=np.float32)
 
 
-def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int = MAX_CELLS) -> None:
+def check_expression(table: "CellTable", config: CellsConfig) -> None:
     """Refuse expression of cells that, dense and with its copies, does not fit into memory.
 
     Raises
@@ -43,7 +41,7 @@ def check_expression(table: "CellTable", config: CellsConfig, *, max_cells: int 
     UserError
         It says how much memory it needs.
     """
-    rows = len(embedded_rows(table, config, probe_cells(table, config, max_cells=max_cells)[0])[1])
+    rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
     genes, limit = table.counts.shape[1], memory_limit()
     if (size := _COPIES * 4 * rows * genes) > limit:
         raise UserError(
@@ -98,23 +96,19 @@ def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np
 def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
     """Read the names of a file's cells and some of its ``.obsm`` (by default all), and no counts."""
     from anndata import AnnData
-    from anndata.io import read_elem
 
     path = path_of(source)
     with opened(path) as store:
-        there = store.get("obsm", {})
-        chosen = [key for key in there if keys is None or key in keys]
-        for key in chosen:
-            check_part(path, there[key], f"obsm/{key}")
-        obsm = {str(key): read_elem(there[key]) for key in chosen}
+        chosen = [str(key) for key in store.get("obsm", {}) if keys is None or key in keys]
+        obsm = {key: read_element(path, store, f"obsm/{key}") for key in chosen}
     return AnnData(obs=read_obs(source)[[]], obsm=obsm)
 
 
 def baselines_of(source: str) -> tuple[str, ...]:
     """Return the baselines that are possible for a file: :data:`BASELINES` and the keys of ``.obsm``."""
     with opened(path_of(source)) as store:
-        there = tuple(str(key) for key in store.get("obsm", {}))
-    return (*BASELINES, *there)
+        stored = tuple(str(key) for key in store.get("obsm", {}))
+    return (*BASELINES, *stored)
 
 
 def baseline_scores(
@@ -125,7 +119,6 @@ def baseline_scores(
     adata: "AnnData | None" = None,
     scvi: Mapping[str, Any] | None = None,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
 ) -> dict[str, dict[str, float]]:
     """Score baselines as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
 
@@ -140,7 +133,7 @@ def baseline_scores(
         Holds the other embeddings in ``.obsm``.
     scvi : mapping, optional
         Options of :func:`r2mae.cells.scvi_baseline.train_scvi`.
-    intervals, max_cells
+    intervals
         As in :func:`r2mae.cells.evaluate.evaluate`.
 
     Returns
@@ -153,16 +146,16 @@ def baseline_scores(
     UserError
         For an unknown baseline, or expression that does not fit into memory.
     """
-    there = [] if adata is None else [str(key) for key in adata.obsm]
+    stored = [] if adata is None else [str(key) for key in adata.obsm]
     for name in baselines:  # all are checked first, as computing one may take hours
-        if name not in BASELINES and name not in there:
-            raise unknown("baseline", name, [*BASELINES, *there])
-        if name == "expression" and name not in there:
-            check_expression(table, config, max_cells=max_cells)
+        if name not in BASELINES and name not in stored:
+            raise unknown("baseline", name, [*BASELINES, *stored])
+        if name == "expression" and name not in stored:
+            check_expression(table, config)
     scores: dict[str, dict[str, float]] = {}
     for name in baselines:
         embedding: Any
-        if name in there and adata is not None:
+        if name in stored and adata is not None:
             embedding = obsm_embedding(table, adata, name)
         elif name == "expression":
             embedding = partial(log_normalized_expression, table)
@@ -171,8 +164,8 @@ def baseline_scores(
         else:
             model = train_scvi(table, config, **(scvi or {}))
             embedding = model.embedding()
-        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals, max_cells=max_cells)
-        if name == "scvi" and name not in there and (held_out := split_data(table, config).validation) is not None:
+        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals)
+        if name == "scvi" and name not in stored and (held_out := split_data(table, config).validation) is not None:
             scores[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
     return scores
 

@@ -10,15 +10,15 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.counts import chunks, in_memory
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
 from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Batches, Data
 
 
-class CellBatches:
+class CellBatches(Batches):
     """Cells of a table, read as mini-batches.
 
     Parameters
@@ -50,8 +50,6 @@ class CellBatches:
         rows = np.asarray(indices, dtype=np.int64)
         rows = rows if self.rows is None else self.rows[rows]
         counts = self.counts.rows(rows)
-        if not counts.data.all():
-            counts.eliminate_zeros()
         return {
             "indptr": torch.from_numpy(counts.indptr.astype(np.int64)),
             "indices": torch.from_numpy(counts.indices),
@@ -64,16 +62,15 @@ class CellBatches:
 
         Only CUDA reports its free memory. For any other device, the object itself is returned.
         """
-        if device.type != "cuda" or not in_memory(self.counts):
+        if device.type != "cuda" or self.counts.places is not None:
             return self
         rows = np.arange(self.counts.shape[0]) if self.rows is None else self.rows
-        entries = sum(int(block.nnz) for _, block in chunks(self.counts))
-        if ENTRY * entries > torch.cuda.mem_get_info(device)[0] // 4:
+        if ENTRY * self.counts.matrix.nnz > torch.cuda.mem_get_info(device)[0] // 4:
             return self
         return DeviceBatches(self.counts.rows(rows), self._batch[rows], device)
 
 
-class DeviceBatches:
+class DeviceBatches(Batches):
     """Cells in the memory of a device, where mini-batches are made.
 
     Parameters
@@ -86,8 +83,6 @@ class DeviceBatches:
     """
 
     def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
-        if not counts.data.all():
-            counts.eliminate_zeros()
         self._starts = counts.indptr.astype(np.int64)  # on the host, so that shapes are known without a transfer
         self._indices = torch.from_numpy(counts.indices).to(device)
         self._values = torch.from_numpy(counts.data.astype(np.float32, copy=False)).to(device)
@@ -116,7 +111,7 @@ class DeviceBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class CellData:
+class CellData(Data):
     """The data of a run on cells.
 
     Parameters
@@ -153,29 +148,29 @@ def load_data(config: CellsConfig) -> CellData:
         probes, so that mistakes are found before a model is trained.
     """
     table = load_cells(
-        config.data,
-        layer=config.layer,
-        batch_key=config.batch_key,
-        donor_key=config.donor_key,
+        config.data.source,
+        layer=config.data.layer,
+        batch_key=config.data.batch_key,
+        donor_key=config.data.donor_key,
         columns=columns_of(config),
-        n_top_genes=config.n_top_genes,
-        min_genes=config.min_genes,
+        n_top_genes=config.data.n_top_genes,
+        min_genes=config.data.min_genes,
     )
     return split_data(replace(table, notes=table.notes + check_probes(table, config)), config)
 
 
 def columns_of(config: CellsConfig) -> tuple[str, ...]:
     """Return the columns of obs that probes and their rules use, as far as the configuration alone tells."""
-    return (*config.labels, *config.regress, *rule_columns(config))
+    return (*config.data.labels, *config.data.regress, *rule_columns(config))
 
 
 def split_data(table: CellTable, config: CellsConfig) -> CellData:
     """Split off validation cells (paper: a tenth); at least two training cells remain, for batch normalisation."""
     train, validation = CellBatches(table), None
     cells = table.counts.shape[0]
-    if config.validation and cells > 2:
+    if config.data.validation and cells > 2:
         order = permutation(Key.root(config.seed).fold("validation"), cells)
-        held_out = min(max(1, round(config.validation * cells)), cells - 2)
+        held_out = min(max(1, round(config.data.validation * cells)), cells - 2)
         validation = CellBatches(table, np.sort(order[:held_out]))
         train = CellBatches(table, np.sort(order[held_out:]))
     return CellData(table, train, validation, architecture_of(table.genes, table.batches, config))
@@ -183,11 +178,11 @@ def split_data(table: CellTable, config: CellsConfig) -> CellData:
 
 def architecture_of(genes: Sequence[str], batches: Sequence[str], config: CellsConfig) -> dict[str, Any]:
     """Describe a model in plain types, for :meth:`r2mae.cells.domain.CellsDomain.build` and for run folders."""
-    settings = config.architecture()
+    settings = config.model.architecture()
     return {
         "model": settings.pop("model"),
         "genes": list(genes),
         "batches": list(batches),
         **settings,
-        "representation": config.representation,
+        "representation": config.evaluation.representation,
     }

@@ -78,9 +78,9 @@ def cluster_bootstrap(
         point.update(one.weighted(every))
         counts.update(dict.fromkeys(scores, len(np.unique(one.donors))))
     for name, function in (summary or {}).items():
-        whole, parts = function(point), function(drawn)
-        if whole is not None and parts is not None:
-            point[name], drawn[name], counts[name] = whole, parts, int(every.sum())
+        score, resampled = function(point), function(drawn)
+        if score is not None and resampled is not None:
+            point[name], drawn[name], counts[name] = score, resampled, int(every.sum())
     return {name: _interval(float(point[name][0]), drawn[name], counts[name], confidence) for name in drawn}
 
 

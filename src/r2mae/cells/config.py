@@ -11,7 +11,7 @@ from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
-from r2mae.training.models import ModelConfig
+from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
 from r2mae.training.scheme import SchemeSpec
 
 _HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)
@@ -22,8 +22,8 @@ TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellsConfig(MLPSettings, ModelConfig):
-    """A run on single-cell counts; defaults follow the paper, or our reading where it gives none (docs/cells.md).
+class CellsDataConfig(DataConfig):
+    """The counts of a run, and the columns of obs that its probes use.
 
     Parameters
     ----------
@@ -52,29 +52,12 @@ class CellsConfig(MLPSettings, ModelConfig):
         Omit cells that express fewer of the chosen genes (paper: 20).
     test_donors : float
         Fraction of the donors whose cells test the probes (paper: 0.4).
-    representation : {"latent", "hidden"}
-        The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
-    bn_statistics : {"yes", "no", "both"}
-        Re-estimate batch statistics on unmasked cells for embeddings and probes, and at each mask ratio for
-        reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
-        in both ways.
     max_cells : list of str
         Largest number of training cells and of test cells of a probe, as column=number; by default 200,000 (paper;
         cell_type=100000 on SEA-AD).
-    timing : {"hlca", "sea-ad"}
-        The schedule of `dynamic`, `r2mae-dynamic` and the curricula, in fractions of the run: that of the paper's runs
-        on HLCA or on SEA-AD.
     """
 
-    domain: ClassVar[str] = "cells"
-    ratios: ClassVar[SchemeDefaults] = _HLCA
-    models: ClassVar[Mapping[str, str]] = MODELS
-    default_settings: ClassVar[type] = MLPSettings
-    measurement_fields: ClassVar[tuple[str, ...]] = ("representation", "bn_statistics")
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"representation": "latent", "bn_statistics": "no"}
-    )
-
+    validation: float = 0.1
     layer: str | None = None
     batch_key: str | None = None
     donor_key: str | None = None
@@ -86,21 +69,12 @@ class CellsConfig(MLPSettings, ModelConfig):
     n_top_genes: int | None = None
     min_genes: int = 0
     test_donors: float = 0.4
-    representation: Literal["latent", "hidden"] = "latent"
-    bn_statistics: Literal["yes", "no", "both"] = "yes"
     max_cells: tuple[str, ...] = ()
-    timing: Literal["hlca", "sea-ad"] = "hlca"
-    epochs: float = 50
-    batch_size: int = 400
-    weight_decay: float = 1e-4
-    validation: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("n_hidden", 1), ("n_latent", 1), ("n_top_genes", 2)):  # masking needs two genes
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise UserError(f"{name} must be {least} or more, not {value!r}")
+        if self.n_top_genes is not None and self.n_top_genes < 2:  # masking needs two genes
+            raise UserError(f"n_top_genes must be 2 or more, not {self.n_top_genes!r}")
         if self.min_genes < 0:
             raise UserError(f"min_genes must be 0 or more, not {self.min_genes}")
         if not 0 < self.test_donors < 1:
@@ -109,30 +83,6 @@ class CellsConfig(MLPSettings, ModelConfig):
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
                 raise UserError(f"max_cells takes column=number, such as cell_type=100000, not {entry!r}")
-        if self._has_batch_norm and self.batch_size // (self.accumulate * self.ranks) < 2:
-            raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
-
-    @property
-    def scheme_defaults(self) -> SchemeDefaults:
-        """The defaults of the schemes, with the schedules of one of the paper's runs."""
-        return TIMINGS[self.timing]
-
-    def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse rules without a probe, and a schedule with a scheme that has none."""
-        super().check_given(given)
-        for name in ("exclude", "only"):
-            if given.get(name) and not (self.labels or self.regress):
-                raise UserError(
-                    f"{name} selects cells of probes, and there is no probe: name columns in --labels or --regress, or "
-                    "omit it"
-                )
-        name, options = self.scheme.name, self.scheme.given_options
-        specs = [SchemeSpec.resolve(name, options, defaults) for defaults in TIMINGS.values()]
-        if "timing" in given and "scheme" in given and all(spec == specs[0] for spec in specs):
-            raise UserError(
-                f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
-                f"{name!r} with these options: omit it"
-            )
 
     def _check_rules(self) -> None:
         for name in ("exclude", "only"):
@@ -145,15 +95,84 @@ class CellsConfig(MLPSettings, ModelConfig):
                 off = "; if it is a default of the set, --auroc-labels without names removes it"
                 raise UserError(f"auroc_labels names {label!r}, which is not in labels: {hint}{off}")
 
+
+@dataclass(frozen=True, kw_only=True)
+class CellsEvaluationConfig(EvaluationConfig):
+    """How a model of cells is measured.
+
+    Parameters
+    ----------
+    representation : {"latent", "hidden"}
+        The layer that embeddings and probes use: the latent layer, or the last hidden layer before it.
+    bn_statistics : {"yes", "no", "both"}
+        Re-estimate batch statistics on unmasked cells for embeddings and probes, and at each mask ratio for
+        reconstruction (yes), or use those of training, as in the paper (no); with both, scores are measured
+        in both ways.
+    """
+
+    representation: Literal["latent", "hidden"] = "latent"
+    bn_statistics: Literal["yes", "no", "both"] = "yes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellsConfig(RunConfig):
+    """A run on single-cell counts; defaults follow the paper, or our reading where it gives none (docs/cells.md).
+
+    Parameters
+    ----------
+    timing : {"hlca", "sea-ad"}
+        The schedule of `dynamic`, `r2mae-dynamic` and the curricula, in fractions of the run: that of the paper's runs
+        on HLCA or on SEA-AD.
+    """
+
+    domain: ClassVar[str] = "cells"
+    ratios: ClassVar[SchemeDefaults] = _HLCA
+    models: ClassVar[Mapping[str, str]] = MODELS
+
+    common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
+
+    timing: Literal["hlca", "sea-ad"] = "hlca"
+    data: CellsDataConfig = CellsDataConfig()
+    model: Any = MLPSettings()
+    optimizer: OptimizerConfig = OptimizerConfig(epochs=50, batch_size=400, weight_decay=1e-4)
+    evaluation: CellsEvaluationConfig = CellsEvaluationConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._has_batch_norm and self.micro_batch < 2:
+            raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
+
+    @property
+    def scheme_defaults(self) -> SchemeDefaults:
+        """The defaults of the schemes, with the schedules of one of the paper's runs."""
+        return TIMINGS[self.timing]
+
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse rules without a probe, and a schedule with a scheme that has none."""
+        super().check_given(given)
+        for name in ("exclude", "only"):
+            if given.get(name) and not (self.data.labels or self.data.regress):
+                raise UserError(
+                    f"{name} selects cells of probes, and there is no probe: name columns in --labels or --regress, or "
+                    "omit it"
+                )
+        name, options = self.scheme.name, self.scheme.given_options
+        specs = [SchemeSpec.resolve(name, options, defaults) for defaults in TIMINGS.values()]
+        if "timing" in given and "scheme" in given and all(spec == specs[0] for spec in specs):
+            raise UserError(
+                f"timing sets the schedules of the dynamic ratio and the curricula, and changes nothing for "
+                f"{name!r} with these options: omit it"
+            )
+
     @property
     def re_estimates_statistics(self) -> bool:
         """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.bn_statistics != "no"
+        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
 
     @property
     def _has_batch_norm(self) -> bool:
         """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.ignored
+        return "bn_statistics" not in self.model.ignores
 
     @property
     def idle_fields(self) -> frozenset[str]:
@@ -162,5 +181,5 @@ class CellsConfig(MLPSettings, ModelConfig):
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.bn_statistics) if self._has_batch_norm else ""
-        return f"Representation: the {self.representation} layer. {statistics}".strip()
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        return f"Representation: the {self.evaluation.representation} layer. {statistics}".strip()

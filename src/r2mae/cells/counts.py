@@ -1,9 +1,13 @@
-"""Raw counts that are read by rows: in memory, or a selection of other counts; and the check that they are raw."""
+"""Raw counts in CSR form, in memory, mapped from a file, or read from it in blocks; and the check that they are raw.
 
+In a mapped file random cells are read as fast as in memory, and the system keeps in memory what fits.
+"""
+
+import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -12,26 +16,24 @@ from scipy.sparse import csr_matrix
 from r2mae.errors import UserError
 
 Rows = Int64[np.ndarray, " rows"]
-_ENTRIES = 1 << 25  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
+Place = tuple[Path, str, int]
+"""File, type and offset of an array in a file."""
+_ENTRIES = 1 << 23  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
 
 
-@runtime_checkable
-class Counts(Protocol):
-    """Counts of cells by genes."""
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Counts of cells by genes, with no gene twice in a cell.
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Cells and genes."""
-
-    def rows(self, indices: Rows) -> csr_matrix:
-        """Return these cells in the given order; duplicates are allowed. The caller may change the matrix."""
-
-
-@dataclass(frozen=True)
-class MemoryCounts:
-    """Counts as one CSR matrix in memory, with no gene twice in a cell."""
+    Parameters
+    ----------
+    matrix : csr_matrix
+    places : tuple, optional
+        Where its `data` and `indices` are, if they are mapped from files.
+    """
 
     matrix: csr_matrix
+    places: tuple[Place, Place] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -39,68 +41,89 @@ class MemoryCounts:
         return int(self.matrix.shape[0]), int(self.matrix.shape[1])
 
     def rows(self, indices: Rows) -> csr_matrix:
-        """Return these cells."""
+        """Return these cells in the given order; duplicates are allowed. The caller may change the matrix."""
         return self.matrix[indices]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without mapped data: another process maps the files itself."""
+        if self.places is None:
+            return Counts, (self.matrix,)
+        return map_counts, (*self.places, self.matrix.indptr, self.shape)
+
+
+def map_counts(data: Place, indices: Place, indptr: np.ndarray, shape: tuple[int, int]) -> Counts:
+    """Map counts that are stored uncompressed."""
+    if not indptr[-1]:
+        return Counts(csr_matrix(shape, dtype=np.float32))
+    arrays = []
+    for path, kind, offset in (data, indices):
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
+            content.madvise(mmap.MADV_RANDOM)
+        arrays.append(np.frombuffer(content, kind, int(indptr[-1]), offset))
+    matrix = csr_matrix(shape, dtype=arrays[0].dtype)
+    # scipy copies all indices at every call if indptr has another type.
+    matrix.data, matrix.indices, matrix.indptr = *arrays, indptr.astype(arrays[1].dtype)
+    return Counts(matrix, (data, indices))
 
 
 @dataclass(frozen=True, eq=False)
-class ChosenCounts:
-    """Some cells and genes of other counts.
+class StoredCounts:
+    """Counts in an open file, which are read in blocks.
 
     Parameters
     ----------
-    counts : Counts
-    genes : array of int
-        Column of each gene, none twice; −1 for a gene that does not exist and counts as zero.
-    cells : array of int, optional
-        Which rows; by default all.
+    name : str
+        File and group, for messages.
+    data, indices
+        Arrays of an .h5ad file or a zarr folder, of any type and compression.
+    indptr : int64 array (cells + 1,)
+    shape : tuple of int
+        Cells and genes.
     """
 
-    counts: Counts
-    genes: Int64[np.ndarray, " genes"]
-    cells: Int64[np.ndarray, " cells"] | None = None
-    _sorted: bool = field(init=False, repr=False, default=True)
+    name: str
+    data: Any
+    indices: Any
+    indptr: Int64[np.ndarray, " ends"]
+    shape: tuple[int, int]
 
-    def __post_init__(self) -> None:
-        present = self.genes[self.genes >= 0]
-        object.__setattr__(self, "_sorted", bool((np.diff(present) > 0).all()))
+    def block(self, first: int, last: int) -> csr_matrix:
+        """Return consecutive cells.
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Cells and genes."""
-        return self.counts.shape[0] if self.cells is None else len(self.cells), len(self.genes)
+        Raises
+        ------
+        UserError
+            If a gene does not exist.
+        """
+        low, high = int(self.indptr[first]), int(self.indptr[last])
+        data, indices = np.asarray(self.data[low:high]), np.asarray(self.indices[low:high])
+        if high > low and not 0 <= int(indices.min()) <= int(indices.max()) < self.shape[1]:
+            raise UserError(f"{self.name} is damaged (it has genes that do not exist): fetch or export it again")
+        data = data.astype(np.float32) if data.dtype == np.float16 else data  # scipy lacks float16
+        return csr_matrix((data, indices, self.indptr[first : last + 1] - low), shape=(last - first, self.shape[1]))
 
-    @cached_property
-    def _column_of(self) -> np.ndarray:
-        """New column of every old column, or −1 if it is not selected."""
-        columns = np.full(self.counts.shape[1], -1, dtype=np.int32)
-        present = np.flatnonzero(self.genes >= 0)
-        columns[self.genes[present]] = present
-        return columns
-
-    def rows(self, indices: Rows) -> csr_matrix:
-        """Return these cells."""
-        rows = self.counts.rows(indices if self.cells is None else self.cells[indices])
-        columns = self._column_of[rows.indices]
-        taken = columns >= 0
-        ends = np.concatenate([[0], np.cumsum(taken)])[rows.indptr]
-        chosen = csr_matrix((rows.data[taken], columns[taken], ends), shape=(rows.shape[0], len(self.genes)))
-        if not self._sorted:
-            chosen.sort_indices()
-        return chosen
-
-
-def in_memory(counts: Counts) -> bool:
-    """Return whether counts, or those from which they are selected, are in memory."""
-    return in_memory(counts.counts) if isinstance(counts, ChosenCounts) else isinstance(counts, MemoryCounts)
+    def mapped(self) -> Counts | None:
+        """Map the counts from their .h5ad file, or return None if they are compressed or in chunks."""
+        places = []
+        for array in (self.data, self.indices):
+            offset = array.id.get_offset() if hasattr(array, "id") else None
+            if offset is None or array.file.userblock_size or array.dtype.byteorder == ">":
+                return None
+            places.append((Path(array.file.filename), array.dtype.str, offset))
+        if self.data.dtype == np.float16 or not np.can_cast(np.min_scalar_type(self.indptr[-1]), self.indices.dtype):
+            return None
+        return map_counts(places[0], places[1], self.indptr, self.shape)
 
 
-def chunks(counts: Counts, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
-    """Yield all cells in blocks, each with the index of its first cell."""
+def blocks(counts: Counts | StoredCounts, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
+    """Yield all cells in blocks, each with the index of its first cell. The caller may change a block."""
     cells, genes = counts.shape
     size = min(max(_ENTRIES // max(genes, 1), 64), 16384) if size is None else size
     for first in range(0, cells, size):
-        yield first, counts.rows(np.arange(first, min(first + size, cells)))
+        last = min(first + size, cells)
+        yield first, counts.rows(np.arange(first, last)) if isinstance(counts, Counts) else counts.block(first, last)
 
 
 @dataclass(frozen=True)
@@ -123,26 +146,24 @@ class Totals:
 
 
 def check_counts(
-    counts: Counts,
+    counts: Counts | StoredCounts,
     name: str,
     where: str,
-    genes: tuple[str, ...],
-    layers: tuple[str, ...],
-    cells: Sequence[str] | None = None,
+    genes: Sequence[str],
+    layers: Sequence[str],
+    cells: Sequence[str],
 ) -> Totals:
     """Check that these are raw counts, in one pass over blocks.
 
     Parameters
     ----------
-    counts : Counts
+    counts : Counts or StoredCounts
     name, where : str
         Source and matrix ("X", "layer NAME"), for messages.
-    genes : tuple of str
-        Names of the columns.
-    layers : tuple of str
+    genes, cells : sequence of str
+        Names of the columns and rows.
+    layers : sequence of str
         Other matrices of the source, for the error message.
-    cells : sequence of str, optional
-        Names of the rows.
 
     Raises
     ------
@@ -151,17 +172,23 @@ def check_counts(
     """
     expressed, library = np.zeros(counts.shape[0], dtype=np.int64), np.zeros(counts.shape[0])
     spread = np.zeros(counts.shape[1], dtype=np.int64)
-    for first, block in chunks(counts):
-        report = _BadValues(block, first, f"{name}: {where}", genes, cells)
+    for first, block in blocks(counts):
         data = block.data
         if data.dtype.kind not in "iufb":
             raise UserError(
                 f"{name}: {where} has values of type {data.dtype}, no counts{_suggest_layer(where, layers)}"
             )
         if len(data) and not (data.min() >= 0 and _are_whole_numbers(data)):
-            report.refuse(~np.isfinite(data), "which is no count: correct or remove that cell")
-            report.refuse(data < 0, f"and counts are 0 or more: the data are scaled{_suggest_layer(where, layers)}")
-            report.refuse(data != np.floor(data), f"a fraction: the data are normalised{_suggest_layer(where, layers)}")
+            for bad, reason in (
+                (~np.isfinite(data), "which is no count: correct or remove that cell"),
+                (data < 0, f"and counts are 0 or more: the data are scaled{_suggest_layer(where, layers)}"),
+                (data != np.floor(data), f"a fraction: the data are normalised{_suggest_layer(where, layers)}"),
+            ):
+                if bad.any():
+                    entry = int(np.argmax(bad))
+                    row = first + int(np.searchsorted(block.indptr, entry, side="right")) - 1
+                    cell, gene = str(cells[row]), genes[int(block.indices[entry])]
+                    raise UserError(f"{name}: {where} of cell {cell!r}, gene {gene!r} is {data[entry]:g}, {reason}")
         if _has_repeated_genes(block):
             raise UserError(
                 f"{name}: {where} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), "
@@ -182,7 +209,7 @@ def _are_whole_numbers(data: np.ndarray) -> bool:
 
 def _has_repeated_genes(block: csr_matrix) -> bool:
     """Whether a gene is stored twice in a cell."""
-    rising = np.diff(block.indices) > 0
+    rising: Bool[np.ndarray, " gaps"] = np.diff(block.indices) > 0
     joints = block.indptr[1:-1]
     rising[joints[(joints > 0) & (joints < block.nnz)] - 1] = True
     if rising.all():
@@ -191,27 +218,7 @@ def _has_repeated_genes(block: csr_matrix) -> bool:
     return len(np.unique(slots)) < len(slots)
 
 
-@dataclass(frozen=True)
-class _BadValues:
-    """Names the first bad value of a block."""
-
-    block: csr_matrix
-    first: int
-    where: str
-    genes: tuple[str, ...]
-    cells: Sequence[str] | None
-
-    def refuse(self, bad: Bool[np.ndarray, " entries"], reason: str) -> None:
-        if not bad.any():
-            return
-        index = int(np.argmax(bad))
-        row = self.first + int(np.searchsorted(self.block.indptr, index, side="right")) - 1
-        cell = str(row) if self.cells is None else repr(str(self.cells[row]))
-        gene = self.genes[int(self.block.indices[index])]
-        raise UserError(f"{self.where} of cell {cell}, gene {gene!r} is {self.block.data[index]:g}, {reason}")
-
-
-def _suggest_layer(where: str, layers: tuple[str, ...]) -> str:
+def _suggest_layer(where: str, layers: Sequence[str]) -> str:
     named = [layer for layer in layers if layer not in (where, where.removeprefix("layer "))]
     if not named:
         return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.models import MODELS
+from r2mae.cells.options import Layer, Probing, Reading
 from r2mae.cells.sets import SET_DEFAULTS, SETS
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
-    BN_STATISTICS,
-    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
     Exporter,
     FigureColumns,
-    Option,
+    LoadedStatistics,
     SeveralPaths,
 )
 from r2mae.errors import UserError
@@ -37,16 +36,6 @@ if TYPE_CHECKING:
 
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
-
-_REPRESENTATION = Option(
-    "representation",
-    "the latent layer, or the last hidden layer before it; by default as in the run.",
-    choices=("latent", "hidden"),
-)
-_READING = (
-    Option("transform_batch", "the training batch to use for cells whose own is unknown to the model."),
-    Option("layer", "layer with this file's raw counts (X for X); by default as in the run."),
-)
 
 
 def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> None:
@@ -74,16 +63,16 @@ class CellsDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "probes of the run's labels and numbers across donors, reconstruction, effective rank",
-            options=(BN_STATISTICS, _REPRESENTATION),
+            options=Probing,
             examples=("runs/cells --baselines expression scvi",),
         ),
-        reading=_READING,
+        reading=Reading,
         other_data="cells are mapped onto the run's genes",
         embedding=Embedding(
             '`cells` and columns of the run; as .h5ad the file itself, with the embedding in .obsm["X_r2mae"]',
-            options=(_REPRESENTATION,),
+            options=Layer,
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
-            loading=(STATISTICS,),
+            loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm",
         several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
@@ -91,10 +80,10 @@ class CellsDomain(Domain):
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
         """Return the metrics of labels and numbers, then of reconstruction; for "both" also those as trained."""
-        some = config.labels or config.regress
+        some = config.data.labels or config.data.regress
         metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
-        for column in config.labels:
-            by = column in config.auroc_labels
+        for column in config.data.labels:
+            by = column in config.data.auroc_labels
             donors = f"{column} macro AUROC, donors"
             metrics += [
                 Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1), ranked=not by),
@@ -102,7 +91,7 @@ class CellsDomain(Domain):
                 Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=by),
                 Metric(f"{column}_auroc_donor", donors, bounds=(0, 1), ranked=by, optional=True),
             ]
-        for column in config.regress:
+        for column in config.data.regress:
             metrics += [
                 Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
                 Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
@@ -110,21 +99,21 @@ class CellsDomain(Domain):
         metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
         metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
-        return add_as_trained(metrics, config.bn_statistics)
+        return add_as_trained(metrics, config.evaluation.bn_statistics)
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""
         from r2mae.cells.sources import path_of
         from r2mae.training.fingerprint import fingerprint
 
-        known = config.data in SETS and all(file.sha256 for file in SETS[config.data].files)
-        return config.data if known else fingerprint(path_of(config.data))
+        known = config.data.source in SETS and all(file.sha256 for file in SETS[config.data.source].files)
+        return config.data.source if known else fingerprint(path_of(config.data.source))
 
     def check_source(self, config: CellsConfig) -> None:
         """Refuse data that do not exist, without importing torch or anndata."""
         from r2mae.cells.sources import path_of
 
-        path_of(config.data)
+        path_of(config.data.source)
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""
@@ -151,10 +140,10 @@ class CellsDomain(Domain):
 
         if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
             raise UserError(
-                f"{config.data} has other genes or batches than the run was trained on: restore the file, or embed it "
+                f"{config.data.source} has other genes or batches than the run was trained on: restore the file, or embed it "
                 "with `r2mae embed`, which maps genes by name"
             )
-        if options.get("bn_statistics") is not None and "bn_statistics" in config.ignored:
+        if options.get("bn_statistics") is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
         return evaluate(config, task, model, data, **options)
 
@@ -183,10 +172,10 @@ class CellsDomain(Domain):
 
         own: dict[str, Any] = {}
         if source in SET_DEFAULTS:  # columns that a named set does not declare do not exist in it
-            own = {name: CellsConfig.__dataclass_fields__[name].default for name in _FILE_FIELDS}
+            own = {name: CellsConfig.default_of(name) for name in _FILE_FIELDS}
             own |= {name: value for name, value in SET_DEFAULTS[source].items() if name in _FILE_FIELDS}
-        config = replace(config, data=source, **own)
-        config = config if layer is None else replace(config, layer=layer)
+        config = config.replace(data=source, **own)
+        config = config if layer is None else config.replace(layer=layer)
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
         return other_data(config, genes, batches, transform_batch)
 
@@ -194,7 +183,7 @@ class CellsDomain(Domain):
         """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
         from r2mae.cells.baselines import baselines_of
 
-        return baselines_of(config.data)
+        return baselines_of(config.data.source)
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline whose package is missing, before hours of other work."""
@@ -210,7 +199,11 @@ class CellsDomain(Domain):
 
     def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
         """Return the masked loss, the only score that is a mean over cells."""
-        return ("masked_loss", AS_TRAINED + "masked_loss") if config.bn_statistics == "both" else ("masked_loss",)
+        return (
+            ("masked_loss", AS_TRAINED + "masked_loss")
+            if config.evaluation.bn_statistics == "both"
+            else ("masked_loss",)
+        )
 
     def score_baseline(
         self,
@@ -227,15 +220,15 @@ class CellsDomain(Domain):
         """
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
-        adata = None if name in BASELINES else stored_obsm(config.data, [name])
+        adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
         return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
 
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 
     def figure_columns(self, config: CellsConfig) -> FigureColumns:
         """Return which columns are numbers, and which have too many values for a figure (cells and donors)."""
-        donors = () if config.donor_key is None else (config.donor_key,)
-        return FigureColumns(numbers=config.regress, omitted=("cells", "split", *donors))
+        donors = () if config.data.donor_key is None else (config.data.donor_key,)
+        return FigureColumns(numbers=config.data.regress, omitted=("cells", "split", *donors))
 
     def annotations(self, source: str) -> "pd.DataFrame":
         """Return obs of a file, without its counts."""
@@ -262,7 +255,7 @@ class CellsDomain(Domain):
         """
         from r2mae.cells.embed import embed_source
 
-        task = replace(task, representation=representation or config.representation)
+        task = replace(task, representation=representation or config.evaluation.representation)
         return embed_source(config, task, model, source, transform_batch=transform_batch, layer=layer)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Int64
 
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.rules import Rule, apply_rules, cells_in_words, column_of, rules_of
@@ -20,7 +20,8 @@ from r2mae.masking.keys import Key, permutation, uniforms
 if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
-MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells; donors get equal parts of it
+Kind = Literal["label", "number"]
+_MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test cells, as in the paper
 _AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column development_stage
 
 
@@ -74,7 +75,7 @@ class ProbeCells:
     """
 
     column: str
-    kind: Literal["label", "number"]
+    kind: Kind
     train: Int64[np.ndarray, " train"]
     test: Int64[np.ndarray, " test"]
     train_values: np.ndarray
@@ -99,21 +100,21 @@ def split_donors(table: "CellTable", config: CellsConfig) -> DonorSplit:
     """
     rules = rules_of(table, config)
     kept, notes = apply_rules(rules, None, np.ones(len(table.obs), dtype=bool))
-    if config.donor_key is None:
+    if config.data.donor_key is None:
         codes = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int64)
         names = tuple(str(row) for row in np.flatnonzero(kept))
-        if config.labels or config.regress:
+        if config.data.labels or config.data.regress:
             notes += ("no donor_key: training and test cells of the probes share donors, and scores are too high",)
     else:
-        column = column_of(table, config.donor_key, "donor_key").astype(str).to_numpy()
+        column = column_of(table, config.data.donor_key, "donor_key").astype(str).to_numpy()
         donors, inverse = np.unique(column[kept], return_inverse=True)
         names = tuple(str(name) for name in donors)
         codes = np.full(len(kept), -1, dtype=np.int64)
         codes[kept] = inverse
     strata = _stratum_of_donors(table, config, codes, len(names))
     key = Key.root(config.seed).fold("donor split")
-    test = choose_test_donors(names, strata, config.test_donors, key)
-    return DonorSplit(names, codes, test, config.donor_key is not None, notes, rules)
+    test = choose_test_donors(names, strata, config.data.test_donors, key)
+    return DonorSplit(names, codes, test, config.data.donor_key is not None, notes, rules)
 
 
 def choose_test_donors(
@@ -153,9 +154,7 @@ def choose_test_donors(
     return test
 
 
-def probe_cells(
-    table: "CellTable", config: CellsConfig, *, max_cells: int = MAX_CELLS
-) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
+def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
     """Choose the cells of every probe.
 
     Rules for one probe remove cells from this probe alone and do not affect the split of the donors. Cells without a
@@ -168,9 +167,7 @@ def probe_cells(
     ----------
     table : CellTable
     config : CellsConfig
-        Its labels, regress, exclude, only, donor_key, test_donors and seed.
-    max_cells : int
-        Largest number of training cells and of test cells, for columns that the configuration does not limit.
+        Its labels, regress, exclude, only, donor_key, test_donors, max_cells and seed.
 
     Returns
     -------
@@ -185,15 +182,10 @@ def probe_cells(
         As :func:`split_donors`.
     """
     split = split_donors(table, config)
-    probes: list[ProbeCells] = []
     notes = list(split.notes)
-    columns: list[tuple[str, Literal["label", "number"]]] = [(column, "label") for column in config.labels]
-    columns += [(column, "number") for column in config.regress]
-    for column, kind in columns:
-        probe = _choose_probe_cells(table, config, split, column, kind, max_cells, notes)
-        if probe is not None:
-            probes.append(probe)
-    return tuple(probes), tuple(notes)
+    probes = [_choose_probe_cells(table, config, split, column, "label", notes) for column in config.data.labels]
+    probes += [_choose_probe_cells(table, config, split, column, "number", notes) for column in config.data.regress]
+    return tuple(probe for probe in probes if probe is not None), tuple(notes)
 
 
 def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
@@ -204,8 +196,8 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
     UserError
         As :func:`split_donors`; also for a single donor, a label column of one class, or a column without numbers.
     """
-    probed = (*config.labels, *config.regress)
-    for entry in config.max_cells:
+    probed = (*config.data.labels, *config.data.regress)
+    for entry in config.data.max_cells:
         column = entry.partition("=")[0]
         if column not in probed:
             hint = nearest(column, probed) if probed else ""
@@ -216,64 +208,38 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         rules_of(table, config)
         return ()
     split = split_donors(table, config)
-    if lack := lack_of_donors(split):
+    if len(split.names) < 2:
         raise UserError(
-            f"{table.name}: column {config.donor_key!r} (donor_key) has {lack}, and probes are tested on other donors: "
-            "omit donor_key to split cells, or omit labels and regress"
+            f"{table.name}: column {config.data.donor_key!r} (donor_key) has one donor only, {split.names[0]!r}, and probes "
+            "are tested on other donors: omit donor_key to split cells, or omit labels and regress"
         )
-    for column in config.labels:
-        if lack := lack_of_classes(table, split, column):
+    for column in probed:
+        kind: Kind = "label" if column in config.data.labels else "number"
+        values, known = probe_values(table, column, kind)
+        values = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
+        if len(values) < 2 and kind == "label":
+            lack = f"one class only, {str(values[0])!r}" if len(values) else "no known label"
             raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: omit it from labels")
-    for column in config.regress:
-        if lack := lack_of_numbers(table, split, column):
-            raise UserError(f"{table.name}: column {column!r} (regress) has {lack}: name it in labels, or omit it")
+        if len(values) < 2:
+            lack = "has not two different numbers"
+            raise UserError(f"{table.name}: column {column!r} (regress) {lack}: name it in labels, or omit it")
     return probe_cells(table, config)[1]
 
 
-def lack_of_donors(split: DonorSplit) -> str:
-    """Return in words that there is one donor only; empty if there are several."""
-    return f"one donor only, {split.names[0]!r}" if len(split.names) < 2 else ""
+def probe_values(table: "CellTable", column: str, kind: Kind) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
+    """Return a column's labels as text or its numbers, and which of them are known.
 
-
-def lack_of_classes(table: "CellTable", split: DonorSplit, column: str) -> str:
-    """Return in words what a label column has instead of two classes; empty if it has them."""
-    values, known = label_values(table, column)
-    classes = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
-    few = f"one class only, {str(classes[0])!r}" if len(classes) else "no known label"
-    return few if len(classes) < 2 else ""
-
-
-def lack_of_numbers(table: "CellTable", split: DonorSplit, column: str) -> str:
-    """Return in words that a number column has not two different numbers; empty if it has."""
-    numbers = number_values(table, column)[apply_rules(split.rules, column, split.codes >= 0)[0]]
-    return "not two different numbers" if len(np.unique(numbers[np.isfinite(numbers)])) < 2 else ""
-
-
-def label_values(table: "CellTable", column: str) -> tuple[np.ndarray, Bool[np.ndarray, " cells"]]:
-    """Return a column's labels as text, and which of them are known."""
-    series = column_of(table, column, "labels")
-    values = series.astype(str).to_numpy().astype(str)
-    return values, ~(series.isna().to_numpy() | is_missing(values))
-
-
-def number_values(table: "CellTable", column: str) -> Float64[np.ndarray, " cells"]:
-    """Return a column as numbers, with NaN for other text, such as a range of ages; ``68-year-old stage`` is 68."""
-    series = column_of(table, column, "regress")
+    Text is no number, such as a range of ages; but ``68-year-old stage`` is 68.
+    """
+    series = column_of(table, column, "labels" if kind == "label" else "regress")
+    if kind == "label":
+        values = series.astype(str).to_numpy().astype(str)
+        return values, ~(series.isna().to_numpy() | is_missing(values))
     if not pd.api.types.is_numeric_dtype(series.dtype):
         words = series.astype(str)
         series = pd.to_numeric(words.str.extract(_AGE, expand=False).fillna(words), errors="coerce")
     numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.where(np.isfinite(numbers), numbers, np.nan)
-
-
-def cell_limit(config: CellsConfig, column: str, default: int = MAX_CELLS) -> int:
-    """Return the largest number of training cells, and of test cells, for the probe of a column.
-
-    It is the column's entry in `max_cells` of the configuration, else `default`. The paper uses 200,000, and 100,000
-    for the cell types of SEA-AD.
-    """
-    limits = dict(entry.split("=", 1) for entry in config.max_cells)
-    return int(limits.get(column, default))
+    return numbers, np.isfinite(numbers)
 
 
 def limit_cells(
@@ -313,33 +279,21 @@ def limit_cells(
 
 
 def _choose_probe_cells(
-    table: "CellTable",
-    config: CellsConfig,
-    split: DonorSplit,
-    column: str,
-    kind: Literal["label", "number"],
-    max_cells: int,
-    notes: list[str],
+    table: "CellTable", config: CellsConfig, split: DonorSplit, column: str, kind: Kind, notes: list[str]
 ) -> ProbeCells | None:
-    values: np.ndarray
-    if kind == "label":
-        values, known = label_values(table, column)
-        lack = "no known label"
-    else:
-        values = number_values(table, column)
-        known = np.isfinite(values)
-        lack = "no number"
+    values, known = probe_values(table, column, kind)
     kept, omitted = apply_rules(split.rules, column, split.codes >= 0)
     notes += omitted
     if (kept & ~known).any():
-        notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with {lack} removed")
+        lack = "known label" if kind == "label" else "number"
+        notes.append(f"{column}: {cells_in_words(int((kept & ~known).sum()))} with no {lack} removed")
     kept = kept & known
     if kind == "label" and split.grouped:
         kept &= ~_in_single_donor_class(values, split, kept, column, notes)
     donor_level = split.grouped and _constant_in_donors(values, split.codes, kept)
     on_test = split.test[split.codes]  # code -1 is not kept
     key = Key.root(config.seed).fold("donor cells")
-    most = cell_limit(config, column, max_cells)
+    most = int(dict(entry.split("=", 1) for entry in config.data.max_cells).get(column, _MAX_CELLS))
     train, test = (
         limit_cells(rows, split.codes[rows], most, key.fold(side))
         for side, rows in (("train", np.flatnonzero(kept & ~on_test)), ("test", np.flatnonzero(kept & on_test)))
@@ -351,11 +305,10 @@ def _choose_probe_cells(
             lost = cells_in_words(int((~learned).sum()))
             notes.append(f"{column}: {lost} removed from the test: no training donor has {unlearned}")
             test = test[learned]
-    least = min((len(np.unique(values[rows])) for rows in (train, test)), default=0)
-    if least < 2:
-        side = "training" if len(np.unique(values[train])) < 2 else "test"
-        notes.append(f"{column}: no probe, as the {side} donors have fewer than two values")
-        return None
+    for side, rows in (("training", train), ("test", test)):
+        if len(np.unique(values[rows])) < 2:
+            notes.append(f"{column}: no probe, as the {side} donors have fewer than two values")
+            return None
     donors = split.codes
     return ProbeCells(
         column, kind, train, test, values[train], values[test], donors[train], donors[test], donor_level, split.grouped
@@ -387,9 +340,9 @@ def _stratum_of_donors(
     table: "CellTable", config: CellsConfig, codes: Int64[np.ndarray, " cells"], donors: int
 ) -> list[str]:
     """Return each donor's value in the first label column that is constant within every donor (but for unknowns)."""
-    if config.donor_key is not None:
-        for column in config.labels:
-            values, known = label_values(table, column)
+    if config.data.donor_key is not None:
+        for column in config.data.labels:
+            values, known = probe_values(table, column, "label")
             kept = known & (codes >= 0)
             if _constant_in_donors(values, codes, kept):
                 strata = np.full(donors, "", dtype=object)

@@ -1,11 +1,12 @@
 """Applies a trained model to cells: representation, expected expression, imputation; new data are mapped by gene."""
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from errno import EACCES, EEXIST, EISDIR, ENOENT, ENOTDIR, EPERM, EROFS
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,18 +17,17 @@ from torch import Tensor
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
-from r2mae.cells.hdf5 import atomic_hdf5
-from r2mae.cells.sources import column_notes, path_of, read_adata, read_obs
-from r2mae.cells.stored import opened
+from r2mae.cells.sources import opened, path_of, read_adata, read_obs
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError, unknown
-from r2mae.files import write_arrays
+from r2mae.files import atomic_path, write_arrays
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 if TYPE_CHECKING:
     from r2mae.cells.task import CountModel, GeneTask
 
 _BATCH = 2048
+_SLACK = 1 << 20  # bytes of an .h5ad file in addition to its arrays
 _CANNOT_WRITE = (EACCES, EPERM, EROFS, ENOTDIR, EISDIR, EEXIST, ENOENT)
 
 
@@ -151,12 +151,10 @@ def embed_source(
         As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
     """
     # Batches are checked first, so that an error is raised before the counts of a large file are read.
-    batch = align_batches(source, read_obs(source), config.batch_key, model.batch_names, transform_batch)
-    table = load_cells(source, layer=config.layer if layer is None else layer, genes=model.gene_names)
-    copied = (*config.labels, *config.regress, *filter(None, (config.donor_key,)))
-    used = copied if len(model.batch_names) == 1 else (config.batch_key, *copied)
-    notes = table.notes + column_notes(source, used)
-    table = log_notes(replace(table, batch=batch, batches=model.batch_names, notes=notes))
+    batch = align_batches(source, read_obs(source), config.data.batch_key, model.batch_names, transform_batch)
+    table = load_cells(source, layer=config.data.layer if layer is None else layer, genes=model.gene_names)
+    copied = (*config.data.labels, *config.data.regress, *filter(None, (config.data.donor_key,)))
+    table = log_notes(replace(table, batch=batch, batches=model.batch_names))
     arrays: dict[str, np.ndarray] = {
         "embedding": embed_rows(task, model, table),
         "cells": table.obs.index.to_numpy().astype(str),
@@ -179,39 +177,43 @@ def write_embedding(output: Path, arrays: Mapping[str, np.ndarray], source: str)
     OSError
         If the disk is full.
     """
-    write = write_arrays if output.suffix == ".npz" else partial(_write_h5ad, source=source)
     try:
-        write(output, arrays)
+        if output.suffix == ".npz":
+            write_arrays(output, arrays)
+        else:
+            _write_h5ad(output, arrays, source)
     except OSError as error:
         if error.errno not in _CANNOT_WRITE:
-            raise
+            raise OSError(error.errno, error.strerror or str(error), str(output)) from None
         raise UserError(f"{output} cannot be written ({error.strerror}): name another place, -o FILE") from None
 
 
 def _write_h5ad(output: Path, arrays: Mapping[str, np.ndarray], source: str) -> None:
     import anndata
+    import h5py
     from anndata.io import write_elem
 
     path = path_of(source)
+    if list(arrays["cells"]) != list(read_obs(source).index.astype(str)):
+        raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
     with opened(path) as store:
         copied = not path.is_dir() and not hasattr(store.get("obsm", {}), "dtype")  # in old files obsm is one array
-    adata = None if copied else read_adata(source)
-    with (  # columns of pandas' own string type, which a source may have, are written only with this setting
-        anndata.settings.override(allow_write_nullable_strings=True),
-        atomic_hdf5(output, path if copied else None) as file,
-    ):
-        if adata is not None:
-            write_elem(file, "/", adata)
-        _check_cells(file, arrays["cells"], source)
-        obsm = file.require_group("obsm")
-        if not obsm.attrs:
-            obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"
-        write_elem(obsm, "X_r2mae", arrays["embedding"])
-
-
-def _check_cells(store: Any, cells: np.ndarray, source: str) -> None:
-    """Check that these are all cells of the file, in its order (names need not be unique)."""
-    from anndata.io import read_elem
-
-    if list(cells) != list(read_elem(store["obs"]).index.astype(str)):
-        raise UserError(f"{source} has other cells than were embedded: it changed meanwhile; embed it again")
+    with atomic_path(output) as temporary:
+        if copied:
+            shutil.copyfile(path, temporary)
+            size = path.stat().st_size
+        else:
+            adata = read_adata(source)
+            h5py.File(temporary, "w").close()
+            size = adata.__sizeof__()
+        if hasattr(os, "posix_fallocate"):  # the HDF5 library ends the process if a full disk fails its writes
+            with temporary.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size + arrays["embedding"].nbytes + _SLACK)
+        # Columns of pandas' own string type, which a source may have, are written only with this setting.
+        with anndata.settings.override(allow_write_nullable_strings=True), h5py.File(temporary, "r+") as store:
+            if not copied:
+                write_elem(store, "/", adata)
+            obsm = store.require_group("obsm")
+            if not obsm.attrs:
+                obsm.attrs["encoding-type"], obsm.attrs["encoding-version"] = "dict", "0.1.0"
+            write_elem(obsm, "X_r2mae", arrays["embedding"])

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.donors import MAX_CELLS, ProbeCells, probe_cells
+from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
 from r2mae.cells.task import CountModel, GeneTask, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
 from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.masking.keys import Key, permutation
@@ -57,7 +57,6 @@ def evaluate(
     data: "CellData",
     *,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
     bn_statistics: BnStatistics | None = None,
     representation: Literal["latent", "hidden"] | None = None,
     items: ItemRecorder | None = None,
@@ -71,8 +70,6 @@ def evaluate(
     intervals : bool
         If donors are known, also return the limits of the cluster bootstrap over test donors:
         ``<score>_donors_low`` and ``<score>_donors_high``.
-    max_cells : int
-        At most this many training and as many test cells for each probe.
     bn_statistics : {"yes", "no", "both"}, optional
         Whether batch statistics are re-estimated on training cells: unmasked ones for the probes, masked ones at each
         ratio for reconstruction. By default as in the configuration.
@@ -89,19 +86,19 @@ def evaluate(
         :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is omitted;
         :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
     """
-    task = replace(task, representation=representation or config.representation)
+    task = replace(task, representation=representation or config.evaluation.representation)
 
     def lookup(rows: np.ndarray) -> np.ndarray:
         return embed_rows(task, model, data.table, rows)
 
     def measure(wanted: bool, items: ItemRecorder | None) -> dict[str, float]:
         with re_estimated_statistics(task, model, data.train, wanted=wanted):
-            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals, max_cells=max_cells)
+            scores = evaluate_embedding(data.table, lookup, config, intervals=intervals)
         if data.validation is not None and len(data.validation):
             scores |= _masked_scores(task, model, data, wanted, items)
         return scores
 
-    return score_with_statistics(bn_statistics or config.bn_statistics, measure, items)
+    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
 
 def _masked_scores(
@@ -135,7 +132,6 @@ def evaluate_embedding(
     config: CellsConfig,
     *,
     intervals: bool = True,
-    max_cells: int = MAX_CELLS,
 ) -> dict[str, float]:
     """Measure any embedding of a table's cells: that of a model or another package, or expression itself.
 
@@ -145,8 +141,8 @@ def evaluate_embedding(
     embedding : ndarray of shape (cells, width), or function
         The function is called once, with the needed rows in ascending order.
     config : CellsConfig
-        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors and seed.
-    intervals, max_cells
+        Its labels, auroc_labels, regress, exclude, only, donor_key, test_donors, max_cells and seed.
+    intervals
         As in :func:`evaluate`.
 
     Returns
@@ -164,7 +160,7 @@ def evaluate_embedding(
         If the embedding does not have one row per cell of the table, or has values that are not finite; see also
         :func:`r2mae.cells.donors.split_donors`.
     """
-    probes, _ = probe_cells(table, config, max_cells=max_cells)
+    probes, _ = probe_cells(table, config)
     sample, wanted = embedded_rows(table, config, probes)
     features = _checked_features(table, embedding, wanted)
     predictions = [
@@ -175,7 +171,7 @@ def evaluate_embedding(
     averaged = [name for name in averaged_scores(config) if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
-    if intervals and config.donor_key is not None:
+    if intervals and config.data.donor_key is not None:
         summary = {"score": partial(_mean_score, names=averaged)} if averaged else {}
         limits = cluster_bootstrap(predictions, summary=summary)
         for name, interval in limits.items():
@@ -198,10 +194,11 @@ def averaged_scores(config: CellsConfig) -> list[str]:
     `auroc_labels` (as in the paper's Table 4 for ADNC), and both Spearman correlations of each number.
     """
     ends = {
-        label: ("auroc", "auroc_donor") if label in config.auroc_labels else ("bacc", "f1") for label in config.labels
+        label: ("auroc", "auroc_donor") if label in config.data.auroc_labels else ("bacc", "f1")
+        for label in config.data.labels
     }
-    names = [f"{label}_{end}" for label in config.labels for end in ends[label]]
-    return names + [f"{number}_{end}" for number in config.regress for end in ("spearman_cell", "spearman_donor")]
+    names = [f"{label}_{end}" for label in config.data.labels for end in ends[label]]
+    return names + [f"{number}_{end}" for number in config.data.regress for end in ("spearman_cell", "spearman_donor")]
 
 
 def predict(
@@ -330,12 +327,12 @@ def masked_gene_losses(
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
     sums, counts = np.zeros(len(ratios)), np.zeros(len(ratios))
     each = torch.zeros(len(ratios), 0 if items is None else len(cells), dtype=torch.float64, device=device)
-    cells = cells if items is None else items.recording(cells)
+    read: BatchReader = cells if items is None else items.recording(cells)
     with evaluating(model):
         for draw in range(-(-GENE_SETS // len(parts))):
             for rows in parts:
                 first = int(rows[0])
-                batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
+                batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
                     if prepare is not None:
                         prepare(number)

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
 
-from r2mae.cells.counts import Counts, chunks
+from r2mae.cells.counts import Counts, StoredCounts, blocks
 from r2mae.errors import UserError
 
 _BINS = 20
 
 
 def highly_variable_genes(
-    counts: Counts, number: int, *, library: Float64[np.ndarray, " cells"] | None = None
+    counts: Counts | StoredCounts, number: int, library: Float64[np.ndarray, " cells"]
 ) -> Int64[np.ndarray, " chosen"]:
     """Return the columns of the most variable genes, in ascending order.
 
@@ -22,11 +22,11 @@ def highly_variable_genes(
 
     Parameters
     ----------
-    counts : Counts
+    counts : Counts or StoredCounts
     number : int
         How many genes to choose.
-    library : float64 array (cells,), optional
-        Total count of each cell; without it, one more pass over the counts is made.
+    library : float64 array (cells,)
+        Total count of each cell.
 
     Raises
     ------
@@ -35,23 +35,19 @@ def highly_variable_genes(
     """
     if number > counts.shape[1]:
         raise UserError(f"n_top_genes is {number:,}, and there are {counts.shape[1]:,} genes: ask for fewer")
-    mean, variance = _moments(counts, _library(counts) if library is None else library)
+    mean, variance = _moments(counts, library)
     return _most_dispersed(mean, variance, number)
 
 
-def _library(counts: Counts) -> Float64[np.ndarray, " cells"]:
-    return np.concatenate([np.asarray(block.sum(axis=1), dtype=np.float64).ravel() for _, block in chunks(counts)])
-
-
 def _moments(
-    counts: Counts, library: Float64[np.ndarray, " cells"]
+    counts: Counts | StoredCounts, library: Float64[np.ndarray, " cells"]
 ) -> tuple[Float64[np.ndarray, " g"], Float64[np.ndarray, " g"]]:
     """Mean and variance of normalised counts without the logarithm, which this flavor undoes."""
     cells, genes = counts.shape
     scale = float(np.median(library[library > 0])) if (library > 0).any() else 1.0
     factor = np.divide(scale, library, out=np.zeros_like(library), where=library > 0)
     total, squares = np.zeros(genes), np.zeros(genes)
-    for first, block in chunks(counts):
+    for first, block in blocks(counts):
         values = block.data * np.repeat(factor[first : first + block.shape[0]], np.diff(block.indptr))
         total += np.bincount(block.indices, weights=values, minlength=genes)
         squares += np.bincount(block.indices, weights=values**2, minlength=genes)

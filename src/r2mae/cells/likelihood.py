@@ -19,27 +19,6 @@ from torch.nn.functional import softplus
 _LARGE = 1e3  # above this, differences of log Γ lose digits, and Stirling's series is accurate
 
 
-def nb_log_likelihood(
-    counts: Float[Tensor, "cells genes"], log_mean: Float[Tensor, "cells genes"], log_theta: Float[Tensor, " genes"]
-) -> Float[Tensor, "cells genes"]:
-    """Return log NB(x | μ, θ) of every count (natural logarithm), differentiable by mean and dispersion.
-
-    Parameters
-    ----------
-    counts : tensor, shape (cells, genes)
-        x ≥ 0.
-    log_mean : tensor, shape (cells, genes)
-        log μ.
-    log_theta : tensor, shape (genes,)
-        log θ, one for each gene.
-    """
-    positions = torch.arange(counts.numel(), device=counts.device)
-    constant = _GammaTerms.apply(counts.reshape(-1), log_theta, positions % counts.shape[1])  # type: ignore[no-untyped-call]
-    soft = softplus(log_mean - log_theta, threshold=40.0)
-    value: Tensor = counts * log_mean - (counts + log_theta.exp()) * soft + constant.view_as(counts)
-    return value
-
-
 def hidden_losses(
     logits: Float[Tensor, "cells genes"],
     log_theta: Float[Tensor, " genes"],
@@ -117,22 +96,6 @@ class _HiddenLosses(torch.autograd.Function):
         else:
             by_logits.index_add_(1, columns, by_mean)
         return by_logits, by_theta.mul_(grad).sum(0), None, None, None, None
-
-
-class _GammaTerms(torch.autograd.Function):
-    """r(x, θ) − log x! of counts, with its derivative with respect to log θ."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, log_theta: Tensor, gene: Tensor) -> Tensor:
-        rise, slope = _gamma_terms(x, log_theta, gene)
-        ctx.save_for_backward(slope, gene, log_theta)
-        return rise
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        slope, gene, log_theta = ctx.saved_tensors
-        return None, torch.zeros_like(log_theta).index_add_(0, gene, grad * slope), None
 
 
 def _gamma_terms(

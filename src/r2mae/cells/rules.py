@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool
@@ -32,7 +32,7 @@ class Rule:
         Which cells of the table have the value.
     """
 
-    field: Literal["exclude", "only"]
+    field: str
     probe: str | None
     column: str
     value: str
@@ -52,15 +52,16 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     UserError
         For an unknown column, a probe that does not exist, or a value that no cell has.
     """
-    texts: dict[str, np.ndarray] = {}  # so that a column of millions of cells is converted to text once
-    rules = [_parse_rule(table, config, "exclude", entry, texts) for entry in config.exclude]
-    rules += [_parse_rule(table, config, "only", entry, texts) for entry in config.only]
-    return tuple(rules)
+    return tuple(
+        _parse_rule(table, config, field, entry)
+        for field, entries in (("exclude", config.data.exclude), ("only", config.data.only))
+        for entry in entries
+    )
 
 
 def rule_columns(config: CellsConfig) -> tuple[str, ...]:
     """Return the columns in rules for all probes. In other rules, only the table shows which part is the column."""
-    named = [entry.partition("=")[0] for entry in (*config.exclude, *config.only)]
+    named = [entry.partition("=")[0] for entry in (*config.data.exclude, *config.data.only)]
     return tuple(name for name in named if ":" not in name)
 
 
@@ -119,15 +120,9 @@ def cells_in_words(count: int) -> str:
     return f"{count:,} cell{'' if count == 1 else 's'}"
 
 
-def _parse_rule(
-    table: "CellTable",
-    config: CellsConfig,
-    field: Literal["exclude", "only"],
-    entry: str,
-    texts: dict[str, np.ndarray],
-) -> Rule:
+def _parse_rule(table: "CellTable", config: CellsConfig, field: str, entry: str) -> Rule:
     name, _, value = entry.partition("=")
-    probed = (*config.labels, *config.regress)
+    probed = (*config.data.labels, *config.data.regress)
     probe, column = None, name
     if name not in table.obs.columns and ":" in name:
         # Names may contain colons, so the longest matching name of a probe is used.
@@ -138,10 +133,9 @@ def _parse_rule(
             raise UserError(f"{table.name}: {entry} ({field}) is for the probe of {what!r}, and there is none: {hint}")
         probe = max(starts, key=len)
         column = name[len(probe) + 1 :]
-    if column not in texts:
-        texts[column] = column_of(table, column, field).astype(str).to_numpy().astype(str)
-    cells = np.asarray(texts[column] == value)
+    values = column_of(table, column, field).astype(str).to_numpy().astype(str)
+    cells = np.asarray(values == value)
     if not cells.any():
-        values = [str(known) for known in np.unique(texts[column])]
-        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {nearest(value, values)}")
+        hint = nearest(value, np.unique(values).tolist())
+        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
     return Rule(field, probe, column, value, cells)

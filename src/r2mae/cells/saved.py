@@ -96,31 +96,23 @@ def load_trained(folder: Path, *, device: str = "cpu") -> TrainedModel:
             raise UserError(f"{path} has format {stored.get('format')!r}, and this version reads {_FORMAT}")
         if "setup" not in stored:
             raise UserError(f"{path} belongs to a run folder without its config.yaml: name the complete run folder")
-        for name in ("config", "setup", "architecture"):
-            if not isinstance(stored.get(name), dict):
-                raise UserError(f"{path} describes no model ({name} is no mapping): {hint_for(path)}")
-        config = CellsConfig.from_dict(stored["config"], source=str(path))
-        setup = {**EMPTY_SETUP, **stored["setup"]}
-        if set(setup) != set(EMPTY_SETUP) or not all(
-            value is None or isinstance(value, str) for value in setup.values()
-        ):
-            raise UserError(f"{path} describes no model (setup must hold names of columns): {hint_for(path)}")
-        task, model = build_from_description(CellsDomain(), stored["architecture"], path, folder / _WEIGHTS)
+        try:
+            config = CellsConfig.from_dict(stored["config"], source=str(path))
+            setup = {name: stored["setup"].get(name) for name in EMPTY_SETUP}
+            if not all(value is None or isinstance(value, str) for value in setup.values()):
+                raise TypeError("names of columns must be text")
+            history = stored.get("history")
+            if history is not None:
+                history = pd.DataFrame(history).astype(float).astype({"step": np.int64}).set_index("step")
+            architecture = dict(stored["architecture"])
+        except UserError:
+            raise
+        except Exception as error:  # wrong types raise many types of errors
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{path} describes no model ({reason}): {hint_for(path)}") from None
+        task, model = build_from_description(CellsDomain(), architecture, path, folder / _WEIGHTS)
         load_weights(folder / _WEIGHTS, model)
-        history = _history_of(stored.get("history"), path)
     return TrainedModel(setup, config, task, model.to(torch_device(device)).eval(), history)
-
-
-def _history_of(stored: Any, path: Path) -> pd.DataFrame | None:
-    """Make a table from a stored history, which consists of lists of numbers of equal length."""
-    if stored is None:
-        return None
-    try:
-        frame = pd.DataFrame(stored).astype(float)
-        return frame.astype({"step": np.int64}).set_index("step")
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{path} holds no training history ({reason}): {hint_for(path)}") from None
 
 
 def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
@@ -137,9 +129,9 @@ def load_run(path: Path, domain: CellsDomain, *, device: str = "cpu") -> Trained
         raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
     with _advise_retraining(folder.model_file):
         config, task, model = load_model(path, domain, device=device, unmasked=True)
-    task = replace(task, representation=config.representation)
-    label = config.labels[0] if config.labels else None
-    setup = {**EMPTY_SETUP, "layer": config.layer, "batch_key": config.batch_key, "labels_key": label}
+    task = replace(task, representation=config.evaluation.representation)
+    label = config.data.labels[0] if config.data.labels else None
+    setup = {**EMPTY_SETUP, "layer": config.data.layer, "batch_key": config.data.batch_key, "labels_key": label}
     has_metrics = folder.metrics_file.is_file()
     history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
     return TrainedModel(setup, config, task, model, history)

@@ -107,12 +107,12 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
         held_out = data.validation.rows
     trained = np.setdiff1d(every, held_out)
     values: dict[str, Any] = {
-        "n_hidden": config.n_hidden,
-        "n_latent": config.n_latent,
+        "n_hidden": config.model.n_hidden,
+        "n_latent": config.model.n_latent,
         "n_layers": 2,
         "gene_likelihood": "nb",
         "max_epochs": _epochs_of(config, len(trained)),
-        "batch_size": config.batch_size,
+        "batch_size": config.optimizer.batch_size,
     }
     for name in options:
         if name not in values:
@@ -128,10 +128,10 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
         model.train(
             max_epochs=values["max_epochs"],
             batch_size=batch,
-            accelerator="cpu" if config.device == "cpu" else "auto",
+            accelerator="cpu" if config.machine.device == "cpu" else "auto",
             plan_kwargs={
-                "lr": config.peak_lr,
-                "weight_decay": config.weight_decay,
+                "lr": config.optimizer.peak_lr,
+                "weight_decay": config.optimizer.weight_decay,
                 "n_epochs_kl_warmup": min(_KL_WARMUP, values["max_epochs"]),
             },
             datasplitter_kwargs={
@@ -147,9 +147,9 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
 
 def _epochs_of(config: CellsConfig, trained: int) -> int:
     """Return the number of passes over the training cells, also if the configuration gives steps."""
-    if config.steps is None:
-        return max(1, round(config.epochs))
-    return max(1, round(config.steps / math.ceil(trained / config.batch_size)))
+    if config.optimizer.steps is None:
+        return max(1, round(config.optimizer.epochs))
+    return max(1, round(config.optimizer.steps / math.ceil(trained / config.optimizer.batch_size)))
 
 
 def _adata_of(table: "CellTable") -> "AnnData":

@@ -71,10 +71,9 @@ def with_current_obs(table: CellTable, adata: "AnnData", batch_key: str | None) 
 
 
 _SCORES = "call evaluate({}=...) on the trained model"
-_SET_ELSEWHERE: Mapping[str, str] = {
+_REFUSED_OPTIONS: Mapping[str, str] = {
     "data": "the cells are those of adata",
     "model": "here it is always mlp; `r2mae pretrain cells` has --model",
-    "model_settings": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
     "epochs": "pass max_epochs",
     "representation": "pass representation to MaskedAutoencoder(...)",
@@ -93,10 +92,10 @@ _SET_ELSEWHERE: Mapping[str, str] = {
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse fields of a configuration that are set elsewhere: by the AnnData object or by other methods."""
+    """Refuse fields of a configuration that the AnnData object or other methods set."""
     for name in options:
-        if name in _SET_ELSEWHERE:
-            raise UserError(f"train() does not take {name}: {_SET_ELSEWHERE[name]}")
+        if name in _REFUSED_OPTIONS:
+            raise UserError(f"train() does not take {name}: {_REFUSED_OPTIONS[name]}")
 
 
 class InMemoryDomain(CellsDomain):

@@ -11,7 +11,7 @@ A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cel
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -23,7 +23,7 @@ from r2mae.masking.curriculum import FeatureWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, column_mask, element_mask, hidden_count
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.training.task import Corrupted, Output, Task
 
 CSR = Mapping[str, Tensor]
 _WEIGHTS_DIVISOR = 20.0  # the input of the weight network is log(x / 20 + 1)
@@ -133,7 +133,7 @@ class CountOutput(Output):
 
 
 @dataclass(frozen=True)
-class GeneTask:
+class GeneTask(Task[Any, "CountModel"]):
     """Hide genes, the same for all cells of a mini-batch that have one ratio, and predict their counts.
 
     Parameters
@@ -260,10 +260,6 @@ class GeneTask:
         """Return μ of all genes, for unmasked cells or with genes hidden from the model; see :meth:`expected`."""
         share, library = self.expected(model, batch, hidden=hidden)
         return share * library[:, None]
-
-    def impute(self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells hidden"]:
-        """Return μ of genes that are hidden from the model."""
-        return self.reconstruct(model, batch, hidden=hidden).index_select(1, hidden)
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight per gene and ratio from the mean cell of the mini-batch.

@@ -1,30 +1,45 @@
-"""``r2mae data list | fetch NAME | path NAME``: public data sets; ``r2mae data alignment``: genome alignments."""
+"""``r2mae data list | fetch NAME | path NAME | verify NAME``: public data sets."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from r2mae.cli.parsing import Parser
 from r2mae.errors import UserError, unknown
+from r2mae.training.fields import argument
 
 ACTIONS = ("list", "fetch", "path", "verify")
 
 
-def run(words: Sequence[str]) -> int:
-    """Run the command."""
-    if words and words[0] == "alignment":
-        from r2mae.cli.data_alignment import run as run_alignment
+def _sets() -> tuple[str, ...]:
+    from r2mae.domains.lookup import public_sets
 
-        return run_alignment(words[1:])
-    parser = Parser(
-        "r2mae data",
-        "Public data sets: list them, fetch one into the data folder (R2MAE_DATA, or the user's cache folder), print "
-        "where its files are, or compare them with their checksums. For alignments of genomes see "
-        "`r2mae data alignment --help`.",
-        "r2mae data fetch mnist",
-    )
-    parser.add_argument("action", type=str, help="list, fetch, path or verify.")
-    parser.add_argument("name", nargs="?", type=str, help="Name of a set.")
-    values = parser.read(words or ["list"])
-    action, name = values["action"], values["name"]
+    return tuple(public_sets())
+
+
+@dataclass(frozen=True)
+class Options:
+    """List public data sets, fetch one, print where its files are, or compare them with their checksums.
+
+    The data folder is R2MAE_DATA, or the user's cache folder. For alignments of genomes see
+    `r2mae data alignment --help`.
+
+    Parameters
+    ----------
+    action : str
+        list (the default), fetch, path or verify.
+    name : str, optional
+        Name of a set.
+
+    Examples
+    --------
+    r2mae data fetch mnist
+    """
+
+    action: str = argument("list", words=(*ACTIONS, "alignment"))
+    name: str | None = argument(None, words=_sets)
+
+
+def run(options: Options) -> int:
+    """Run the command."""
+    action, name = options.action, options.name
     if action not in ACTIONS:
         raise unknown("action", action, (*ACTIONS, "alignment"))
 

@@ -1,45 +1,73 @@
 """``r2mae export RUN --to LAYOUT -o OUT``: write a pretrained model for other libraries."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.declared import add_options, given_options, listed
-from r2mae.cli.early import loading, open_run
+from r2mae.cli.declared import listed, run_in, taken
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
+from r2mae.domains.checks import open_run
 from r2mae.domains.lookup import all_domains, format_writer
 from r2mae.errors import UserError, unknown
+from r2mae.training.fields import argument, docstring_part, option, options_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
-    from r2mae.domains.options import ModelFormat, Option
-
-_DESCRIPTION = """Write the model of a finished run in the layout of another library, which loads it without r2mae.
-
-"""
+    from r2mae.domains.options import ModelFormat
 
 
-def run(words: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Options:
+    """Write the model of a finished run in the layout of another library, which loads it without r2mae.
+
+    Parameters
+    ----------
+    run : str
+        A run folder.
+    to : str
+        The layout.
+    output : str
+        File or folder to write; it must not exist.
+    """
+
+    run: str = argument()
+    to: str | None = option(None, metavar="LAYOUT")
+    output: str | None = option(None, short="-o", metavar="OUT")
+
+
+def parser(words: Sequence[str]) -> Parser:
+    """Return the parser for the domain of a run, or of all domains."""
+    path = run_in(words)
+    domains = all_domains() if path is None else [open_run(path)[0]]
+    layouts = [(domain, one) for domain in domains for one in domain.command_line.model_formats]
+    about = f"{docstring_part(Options)}\n\n" + listed(
+        (domain.name, f"--to {one.name}: {one.help}.") for domain, one in layouts
+    )
+    examples = [f"r2mae export {example}" for _, one in layouts for example in one.examples]
+    made = Parser("r2mae export", about, *examples, run=None if path is None else partial(run, path, domains[0]))
+    names = tuple(dict.fromkeys(one.name for _, one in layouts))
+    made.lacks = f"--to {'|'.join(names)} of the domain {domains[0].name} has no" if path is not None and names else ""
+    made.add(replace(one, words=names) if one.name == "to" else one for one in options_of(Options))
+    kinds = dict.fromkeys(one.options for _, one in layouts)
+    made.add(option for kind in kinds for option in options_of(kind))
+    return made
+
+
+def run(path: Path, domain: "Domain", given: dict[str, Any]) -> int:
     """Run the command."""
-    domains = all_domains()
-    values = _parser(domains).read(words)
-    path = Path(values["run"])
-
-    domain, _ = open_run(path)
-    layout = _layout(domain, path, values["to"])
-    given = given_options(values, _options(domains))
-    own = {option.name: option for option in layout.options}
-    for name in given:
-        if name not in own:
-            raise UserError(
-                f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it"
-            )
-    if values["output"] is None:
+    values = Options(**taken(given, Options))
+    layout = _layout(domain, path, values.to)
+    for name in given.keys() - taken(given, Options).keys() - taken(given, layout.options).keys():
+        raise UserError(f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it")
+    if values.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
-    output = Path(values["output"])
+    output = Path(values.output)
     with loading():
         write = format_writer(domain, layout)
-    opened = write(path, output, **{own[name].sets: value for name, value in given.items()})
+    opened = write(path, output, **taken(given, layout.options))
     print(f"the model of {path} is in {output}: {opened}")
     return 0
 
@@ -56,31 +84,3 @@ def _layout(domain: "Domain", path: Path, name: str | None) -> "ModelFormat":
     if name not in known:
         raise unknown(f"layout of the domain {domain.name}", name, known)
     return known[name]
-
-
-def _parser(domains: "Sequence[Domain]") -> Parser:
-    layouts = [(domain, one) for domain in domains for one in domain.command_line.model_formats]
-    parser = Parser(
-        "r2mae export",
-        _DESCRIPTION
-        + listed((domain.name, f"{_layout_help(domain)}.") for domain in domains if domain.command_line.model_formats),
-        *(f"r2mae export {example}" for _, one in layouts for example in one.examples),
-    )
-    parser.add_argument("run", metavar="RUN", type=str, help="A run folder.")
-    names = list(dict.fromkeys(one.name for _, one in layouts))
-    parser.add_argument("--to", choices=names, help="The layout.")
-    parser.add_argument("-o", "--output", type=str, help="File or folder to write; it must not exist.")
-    add_options(parser, _options(domains))
-    return parser
-
-
-def _layout_help(domain: "Domain") -> str:
-    """Return the layouts of a domain with their descriptions."""
-    return "; ".join(f"--to {one.name}: {one.help}" for one in domain.command_line.model_formats)
-
-
-def _options(domains: "Sequence[Domain]") -> "Iterator[tuple[Domain, Option]]":
-    """Return the options of every domain's layouts, each once."""
-    for domain in domains:
-        own = {option.name: option for one in domain.command_line.model_formats for option in one.options}
-        yield from ((domain, option) for option in own.values())

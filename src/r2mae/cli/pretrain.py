@@ -1,46 +1,72 @@
 """``r2mae pretrain DOMAIN DATA``: pretrain one model into a run folder; an interrupted run is resumed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from r2mae.cli.early import check_run, loading
-from r2mae.cli.parsing import Parser, add_config, describe, example_data, make_config, print_config, read_subject
+from r2mae.cli.configs import config_parser, print_config, read_sources
+from r2mae.cli.early import loading
+from r2mae.cli.parsing import Parser
+from r2mae.domains.checks import check_run
+from r2mae.domains.sources import Sources, make_config
+from r2mae.training.fields import option
 
 
-def run(words: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Options:
+    """Pretrain one model. The same command resumes an interrupted run.
+
+    Parameters
+    ----------
+    out : str, optional
+        Run folder; by default named after data, scheme and seed in runs/.
+    config : str, optional
+        YAML file with any of these options, such as a run's config.yaml.
+    print_config : bool
+        Print the configuration as such a file, and end.
+    json : bool
+        Print JSON, for scripts.
+    """
+
+    out: str | None = option(None, metavar="RUN")
+    config: str | None = option(None, metavar="FILE")
+    print_config: bool = False
+    json: bool = option(False, common=False)
+
+
+def parser(words: Sequence[str]) -> Parser:
+    """Return the parser for a kind of data."""
+    sources = read_sources("pretrain", words)
+    example = "--scheme r2mae --low 0.5 --high 0.9 --out runs/a"
+    return config_parser("pretrain", Options, sources, example, run, words)
+
+
+def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
-    subject = read_subject("pretrain", words)
-    parser = Parser(
-        f"r2mae pretrain {subject.domain.name} DATA",
-        f"Pretrain one model. The same command resumes an interrupted run. {describe(subject)}",
-        f"r2mae pretrain {example_data(subject)} --scheme r2mae --out runs/a",
-    )
-    add_config(parser, subject)
-    parser.add_argument("--out", type=str, help="Run folder; by default named after data, scheme and seed in runs/.")
-    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    values = parser.read(subject.words)
-    config = make_config(subject, values)
-    if values["print_config"]:
+    config, _ = make_config(sources, given)
+    if options.print_config:
         print_config(config)
         return 0
-    out = Path(values["out"] or f"runs/{Path(config.data).stem}-{config.scheme.name}-seed{config.seed}")
-    check_run(subject.domain, config, [out])
+    name = f"{Path(config.data.source).stem}-{config.scheme.name}-seed{config.seed}"
+    domain, out = sources.domain, Path(options.out or f"runs/{name}")
+    check_run(domain, config, [out])
 
     with loading():
-        from r2mae.cli.show import print_json, scores_table
-        from r2mae.sweep.train_run import pretrain
+        from r2mae.files import print_json
+        from r2mae.report.scores_table import scores_table
+        from r2mae.training.pretrain import pretrain
         from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
-        fitted, results = pretrain(
-            config, subject.domain, out, reporter=ProgressBar(f"{config.data}, {config.scheme.name}"), progress=progress
-        )
-    if values["json"]:
+        reporter = ProgressBar(f"{config.data.source}, {config.scheme.name}")
+        fitted, results = pretrain(config, domain, out, reporter=reporter, progress=progress)
+    if options.json:
         print_json({"run": str(out), "worked": fitted.trained_now, **results})
         return 0
     if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
-    scores_table({config.scheme.name: results["scores"]}, subject.domain.metrics_of(config))
+    scores_table({config.scheme.name: results["scores"]}, domain.metrics_of(config))
     if method := config.measured_in_words():
         print(method)
     print(f"model and results are in {out}")

@@ -1,24 +1,35 @@
 """``r2mae report DIR…``: make reports of comparisons again."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from r2mae.cli.parsing import Parser
+from r2mae.training.fields import argument
 
 
-def run(words: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Options:
+    """Make the table, figures, results.csv, results.json and report.html of a comparison again.
+
+    They hold everything that is finished in its folder. Nothing is trained or measured.
+
+    Parameters
+    ----------
+    folders : list of str
+        Folders of comparisons.
+
+    Examples
+    --------
+    r2mae report runs/compare-digits
+    """
+
+    folders: tuple[str, ...] = argument(metavar="DIR")
+
+
+def run(options: Options) -> int:
     """Run the command."""
-    parser = Parser(
-        "r2mae report",
-        "Make the table, the figures, results.csv, results.json and report.html of a comparison again, from everything "
-        "that is finished in its folder. Nothing is trained or measured.",
-        "r2mae report runs/compare-digits",
-    )
-    parser.add_argument("folders", metavar="DIR", nargs="+", type=str, help="Folders of comparisons.")
-    folders = [Path(word) for word in parser.read(words)["folders"]]
-
     from r2mae.compare.finished import check_folder
 
+    folders = list(map(Path, options.folders))
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written
         check_folder(folder)
 

@@ -1,37 +1,48 @@
 """``r2mae runs [DIR]``: print a table of run folders with their states."""
 
-import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
-
-from r2mae.cli.parsing import Parser
-from r2mae.cli.show import print_json
-from r2mae.terminal import Terminal
+from r2mae.training.fields import argument
 
 _STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "damaged": "red"}
 
 
-def run(words: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Options:
+    """List the run folders below a folder with their states.
+
+    They are finished, trained (not measured yet), running, stopped (the same command resumes it), new, or damaged.
+
+    Parameters
+    ----------
+    folder : str
+        Folder to search.
+    json : bool
+        Print JSON, for scripts.
+
+    Examples
+    --------
+    r2mae runs runs/compare-digits
+    """
+
+    folder: str = argument("runs", metavar="DIR")
+    json: bool = False
+
+
+def run(options: Options) -> int:
     """Run the command."""
-    parser = Parser(
-        "r2mae runs",
-        "List the run folders below a folder with their states: finished, trained (not measured yet), running, stopped "
-        "(the same command resumes it), new, or damaged.",
-        "r2mae runs runs/compare-digits",
-    )
-    parser.add_argument("folder", metavar="DIR", nargs="?", type=str, default="runs", help="Folder to search.")
-    parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
-    values = parser.read(words)
+    from rich.markup import escape
+    from rich.table import Table
 
+    from r2mae.files import print_json
     from r2mae.sweep.run_states import find_runs
+    from r2mae.terminal import Terminal
 
-    states = find_runs(Path(values["folder"]))
-    if values["json"]:
-        print_json([dataclasses.asdict(state) for state in states])
+    states = find_runs(Path(options.folder))
+    if options.json:
+        print_json([asdict(state) for state in states])
         return 0
     table = Table("run", "data", "scheme", "seed", "state", "step", "score", box=None, pad_edge=False)
     for state in states:
@@ -51,5 +62,5 @@ def run(words: Sequence[str]) -> int:
     console.print(table)
     counts = Counter(state.state for state in states)
     summary = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
-    console.print(f"{summary} in {values['folder']}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"{summary} in {options.folder}", highlight=False, soft_wrap=True, markup=False)
     return 0

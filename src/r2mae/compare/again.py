@@ -26,9 +26,7 @@ def gather_again(out: Path) -> Comparison:
     """
     shared = read_shared_fields(out)
     domain = domain_of_run(shared, out)
-    base = domain.config.from_dict(
-        {**domain.config.old_measurement_settings, **shared}, source=str(out / "compare.json")
-    )
+    base = domain.config.from_dict(shared, source=str(out / "compare.json"))
     previous = _previous_config(out)
     schemes = previous.get("schemes")
     labels = [str(label) for label in schemes] if isinstance(schemes, list) else []

@@ -6,7 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from r2mae.compare.finished import check_options_agree, finished_runs, shared_fields
+from r2mae.compare.finished import (
+    check_options_agree,
+    finished_runs,
+    read_shared_fields,
+    shared_differences,
+    shared_fields,
+)
 from r2mae.compare.gather import gather
 from r2mae.compare.variants import baseline_variants, default_label, plan_variants
 from r2mae.domains.base import Domain
@@ -20,7 +26,7 @@ from r2mae.sweep.processes import Processes
 from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.sweep.runs import runs_of
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import FolderLock, read_json
+from r2mae.training.folder import FolderLock
 
 
 def compare(
@@ -70,8 +76,8 @@ def compare(
     """
     here = cluster is None
     check_sweep(base, here=here)
-    runner = runner_of(cluster, jobs, base.device, out)
-    base = base.replace(threads=base.threads or 1)
+    runner = runner_of(cluster, jobs, base.machine.device, out)
+    base = base.replace(threads=base.machine.threads or 1)
     variants = plan_variants(base, schemes, options, ratios)
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
@@ -80,12 +86,11 @@ def compare(
         at_once = runner.at_once(len(runs)) if isinstance(runner, Processes) else 1
         # Check the options first, then the folder.
         check_data(runs, domain, here=here, jobs=at_once)
-        shared = shared_fields(base)
-        _prepare_folder(out, shared, base.measurement_fields)
+        _prepare_folder(out, base)
         earlier = finished_runs(out, domain, base, skip={run.folder for run in runs})
         check_folders([*runs, *earlier], domain)  # the report covers both
         check_options_agree([*earlier, *runs])
-        write_json(out / "compare.json", shared)
+        write_json(out / "compare.json", shared_fields(base))
         run_missing(runs, domain, runner, console=console)
         labels = {"default_fixed_label": default_label(base, options)}
         everything = finished_runs(out, domain, base, [variant.label for variant in variants])
@@ -95,7 +100,7 @@ def compare(
 _COMPARISON_FILES = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
 
 
-def check_belongs(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
+def check_belongs(out: Path, base: RunConfig) -> None:
     """Refuse a folder with other files, or with a comparison of another configuration."""
     foreign = [
         entry.name for entry in out.iterdir() if not entry.name.startswith(".") and entry.name not in _COMPARISON_FILES
@@ -103,17 +108,20 @@ def check_belongs(out: Path, shared: dict[str, Any], measurement_fields: Sequenc
     file = out / "compare.json"
     if foreign and not file.exists():
         raise UserError(f"{out} holds other files ({foreign[0]}) and no comparison: choose another --out")
-    written = read_json(file) if file.exists() else shared
-    for name, value in shared.items():
-        if name not in measurement_fields and written.get(name, value) != value:
-            raise UserError(
-                f"{out} holds a comparison with another configuration ({name} is {written[name]!r} there and "
-                f"{value!r} here): choose another --out, or repeat its options"
-            )
+    if not file.exists():
+        return
+    written = read_shared_fields(out)
+    if written["domain"] != base.domain:
+        raise UserError(f"{out} holds a comparison of the domain {written['domain']!r}: choose another --out")
+    for name, (value, its) in shared_differences(base, type(base).from_dict(written, source=str(file))).items():
+        raise UserError(
+            f"{out} holds a comparison with another configuration ({name} is {its!r} there and "
+            f"{value!r} here): choose another --out, or repeat its options"
+        )
 
 
-def _prepare_folder(out: Path, shared: dict[str, Any], measurement_fields: Sequence[str]) -> None:
+def _prepare_folder(out: Path, base: RunConfig) -> None:
     """Check the folder, and delete half-written files in it."""
-    check_belongs(out, shared, measurement_fields)
+    check_belongs(out, base)
     for unfinished in out.glob(f".*{UNFINISHED}"):
         unfinished.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import heapq
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from r2mae.domains.base import Domain
@@ -15,6 +15,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory
 
+_UNITS = ((100.0, 1.0, "s"), (6_000.0, 60.0, "min"), (360_000.0, 3600.0, "h"), (float("inf"), 86_400.0, "days"))
 WARM_UP, STEPS = 5, 20  # optimiser steps: first untimed, then timed
 
 
@@ -72,23 +73,23 @@ def estimate(
         For options and data that the comparison would refuse.
     """
     check_sweep(base)
-    runner = Processes(jobs, base.device)
-    config = replace(variants[0].config, threads=base.threads or 1, seed=seeds[0])
+    runner = Processes(jobs, base.machine.device)
+    config = variants[0].config.replace(threads=base.machine.threads or 1, seed=seeds[0])
     data = domain.load(config)
     check_fits_memory(config, domain, data)
     runs = runs_of(variants, seeds, out)
     waiting = [run for run in runs if not finished(run)]
-    steps = config.total_steps(len(data.train))
-    short = replace(config, steps=WARM_UP, epochs=1, validation=0.0, validate_every=None, patience=None, logger="none")
+    steps = config.optimizer.total_steps(len(data.train))
+    short = config.replace(steps=WARM_UP, epochs=1, validation=0.0, validate_every=None, patience=None, logger="none")
     with tempfile.TemporaryDirectory() as temporary:
         ends = []
         for count in (WARM_UP, WARM_UP + STEPS):
             began = time.perf_counter()
-            fit(replace(short, steps=count), domain, Path(temporary) / str(count), data=data)
+            fit(short.replace(steps=count), domain, Path(temporary) / str(count), data=data)
             ends.append(time.perf_counter() - began)
     per_step = max(ends[1] - ends[0], 0.0) / STEPS
     at_once = runner.at_once(max(1, len(waiting)))
-    each = [per_step * run.config.total_steps(len(data.train)) for run in waiting]
+    each = [per_step * run.config.optimizer.total_steps(len(data.train)) for run in waiting]
     return Estimate(
         runs=len(runs),
         finished=len(runs) - len(waiting),
@@ -107,3 +108,20 @@ def elapsed(seconds: Sequence[float], jobs: int) -> float:
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)
     return max(ends)
+
+
+def print_estimate(estimate: Estimate) -> None:
+    """Print the time of one run, and of all."""
+    done = f", {estimate.finished} of them finished" if estimate.finished else ""
+    per_run = duration(estimate.steps * estimate.seconds_per_step)
+    print(f"{estimate.runs} runs{done}; a run of {estimate.timed} takes about {per_run} ({estimate.steps:,} steps)")
+    print(
+        f"training: about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with {estimate.jobs} at a "
+        "time; start-up, validation and measuring come on top. Nothing was written"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that suits it: ``3.2 h``."""
+    _, unit, name = next(one for one in _UNITS if seconds < one[0])
+    return f"{seconds / unit:,.3g} {name}"

@@ -12,15 +12,20 @@ from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
 from r2mae.sweep.runs import SweepRun
-from r2mae.training.config import MACHINE_FIELDS, RunConfig
+from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 
-_VARIANT_FIELDS = {"scheme", "seed", "preset"}
+_OF_RUNS = ("scheme", "seed", "preset", "machine")
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:
     """Return the fields that all runs of a comparison share: all but those of the variant, the seed and the machine."""
-    return {key: value for key, value in base.to_dict().items() if key not in _VARIANT_FIELDS | MACHINE_FIELDS}
+    return {name: value for name, value in base.to_dict().items() if name not in _OF_RUNS}
+
+
+def shared_differences(base: RunConfig, other: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """Return the shared fields in which two configurations differ, with both values."""
+    return base.differences(replace(other, scheme=base.scheme, seed=base.seed, preset=base.preset))
 
 
 def finished_runs(
@@ -104,7 +109,7 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
     if results is None or not seed.isdecimal():
         return None
     if isinstance(results.get("baseline"), str):
-        config = replace(base, seed=int(seed))
+        config = base.replace(seed=int(seed))
         if run.baseline_for(config) is None:
             _warn_of_omission(folder, warn=warn)
             return None
@@ -112,17 +117,15 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
     if not (run.config_file.exists() and run.trained):
         return None
     config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
-    config = replace(config, **base.measurement_settings())
+    config = replace(config, evaluation=base.evaluation)
     if run.results_for(config) is None:
         _warn_of_omission(folder, warn=warn)
         return None
-    fields = shared_fields(config)
-    for name, value in shared_fields(base).items():
-        if fields[name] != value and name not in config.idle_fields:
-            raise UserError(
-                f"{folder} is no run of this comparison ({name} is {fields[name]!r} there and {value!r} in "
-                f"{folder.parents[2] / 'compare.json'}): move it away"
-            )
+    for name, (value, its) in shared_differences(base, config).items():
+        raise UserError(
+            f"{folder} is no run of this comparison ({name} is {its!r} there and {value!r} in "
+            f"{folder.parents[2] / 'compare.json'}): move it away"
+        )
     return SweepRun(variant_of(config), config.seed, config, folder)
 
 

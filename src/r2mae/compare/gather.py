@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.compare.finished import shared_fields
 from r2mae.domains.base import Domain
 from r2mae.masking.ratios import Uniform
 from r2mae.report.comparison import Comparison, Reconstructions
@@ -16,7 +15,7 @@ from r2mae.report.pictures import to_reconstructions
 from r2mae.sweep.examples import examples_of
 from r2mae.sweep.gather import curves_of, items_by_run, metrics_of, ordered_runs, table_of
 from r2mae.sweep.runs import SweepRun
-from r2mae.training.config import RunConfig
+from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, read_initial_weights
@@ -35,7 +34,7 @@ def gather(
     seeds = sorted({int(run.seed) for run in runs})
     shown = [run for run in trained if run.seed == first]
     return Comparison(
-        title=Path(base.data).name,
+        title=Path(base.data.source).name,
         metrics=domain.metrics_of(base),
         table=table_of(ordered),
         curves=curves_of(trained),
@@ -85,8 +84,11 @@ def _drawn_ratios(run: SweepRun) -> Float[np.ndarray, " ratios"]:
 
 
 def _config_fields(base: RunConfig) -> dict[str, Any]:
-    """Return the fields that all variants share; `epochs` only if `steps` is not given."""
-    return {key: value for key, value in shared_fields(base).items() if key != "epochs" or base.steps is None}
+    """Return the fields that all variants share by their short names; `epochs` only if `steps` is not given."""
+    groups = fields_of(type(base))
+    own = {"scheme", *base.scheme.options, "seed", "preset"} | ({"epochs"} if base.optimizer.steps else set())
+    own |= {name for name, (group, _) in groups.items() if group == "machine"}
+    return {"domain": base.domain, **{name: value for name, value in base.flat().items() if name not in own}}
 
 
 def _options_by_label(trained: Sequence[SweepRun]) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What the planned seeds of a comparison can decide, from the paired differences of runs that are finished."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,9 @@ def plan_power(
             "the same command with --seeds 3 and without --plan-power first"
         )
     no_curves = pd.DataFrame(columns=["label", "seed", "step", "loss", "validation_loss"])
-    comparison = Comparison(Path(base.data).name, domain.metrics_of(base), table_of(ordered_runs(runs)), no_curves)
+    comparison = Comparison(
+        Path(base.data.source).name, domain.metrics_of(base), table_of(ordered_runs(runs)), no_curves
+    )
     analysis = analyse(comparison)
     metric = analysis.primary.name
     choice = analysis.best_fixed.get(metric)
@@ -76,3 +78,22 @@ def plan_power(
             "sd": sd, "decides": detectable(sd, len(seeds)), "seeds": seeds_needed(sd, abs(mean)),
         })  # fmt: skip
     return rows
+
+
+def print_power(rows: Sequence[Mapping[str, Any]], seeds: int) -> None:
+    """Print a line for each variant."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from r2mae.terminal import Terminal
+
+    table = Table(box=None, pad_edge=False, title=f"{rows[0]['metric']}, minus {rows[0]['against']}")
+    table.add_column("variant", no_wrap=True)
+    for name in ("difference", "sd", "seeds so far", f"{seeds} seeds decide", "seeds that decide the difference"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        needed = "more than 10,000" if row["seeds"] is None else f"{row['seeds']:,}"
+        numbers = (f"{row['difference']:+.2g}", f"{row['sd']:.2g}", str(row["pairs"]), f"{row['decides']:.2g}", needed)
+        table.add_row(escape(row["label"]), *numbers)
+    Terminal().print_trimmed(table)
+    print("decided four times in five, by 95% intervals over seeds. Choose the number of seeds before they run")

@@ -79,7 +79,7 @@ def _fixed_ratios(base: RunConfig, given: Mapping[str, Any]) -> list[float]:
 
 
 def _with_scheme(base: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
-    return replace(base, scheme=SchemeSpec.resolve(name, options, base.scheme_defaults))
+    return base.replace(scheme=SchemeSpec.resolve(name, options, base.scheme_defaults))
 
 
 def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[Variant]) -> list[Variant]:
@@ -117,8 +117,10 @@ def default_label(base: RunConfig, options: Mapping[str, Any] | None = None) -> 
 
 def variant_of(config: RunConfig) -> Variant:
     """Return the variant that a run belongs to."""
-    steps, scheme = config.steps or 1000, config.scheme
-    epoch = None if config.steps else steps / config.epochs  # a schedule in epochs may end within the first epoch
+    steps, scheme = config.optimizer.steps or 1000, config.scheme
+    epoch = (
+        None if config.optimizer.steps else steps / config.optimizer.epochs
+    )  # a schedule in epochs may end within the first epoch
     low, high = replace(scheme.make(), curriculum=None).bind(steps, epoch).ends
     values = {"scheme": scheme.name, "ratio": low if scheme.kind.per_ratio else math.nan, "low": low, "high": high}
     return Variant(ratio_label(scheme.name, low) if scheme.kind.per_ratio else scheme.name, config, values)

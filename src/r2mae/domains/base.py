@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.evaluation.examples import Examples
     from r2mae.evaluation.metrics import Metric
+    from r2mae.training.initial import Origin
     from r2mae.training.task import Data, Task
 
 
@@ -79,6 +80,10 @@ class Domain:
     def check(self, config: Any) -> None:
         """Refuse missing data and other mistakes that are found without heavy libraries."""
         self.check_source(config)
+
+    def load_initial_weights(self, config: Any, model: "nn.Module") -> "Origin | None":
+        """Load the weights of a file that the configuration names into a fresh model; None if it names none."""
+        return None
 
     def examples(
         self, config: Any, task: Any, model: "nn.Module", data: Any, *, ratio: float | None = None

@@ -1,7 +1,6 @@
 """Find domains by name, and load runs from their folders. A domain and its libraries are imported only when needed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.domains.base import REQUIRED, Domain
     from r2mae.domains.options import Command, ModelFormat
-    from r2mae.training.models import ModelConfig
+    from r2mae.training.config import RunConfig
     from r2mae.training.saving import LoadedRun
 
 _PARTS = (*REQUIRED, *(name for name in vars(Domain) if not name.startswith("_")))
@@ -196,10 +195,8 @@ def check_preset(domain: "Domain", preset: str | None, model: str | None) -> Non
     UserError
         Suggests the presets of the model.
     """
-    from r2mae.training.models import ModelConfig
-
     kind = domain.config
-    if preset is None or model is None or not issubclass(kind, ModelConfig) or model not in kind.models:
+    if preset is None or model is None or model not in kind.models:
         return
     own = [name for name, values in domain.presets.items() if _preset_model(kind, values) in (None, model)]
     if preset not in own and domain.presets:
@@ -207,14 +204,11 @@ def check_preset(domain: "Domain", preset: str | None, model: str | None) -> Non
         raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
 
 
-def _preset_model(kind: "type[ModelConfig]", preset: Mapping[str, Any]) -> str | None:
+def _preset_model(kind: "type[RunConfig]", preset: Mapping[str, Any]) -> str | None:
     """Return the model of a preset; None if it fits any model."""
-    from r2mae.training.models import default_model
-
     if "model" in preset:
         return str(preset["model"])
-    of_default_model = preset.keys() & {field.name for field in fields(kind.default_settings)}
-    return default_model(kind) if of_default_model else None
+    return kind.default_model() if preset.keys() & {*kind.model.own_fields()} else None
 
 
 def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[str, Any]:

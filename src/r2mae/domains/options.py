@@ -1,72 +1,22 @@
-"""Declarations of a domain's options and commands. Importing this module loads no heavy library."""
+"""What a domain declares for the command line. Importing this module loads no heavy library.
+
+Options are the fields of a dataclass, with the help in its NumPy docstring (:mod:`r2mae.training.fields`). A given
+option becomes a keyword argument, named after the field, of the function or method that it is for; for others, the
+function's own default counts.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 @dataclass(frozen=True)
-class Option:
-    """An option of a command that a domain declares.
-
-    Parameters
-    ----------
-    name : str
-        As typed, with underscores for dashes.
-    help : str
-        Help text. It follows "For images: ", so it starts in lower case and ends with a full stop.
-    kind : type
-        ``str``, ``int``, ``float``, ``bool``, or ``tuple[str, ...]`` for a list. If the option is omitted, the domain's
-        method uses its default.
-    choices : tuple of str
-        Allowed values; empty for any.
-    parameter : str
-        Parameter of the domain's method that it sets; empty if it has the name of the option.
-    whose : str
-        What it applies to, if this is narrower than the domain: "models with batch normalisation".
-    needed : str
-        For a required option: its name in an error, with an example ("the tasks: --task sst2 qnli").
-    short : str
-        Short form, such as ``-o``.
-    meaning : mapping
-        Value of the parameter for each choice, if that is not the word itself.
-    optional : bool
-        Whether a positional argument of a command may be omitted.
-    """
-
-    name: str
-    help: str
-    kind: Any = str
-    choices: tuple[str, ...] = ()
-    parameter: str = ""
-    whose: str = ""
-    needed: str = ""
-    short: str = ""
-    meaning: Mapping[str, Any] = field(default_factory=dict)
-    optional: bool = False
-
-    def value_of(self, given: Any) -> Any:
-        """Return the value of the parameter for a given option value."""
-        return self.meaning[given] if self.meaning else given
-
-    @property
-    def sets(self) -> str:
-        """The parameter that the option sets."""
-        return self.parameter or self.name
-
-    @property
-    def is_list(self) -> bool:
-        """Whether the option takes several words."""
-        return self.kind not in (str, int, float, bool)
-
-    @property
-    def typed(self) -> str:
-        """The option as typed: ``--resize-mode``."""
-        return "--" + self.name.replace("_", "-")
+class NoOptions:
+    """No options."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +27,8 @@ class Evaluation:
     ----------
     help : str
         What it measures.
-    options : tuple of Option
-        Options of :meth:`~r2mae.domains.base.Domain.evaluate`.
+    options : type
+        Dataclass with the options of :meth:`~r2mae.domains.base.Domain.evaluate`.
     examples : tuple of str
         Examples of arguments of ``r2mae evaluate``.
     name : str
@@ -91,7 +41,7 @@ class Evaluation:
     """
 
     help: str = ""
-    options: tuple[Option, ...] = ()
+    options: type = NoOptions
     examples: tuple[str, ...] = ()
     name: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -106,18 +56,18 @@ class Embedding:
     ----------
     help : str
         What the output contains in addition to `embedding`.
-    options : tuple of Option
-        Options of :meth:`~r2mae.domains.base.Domain.embed`, in addition to the reading options.
+    options : type
+        Dataclass with the options of :meth:`~r2mae.domains.base.Domain.embed`, in addition to the reading options.
     examples : tuple of str
         Examples of arguments of ``r2mae embed``.
-    loading : tuple of Option
-        Options of :func:`r2mae.training.saving.load_model`, such as :data:`STATISTICS`.
+    loading : type
+        Dataclass with options of :func:`r2mae.training.saving.load_model`, such as :class:`LoadedStatistics`.
     """
 
     help: str = ""
-    options: tuple[Option, ...] = ()
+    options: type = NoOptions
     examples: tuple[str, ...] = ()
-    loading: tuple[Option, ...] = ()
+    loading: type = NoOptions
 
 
 @dataclass(frozen=True)
@@ -127,24 +77,24 @@ class Command:
     Parameters
     ----------
     name, help : str
-        The name as typed, and a short help text.
+        The name as typed, of one or several words, and a short help text.
     run : str
         ``module:function``, imported when the command is called. The function takes the given arguments and options as
         keyword arguments. It prints the results, and raises a UserError for users' mistakes.
-    places : tuple of Option
-        The positional arguments, in order; the last may be a list.
-    options : tuple of Option
-        The other options. Their help is not preceded by the domain's name.
-    examples : tuple of str
-        One or more examples of arguments of ``r2mae NAME``.
+    options : type
+        Dataclass with arguments and options; its docstring describes the command and has examples.
+    config : type, optional
+        A configuration (:class:`~r2mae.training.config.RunConfig`) some fields of which are options, too.
+    fields : tuple of str
+        These fields.
     """
 
     name: str
     help: str
     run: str
-    places: tuple[Option, ...] = ()
-    options: tuple[Option, ...] = ()
-    examples: tuple[str, ...] = ()
+    options: type = NoOptions
+    config: type | None = None
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -195,8 +145,8 @@ class ModelFormat:
         ``module:function``, imported when the command is called. The function takes the run folder, `output` (which
         does not exist yet) and the given options, as keyword arguments. It writes `output` atomically, returns in a few
         words what opens it, and raises a UserError for runs that it cannot write.
-    options : tuple of Option
-        Options of the function.
+    options : type
+        Dataclass with the options of the function.
     examples : tuple of str
         Examples of arguments of ``r2mae export``.
     """
@@ -204,7 +154,7 @@ class ModelFormat:
     name: str
     help: str
     write: str
-    options: tuple[Option, ...] = ()
+    options: type = NoOptions
     examples: tuple[str, ...] = ()
 
 
@@ -216,24 +166,33 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
 
 NPZ = Exporter(".npz", _write_npz, replaces=True)
 
-BN_STATISTICS = Option(
-    "bn_statistics",
-    "batch statistics re-estimated on the inputs of each evaluation (yes), those of training (no, as in the paper), or "
-    "scores with each (both); by default as in the run.",
-    choices=("yes", "no", "both"),
-    whose="models with batch normalisation",
-)
-"""For evaluations: see docs/batch-statistics.md."""
 
-STATISTICS = Option(
-    "bn_statistics",
-    "use the statistics that the run re-estimated on unmasked inputs (yes), or those of training (no); by default as "
-    "in the run.",
-    choices=("yes", "no"),
-    whose="models with batch normalisation",
-    meaning={"yes": True, "no": False},
-)
-"""For embeddings."""
+@dataclass(frozen=True)
+class MeasuredStatistics:
+    """Options of evaluations of models with batch normalisation, see docs/batch-statistics.md.
+
+    Parameters
+    ----------
+    bn_statistics : {"yes", "no", "both"}, optional
+        With batch normalisation: statistics re-estimated on the inputs of each evaluation (yes), those of training (no,
+        as in the paper), or scores with each (both); by default as in the run.
+    """
+
+    bn_statistics: Literal["yes", "no", "both"] | None = None
+
+
+@dataclass(frozen=True)
+class LoadedStatistics:
+    """Options of loading models with batch normalisation.
+
+    Parameters
+    ----------
+    bn_statistics : bool, optional
+        With batch normalisation: use the statistics that the run re-estimated on unmasked inputs (yes), or those of
+        training (no); by default as in the run.
+    """
+
+    bn_statistics: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -262,8 +221,8 @@ class CommandLine:
         The default evaluation.
     evaluations : tuple of Evaluation
         Other evaluations, by name.
-    reading : tuple of Option
-        Reader options for data other than the run's, for :meth:`~r2mae.domains.base.Domain.embed` and
+    reading : type
+        Dataclass with reader options for data other than the run's, for :meth:`~r2mae.domains.base.Domain.embed` and
         :meth:`~r2mae.domains.base.Domain.load_other_data`.
     other_data : str
         A clause for the help: what differs when measuring on other data.
@@ -276,7 +235,7 @@ class CommandLine:
     commands : tuple of Command
         The domain's commands.
     words : mapping of str to callable
-        For completion: a function that returns the names, by the option or configuration field that takes them.
+        For completion: a function that returns the names, by the configuration field that takes them.
     example : str
         Data in examples of usage errors and help; if empty, a public set of the domain.
     several : SeveralPaths, optional
@@ -285,7 +244,7 @@ class CommandLine:
 
     evaluation: Evaluation = Evaluation()
     evaluations: tuple[Evaluation, ...] = ()
-    reading: tuple[Option, ...] = ()
+    reading: type = NoOptions
     other_data: str = ""
     embedding: Embedding = Embedding()
     baselines: str = ""

@@ -7,10 +7,12 @@ re-estimate them.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from r2mae.evaluation.items import ItemRecorder
 from r2mae.evaluation.metrics import Metric
+
+if TYPE_CHECKING:
+    from r2mae.evaluation.items import ItemRecorder
 
 BnStatistics = Literal["yes", "no", "both"]
 """Statistics re-estimated on the inputs of each evaluation, those of training, or scores with both."""
@@ -44,8 +46,8 @@ def add_as_trained(metrics: Iterable[Metric], bn_statistics: BnStatistics) -> tu
 
 def score_with_statistics(
     bn_statistics: BnStatistics,
-    measure: Callable[[bool, ItemRecorder | None], dict[str, float]],
-    items: ItemRecorder | None = None,
+    measure: "Callable[[bool, ItemRecorder | None], dict[str, float]]",
+    items: "ItemRecorder | None" = None,
 ) -> dict[str, float]:
     """Return the scores of `measure(re_estimate, items)`, called once, or twice for "both".
 

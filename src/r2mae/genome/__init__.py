@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from r2mae.genome.store.intervals import Intervals, read_bed, read_regions
     from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
     from r2mae.genome.store.tokens import reverse_complement, tokenise
-    from r2mae.genome.store.tracks import Track, add_track
+    from r2mae.genome.store.tracks import add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
     from r2mae.genome.task import AlignmentTask
 
@@ -28,7 +28,6 @@ __all__ = [
     "GenomeData",
     "Intervals",
     "Parts",
-    "Track",
     "WindowBatch",
     "WindowBatches",
     "WindowStarts",
@@ -59,7 +58,7 @@ __getattr__, __dir__ = lazy_exports(
         "r2mae.genome.store.intervals": ("Intervals", "read_bed", "read_regions"),
         "r2mae.genome.store.parts": ("Parts", "WindowStarts", "divide", "window_starts"),
         "r2mae.genome.store.tokens": ("reverse_complement", "tokenise"),
-        "r2mae.genome.store.tracks": ("Track", "add_track"),
+        "r2mae.genome.store.tracks": ("add_track",),
         "r2mae.genome.store.zarr_exchange": ("export_zarr",),
     },
     __all__,

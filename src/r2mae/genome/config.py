@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
-from r2mae.genome.variants.settings import NO_VARIANTS, OF_VARIANTS, VariantSettings
+from r2mae.genome.variants.settings import NO_VARIANTS, VariantSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.models import ModelConfig
+from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
@@ -18,10 +17,8 @@ NO_SPECIES = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
-    """A masked model of a genome and its alignment. Defaults are the paper's, or GPN-MSA's if the paper gives none.
-
-    A table in the documentation of genomes lists which defaults are the paper's, GPN-MSA's, and our own.
+class GenomeDataConfig(DataConfig):
+    """The windows of a run.
 
     Parameters
     ----------
@@ -45,6 +42,48 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         Windows with a larger fraction of unknown bases in the target are omitted.
     reverse : float
         Share of the training windows that are replaced by their reverse complement, drawn again each time.
+    """
+
+    validation: float = 0.1
+    window: int = 128
+    stride: int | None = None
+    species: tuple[str, ...] = ()
+    validation_regions: tuple[str, ...] = ()
+    test_regions: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    most_unknown: float = 0.5
+    reverse: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window < 2:
+            raise UserError(f"window must be 2 or more, not {self.window}")
+        if self.stride is not None and self.stride < 1:
+            raise UserError(f"stride must be 1 or more, not {self.stride}")
+        for name in ("most_unknown", "reverse"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
+        if self.most_unknown == 1:
+            raise UserError("most_unknown must be below 1: a window needs a base that can be hidden")
+        if self.validation_regions and self.validation != GenomeDataConfig.validation:
+            raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
+        self._check_species()
+
+    def _check_species(self) -> None:
+        twice = next((name for name in self.species if self.species.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"species names {twice!r} twice: once is enough")
+        if NO_SPECIES in self.species and len(self.species) > 1:
+            raise UserError(f"species takes either {NO_SPECIES!r} or names of species")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeTaskConfig(TaskConfig):
+    """How bases are hidden, and the weights of their losses.
+
+    Parameters
+    ----------
     corruption : {"80-10-10", "mask"}
         Replacement of hidden bases: 80 % mask token, 10 % a random base, 10 % unchanged; or all mask token.
     exact : bool
@@ -57,9 +96,61 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         as 0.
     missing_weight : float
         Weight of positions without a value in this track.
+    conservation : list of str
+        The store's tracks of phyloP and phastCons, in this order. Positions then weigh, as in GPN-MSA,
+        max(phyloP, 1) x (0.1 + the maximum of phastCons over the 7 positions around).
+    flip : float
+        With `conservation`: the probability with which the label of a hidden base that is not conserved (a maximum of
+        phastCons below 0.1) is replaced by a random base (GPN-MSA: 0.5).
+    """
+
+    corruption: Literal["80-10-10", "mask"] = "80-10-10"
+    exact: bool = True
+    repeat_weight: float = 0.1
+    weight_track: str | None = None
+    missing_weight: float = 0.0
+    conservation: tuple[str, ...] = ()
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("repeat_weight", "missing_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
+        if self.missing_weight and self.weight_track is None:
+            raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
+        if not 0 <= self.flip <= 1:
+            raise UserError(f"flip must be a fraction from 0 to 1, not {self.flip}")
+        if len(self.conservation) not in (0, 2):
+            raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
+        if self.conservation and self.weight_track is not None:
+            raise UserError("conservation and weight_track both weigh positions: give one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeEvaluationConfig(VariantSettings, EvaluationConfig):
+    """How a model of a genome is measured: on held-out windows, and on variants with a label.
+
+    Parameters
+    ----------
     eval_windows : int
         Most held-out windows on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
         less time and give less precise scores; below 500 each is masked several times.
+    """
+
+    eval_windows: int = MOST_WINDOWS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval_windows < 1:
+            raise UserError(f"eval_windows must be 1 or more, not {self.eval_windows}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenomeConfig(RunConfig):
+    """A masked model of a genome and its alignment. Defaults are the paper's, or GPN-MSA's if the paper gives none.
+
+    A table in the documentation of genomes lists which defaults are the paper's, GPN-MSA's, and our own.
     """
 
     domain: ClassVar[str] = "genome"
@@ -67,78 +158,37 @@ class GenomeConfig(GpnMsaSettings, VariantSettings, ModelConfig):
         0.15, 0.05, 0.3, options=DNA_CURRICULUM, of_scheme={"dynamic": {"low": 0.15}, "r2mae-dynamic": {"low": 0.0}}
     )
     models: ClassVar[Mapping[str, str]] = MODELS
-    default_settings: ClassVar[type] = GpnMsaSettings
-    measurement_fields: ClassVar[tuple[str, ...]] = (*OF_VARIANTS, "eval_windows")
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"contrasts": (), "eval_windows": MOST_WINDOWS}
+
+    common_fields: ClassVar[tuple[str, ...]] = ("window", "species")
+
+    data: GenomeDataConfig = GenomeDataConfig()
+    model: Any = GpnMsaSettings()
+    task: GenomeTaskConfig = GenomeTaskConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(
+        name="adamw",
+        epochs=10,
+        batch_size=2048,
+        lr=1e-4,
+        schedule="cosine",
+        warmup=1 / 30,
+        weight_decay=0.01,
+        clip=1.0,
     )
-
-    model: str = "gpn-msa"
-    window: int = 128
-    stride: int | None = None
-    species: tuple[str, ...] = ()
-    validation_regions: tuple[str, ...] = ()
-    test_regions: tuple[str, ...] = ()
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    most_unknown: float = 0.5
-    reverse: float = 0.5
-    corruption: Literal["80-10-10", "mask"] = "80-10-10"
-    exact: bool = True
-    repeat_weight: float = 0.1
-    weight_track: str | None = None
-    missing_weight: float = 0.0
-    eval_windows: int = MOST_WINDOWS
-    epochs: float = 10
-    batch_size: int = 2048
-    optimizer: Literal["adam", "adamw"] = "adamw"
-    lr: float = 1e-4
-    warmup: float = 1 / 30
-    weight_decay: float = 0.01
-    validation: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window < 2:
-            raise UserError(f"window must be 2 or more, not {self.window}")
-        if self.stride is not None and self.stride < 1:
-            raise UserError(f"stride must be 1 or more, not {self.stride}")
-        if self.eval_windows < 1:
-            raise UserError(f"eval_windows must be 1 or more, not {self.eval_windows}")
-        for name in ("most_unknown", "reverse"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
-        if self.most_unknown == 1:
-            raise UserError("most_unknown must be below 1: a window needs a base that can be hidden")
-        for name in ("repeat_weight", "missing_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
-        if self.missing_weight and self.weight_track is None:
-            raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
-        if self.validation_regions and self.validation != type(self).__dataclass_fields__["validation"].default:
-            raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
-        self._check_species()
+    evaluation: GenomeEvaluationConfig = GenomeEvaluationConfig()
 
     def with_measurement(self, **options: Any) -> "GenomeConfig":
         """Return the configuration with other options; another file of variants resets those of the run's file."""
-        if options.get("variants") not in (None, self.variants):
+        if options.get("variants") not in (None, self.evaluation.variants):
             options = {**NO_VARIANTS, **options}
         return super().with_measurement(**options)
 
     def measured_in_words(self) -> str:
         """Return sentences on the variants and, if not the default, the number of windows that scores are from."""
-        changed = self.eval_windows != MOST_WINDOWS
-        windows = f"Hidden bases are measured on at most {self.eval_windows:,} windows." if changed else ""
-        if self.variants is None:
+        scores = self.evaluation
+        changed = scores.eval_windows != MOST_WINDOWS
+        windows = f"Hidden bases are measured on at most {scores.eval_windows:,} windows." if changed else ""
+        if scores.variants is None:
             return windows
-        conditions = f", {' and '.join(self.where)}" if self.where else ""
-        contrasts = f"; told apart: {', '.join(self.contrasts)}" if self.contrasts else ""
-        variants = f"Variants: {self.variants} against {self.label}{conditions}{contrasts}."
+        contrasts = f"; contrasts: {', '.join(scores.contrasts)}" if scores.contrasts else ""
+        variants = f"Variants: {scores.variants} against {scores.label}{contrasts}."
         return f"{variants} {windows}".rstrip()
-
-    def _check_species(self) -> None:
-        twice = next((name for name in self.species if self.species.count(name) > 1), None)
-        if twice is not None:
-            raise UserError(f"species names {twice!r} twice: once is enough")
-        if NO_SPECIES in self.species and len(self.species) > 1:
-            raise UserError(f"species takes either {NO_SPECIES!r} or names of species")

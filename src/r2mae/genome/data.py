@@ -4,17 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int64
-
 from r2mae.errors import UserError
-from r2mae.genome.batches import WindowBatch, WindowBatches
+from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Data
 
 VALIDATION_WINDOWS = 4096
 """Most windows of the validation loss, evenly spaced over the part."""
@@ -23,58 +21,16 @@ _BLOCKS = 32  # most blocks that a fraction of the genome is held out in
 _BLOCK = 4  # fewest windows of a block
 
 
-class SpeciesWindows:
-    """Windows with some of the aligned species (:class:`r2mae.training.task.Batches`).
-
-    Parameters
-    ----------
-    batches : WindowBatches
-    columns : int64 ndarray, optional
-        The store's aligned species to keep, in this order; by default all.
-    chosen : int64 ndarray, optional
-        The windows to keep; by default all.
-    """
-
-    def __init__(
-        self,
-        batches: WindowBatches,
-        columns: Int64[np.ndarray, " species"] | None = None,
-        chosen: Int64[np.ndarray, " chosen"] | None = None,
-    ) -> None:
-        self.batches, self.columns, self.chosen = batches, columns, chosen
-
-    def __repr__(self) -> str:
-        return f"SpeciesWindows({len(self):,} of {self.batches})"
-
-    def __len__(self) -> int:
-        """Return the number of windows."""
-        return len(self.batches) if self.chosen is None else len(self.chosen)
-
-    def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
-        """Return these windows; see :meth:`r2mae.genome.batches.WindowBatches.batch`."""
-        found = self.batches.batch(indices if self.chosen is None else self.chosen[np.asarray(indices)], key)
-        if self.columns is not None:
-            found["aligned"] = found["aligned"][:, :, self.columns.tolist()]
-        return found
-
-    def spread(self, most: int) -> "SpeciesWindows":
-        """Return at most `most` of the windows, evenly spaced."""
-        if len(self) <= most:
-            return self
-        places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        return SpeciesWindows(self.batches, self.columns, places if self.chosen is None else self.chosen[places])
-
-
 @dataclass(frozen=True)
-class GenomeData:
+class GenomeData(Data):
     """The data of a run.
 
     Parameters
     ----------
     store : AlignmentStore
-    train : SpeciesWindows
+    train : WindowBatches
         Training windows, on either strand.
-    validation, test : SpeciesWindows, optional
+    validation, test : WindowBatches, optional
         Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
     architecture : dict
         The values that the model is built from.
@@ -85,15 +41,15 @@ class GenomeData:
     """
 
     store: AlignmentStore
-    train: SpeciesWindows
-    validation: SpeciesWindows | None
-    test: SpeciesWindows | None
+    train: WindowBatches
+    validation: WindowBatches | None
+    test: WindowBatches | None
     architecture: dict[str, Any]
     held_out: Intervals | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def measured(self) -> SpeciesWindows | None:
+    def measured(self) -> WindowBatches | None:
         """The windows that a finished model is measured on."""
         return self.validation if self.test is None else self.test
 
@@ -106,20 +62,19 @@ def load_data(config: GenomeConfig) -> GenomeData:
     UserError
         If there is no store, it lacks species or regions, or a part has no window.
     """
-    read_source(config.data)
-    store = AlignmentStore(config.data)
-    names = chosen_species(store.species, config.species)
-    regions = config.validation_regions or _validation_blocks(store, config)
+    read_source(config.data.source)
+    store = AlignmentStore(config.data.source)
+    names = chosen_species(store.species, config.data.species)
+    regions = config.data.validation_regions or _validation_blocks(store, config)
     parts = _parts(store, config, regions)
-    train = window_starts(store, parts.train, config.window, stride_of(store, config), most_unknown=config.most_unknown)
+    train = window_starts(
+        store, parts.train, config.data.window, stride_of(store, config), most_unknown=config.data.most_unknown
+    )
     validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
     test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
-    batches = WindowBatches(
-        store, train, reverse=config.reverse, weights=config.weight_track, missing=config.missing_weight
-    )
     made = GenomeData(
         store,
-        SpeciesWindows(batches, species_columns(store, names)),
+        _batches(store, train, config, names, reverse=config.data.reverse),
         None if validation is None else validation.spread(VALIDATION_WINDOWS),
         test,
         architecture(store, config, names),
@@ -136,18 +91,18 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     UserError
         If species of the model are missing; and as :func:`load_data`.
     """
-    read_source(config.data)
-    store = AlignmentStore(config.data)
-    windows = adjacent_windows(store, unweighted(config), Intervals.whole(store.layout), tuple(built["species"]))
+    read_source(config.data.source)
+    store = AlignmentStore(config.data.source)
+    windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
-    """Return the configuration without the track of weights, which another store may lack."""
-    return replace(config, weight_track=None, missing_weight=0.0)
+    """Return the configuration without the tracks of weights, which another store may lack."""
+    return config.replace(weight_track=None, missing_weight=0.0, conservation=())
 
 
-def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.ndarray, " species"] | None:
+def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
     """Return the numbers of the store's aligned species with these names; None if these are all, in order.
 
     Raises
@@ -165,56 +120,70 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> Int64[np.nda
             f"{store.folder} lacks {len(missing)} of the {len(names)} aligned species of the model ({listed}): build a "
             "store with them (r2mae data alignment build --species)"
         )
-    return np.array([numbers[name] for name in names], np.int64)
+    return [numbers[name] for name in names]
 
 
 def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
     """Return the number of positions between the starts of training windows."""
-    if config.stride is not None:
-        return config.stride
-    return 1 if store.layout.positions < _SMALL else max(config.window // 2, 1)
+    if config.data.stride is not None:
+        return config.data.stride
+    return 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
 
 
 def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[str]) -> dict[str, Any]:
     """Return the values that the model is built from."""
     return {
-        **config.architecture(),
-        "window": config.window,
+        **config.model.architecture(),
+        "window": config.data.window,
         "reference": store.species[0],
         "species": list(names),
-        "corruption": config.corruption,
-        "exact": config.exact,
-        "repeat_weight": config.repeat_weight,
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
+        "repeat_weight": config.task.repeat_weight,
+        "flip": config.task.flip if config.task.conservation else 0.0,
     }
 
 
 def adjacent_windows(
     store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
-) -> SpeciesWindows:
+) -> WindowBatches:
     """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
-    starts = window_starts(store, part, config.window, config.window, most_unknown=config.most_unknown)
-    batches = WindowBatches(store, starts, reverse=0, weights=config.weight_track, missing=config.missing_weight)
-    return SpeciesWindows(batches, species_columns(store, names))
+    starts = window_starts(store, part, config.data.window, config.data.window, most_unknown=config.data.most_unknown)
+    return _batches(store, starts, config, names, reverse=0)
+
+
+def _batches(
+    store: AlignmentStore, starts: WindowStarts, config: GenomeConfig, names: Sequence[str], *, reverse: float
+) -> WindowBatches:
+    return WindowBatches(
+        store,
+        starts,
+        reverse=reverse,
+        weights=config.task.weight_track,
+        missing=config.task.missing_weight,
+        conservation=config.task.conservation,
+        columns=species_columns(store, names),
+    )
 
 
 def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
     return divide(
         store,
-        config.window,
+        config.data.window,
         validation=validation,
-        test=config.test_regions,
-        include=config.include,
-        exclude=config.exclude,
+        test=config.data.test_regions,
+        include=config.data.include,
+        exclude=config.data.exclude,
     )
 
 
 def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
     """Return blocks of the genome, apart from the test regions, that amount to the fraction `validation`."""
-    if not config.validation:
+    if not config.data.validation:
         return ()
     free = _parts(store, config, ()).train
-    wanted = config.validation * free.positions
-    block = max(_BLOCK * config.window, round(wanted / _BLOCKS))
+    wanted = config.data.validation * free.positions
+    block = max(_BLOCK * config.data.window, round(wanted / _BLOCKS))
     places = [
         (contig, first)
         for contig, start, end in free.rows()
@@ -222,7 +191,7 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
     ]  # fmt: skip
     if len(places) < 2:
         raise UserError(
-            f"{config.data}: no block of {block:,} positions can be held out for the validation loss: name regions "
+            f"{config.data.source}: no block of {block:,} positions can be held out for the validation loss: name regions "
             "with --validation-regions, give a smaller --window, or give --validation 0"
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
@@ -237,14 +206,14 @@ def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts:
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
-    omitted = f" ({starts.left_out:,} with too many unknown bases are omitted)" if starts.left_out else ""
+    omitted = f" ({starts.omitted:,} with too many unknown bases are omitted)" if starts.omitted else ""
     notes = [
-        f"{len(data.train):,} windows of {config.window} positions, a start every {starts.stride}{omitted}, with "
+        f"{len(data.train):,} windows of {config.data.window} positions, a start every {starts.stride}{omitted}, with "
         f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
     ]
-    if config.batch_size > len(data.train):
+    if config.optimizer.batch_size > len(data.train):
         notes.append(
-            f"a step takes {config.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
+            f"a step takes {config.optimizer.batch_size:,} windows and there are {len(data.train):,}: each is seen several times "
             "in a step (--batch-size)"
         )
     return tuple(notes)

@@ -1,13 +1,13 @@
 """The domain `genome`, as used by the layers above. It imports torch only when data or models are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, Option, SeveralPaths
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, SeveralPaths
 from r2mae.evaluation.metrics import Metric
+from r2mae.genome import options
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.models import MODELS
 from r2mae.genome.variants.settings import NO_VARIANTS
@@ -19,71 +19,38 @@ if TYPE_CHECKING:
     from r2mae.genome.data import GenomeData
     from r2mae.genome.task import AlignmentTask, WindowModel
 
-_REGIONS = Option(
-    "regions",
-    "contigs, intervals such as chr1:1,001-2,000, or BED files; by default everything.",
-    tuple[str, ...],
-)
-
-_SCORING = (
-    Option("output", "the file to write, of the same format.", needed="a file to write: -o OUT", short="-o"),
-    Option("data", "another store than the run's."),
-    Option("batch_size", "windows per forward pass; a position has two.", int),
-    Option("device", "auto, cpu, cuda or cuda:N."),
+_ALIGNMENT = (
+    ("build", "make a store of an alignment, of MAF or reference-aligned FASTA", "build", options.Build),
+    ("info", "print the contents of a store, and compare it with its checksums", "info", options.Info),
+    ("track", "add values for each position to a store, such as weights of the loss", "track", options.Track),
+    ("export", "write a store as a zarr group", "export", options.Export),
+    ("import", "make a store of a zarr group", "import_group", options.Import),
 )
 _COMMANDS = (
     Command(
         "score-variants",
         "score variants of a genome with a pretrained model",
         "r2mae.genome.score:command",
-        places=(
-            Option("run", "a run folder."),
-            Option(
-                "variants",
-                "VCF (.vcf, .vcf.gz), a table with chrom, pos, ref, alt (.tsv, .csv, also .gz; .parquet); or, for all "
-                "substitutions, a region such as chr1:101-200 or a BED file.",
-            ),
-        ),
-        options=(
-            *_SCORING,
-            Option("column", "name of the scores, by default score; that of the reasons ends in _reason."),
-            Option("figure", "for a region: draw scores by position and base (.png, .svg or .pdf)."),
-        ),
-        examples=(
-            "runs/genome variants.vcf.gz -o scored.vcf.gz",
-            "runs/genome chr1:101-200 -o saturation.tsv --figure saturation.png",
-        ),
+        options.ScoreVariants,
     ),
     Command(
         "logits",
         "write a pretrained model's logits at each position of a region",
         "r2mae.genome.logits:command",
-        places=(
-            Option("run", "a run folder."),
-            Option("regions", "contigs, intervals such as chr1:101-200, or BED files.", tuple[str, ...]),
-        ),
-        options=_SCORING,
-        examples=("runs/genome regions.bed -o logits.tsv.gz",),
+        options.Logits,
     ),
-)
-
-_WINDOWS = Option("eval_windows", "most held-out windows for loss and accuracy; by default as in the run.", int)
-_VARIANTS = (
-    Option("variants", "a file of variants: VCF, .tsv, .csv or Parquet.", needed="a file: --variants FILE"),
-    Option("label", "the column that scores are compared with; for a VCF also a key of INFO."),
-    Option("positive", "the value of the label that marks harmful variants; by default 1, or true."),
-    Option("where", "values that rows must have: COLUMN=VALUE, such as consequence=missense.", tuple[str, ...]),
-    Option("classes", "a column of classes, which are also measured one by one."),
-    Option(
-        "contrasts",
-        "pairs of these classes to discriminate, harmful first: stop_gained/synonymous.",
-        tuple[str, ...],
+    *(
+        Command(f"data alignment {name}", text, f"r2mae.genome.store.commands:{function}", kind)
+        for name, text, function, kind in _ALIGNMENT
     ),
 )
 
 
 def _preset(width: int, layers: int, heads: int, batch_size: int, lr: float) -> dict[str, Any]:
     return {"width": width, "layers": layers, "heads": heads, "batch_size": batch_size, "lr": lr}
+
+
+_BASE = {**_preset(768, 12, 12, 2048, 1e-4), "accumulate": 4}  # 2,048 windows at once need more than 80 GB
 
 
 class GenomeDomain(Domain):
@@ -94,7 +61,8 @@ class GenomeDomain(Domain):
     config = GenomeConfig
     # The paper's: fixed 0.15, dynamic 0.30 → 0.15, R²MAE U(0.05, 0.30), with dynamic U(ρ, 0.30) and ρ from 0.30 to 0.
     presets: Mapping[str, Mapping[str, Any]] = {
-        "base": _preset(768, 12, 12, 2048, 1e-4),
+        "base": _BASE,
+        "gpn-msa": {**_BASE, "conservation": ("phylop", "phastcons")},
         "small": _preset(512, 8, 8, 1024, 2e-4),
         "mini": _preset(256, 4, 8, 256, 5e-4),
         "tiny": _preset(128, 2, 4, 128, 1e-3),
@@ -102,7 +70,7 @@ class GenomeDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden bases in held-out windows at five mask ratios",
-            options=(_WINDOWS,),
+            options=options.HiddenBases,
             examples=("runs/genome --eval-windows 500 --baselines alignment",),
         ),
         evaluations=(
@@ -110,7 +78,7 @@ class GenomeDomain(Domain):
                 "scores of variants against a label: AUROC, AUPRC and partial AUROC of two values, or else Spearman's "
                 "correlation, with 95 % intervals over blocks of 500 positions; baselines are also columns of the file "
                 "(high values are harmful; NAME:benign if they are benign)",
-                options=_VARIANTS,
+                options=options.LabelledVariants,
                 examples=("runs/genome variants --variants fitness.tsv.gz --label fitness --classes consequence",),
                 name="variants",
                 fixed={"curve": False},
@@ -120,7 +88,7 @@ class GenomeDomain(Domain):
         embedding=Embedding(
             "`contigs`, `starts` (counted from 1) and `repeats` (the soft-masked fraction) of the windows, "
             "which are adjacent: the remainder at the end of a region has no row",
-            options=(_REGIONS,),
+            options=options.Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
         baselines="alignment, composition, and columns of the file of variants",
@@ -133,9 +101,9 @@ class GenomeDomain(Domain):
         """Return loss and accuracy over the mask ratios, preceded by the metrics of variants if there are any."""
         from r2mae.genome.variants.labelled import metrics_on
 
-        alone = config.variants is None
+        alone = config.evaluation.variants is None
         return (
-            *metrics_on(config),
+            *metrics_on(config.evaluation),
             Metric("masked_loss", "masked loss in nats", higher_is_better=False, bounds=(0, inf), ranked=alone),
             Metric("accuracy", "masked base accuracy", bounds=(0, 1), ranked=alone),
         )
@@ -150,7 +118,7 @@ class GenomeDomain(Domain):
         """Refuse data that are not a store, without torch."""
         from r2mae.genome.source import read_source
 
-        read_source(config.data)
+        read_source(config.data.source)
 
     def check(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
@@ -158,7 +126,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import check_variants
 
         check(config)
-        check_variants(config)
+        check_variants(config.evaluation)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
         """Open the store of a run, and split it."""
@@ -189,8 +157,10 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.evaluate import model_scores
 
         config = config.with_measurement(**variants)
-        found = {} if config.variants is None else model_scores(config, model, data, progress=progress)
-        return found | (evaluate(task, model, data, windows=config.eval_windows, progress=progress) if curve else {})
+        found = {} if config.evaluation.variants is None else model_scores(config, model, data, progress=progress)
+        return found | (
+            evaluate(task, model, data, windows=config.evaluation.eval_windows, progress=progress) if curve else {}
+        )
 
     default_baselines = ("alignment",)
 
@@ -199,7 +169,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.variants.labelled import column_names
         from r2mae.genome.variants.settings import BENIGN
 
-        columns = () if config.variants is None else column_names(config)
+        columns = () if config.evaluation.variants is None else column_names(config.evaluation)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def check_baselines(self, names: Sequence[str]) -> None:
@@ -209,12 +179,14 @@ class GenomeDomain(Domain):
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
         """Return the scores of a baseline, as :meth:`evaluate` of a model; columns of variants only on variants."""
-        from r2mae.genome.baselines import baseline_scores
+        from r2mae.genome.evaluate import baseline_scores
         from r2mae.genome.variants.evaluate import baseline_variants
 
-        found = {} if config.variants is None else baseline_variants(config, name, data)
+        found = {} if config.evaluation.variants is None else baseline_variants(config, name, data)
         windows = curve and name in ("alignment", "composition")
-        return found | (baseline_scores(name, data, windows=config.eval_windows, **options) if windows else {})
+        return found | (
+            baseline_scores(name, data, windows=config.evaluation.eval_windows, **options) if windows else {}
+        )
 
     def load_other_data(
         self, config: GenomeConfig, source: str, architecture: Mapping[str, Any]
@@ -223,7 +195,7 @@ class GenomeDomain(Domain):
         from r2mae.genome.data import other_data, unweighted
 
         none: dict[str, Any] = dict.fromkeys(("validation_regions", "test_regions", "include", "exclude"), ())
-        config = replace(unweighted(config), data=source, **none, **NO_VARIANTS)
+        config = unweighted(config).replace(data=source, **none, **NO_VARIANTS)
         return config, other_data(config, architecture)
 
     def figure_columns(self, config: GenomeConfig) -> FigureColumns:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float32
 
+from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.data import SpeciesWindows, adjacent_windows, unweighted
+from r2mae.genome.data import adjacent_windows, unweighted
 from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
@@ -53,7 +54,7 @@ def embed_windows(
     """
     read_source(source)
     store = AlignmentStore(source)
-    part = read_regions(regions, store.layout) if regions else Intervals.whole(store.layout)
+    part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = adjacent_windows(store, unweighted(config), part, model.species)
     _log_windows(part, windows)
     device = next(model.parameters()).device
@@ -64,7 +65,7 @@ def embed_windows(
             batch = windows.batch(rows, EVALUATION_KEY.rows(first))
             parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
             repeats.append(batch["soft"].float().mean(1).numpy())
-    contigs, starts = windows.batches.starts.at(np.arange(len(windows)))
+    contigs, starts = windows.starts.at(np.arange(len(windows)))
     embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
     return {
         "embedding": embedding,
@@ -74,13 +75,13 @@ def embed_windows(
     }
 
 
-def _log_windows(part: Intervals, windows: SpeciesWindows) -> None:
+def _log_windows(part: Intervals, windows: WindowBatches) -> None:
     """Log how many positions have no embedding, if any."""
-    starts = windows.batches.starts
+    starts = windows.starts
     left = part.positions - len(starts) * starts.length
     if not left:
         return
-    unknown = starts.left_out * starts.length
+    unknown = starts.omitted * starts.length
     why = [
         f"{count:,} {where}"
         for count, where in (

@@ -9,7 +9,7 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.rows import Scored
+from r2mae.genome.variants.files import Scored
 
 MOST = 5000
 """Positions of a picture."""

@@ -10,8 +10,7 @@ from r2mae.files import check_output_is_not_source
 from r2mae.genome.score import open_run
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.files import check_output
-from r2mae.genome.variants.rows import text_file
+from r2mae.genome.variants.files import check_output, text_file
 from r2mae.genome.variants.sites import ROWS
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating

@@ -5,31 +5,26 @@ A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from r2mae.genome.batches import WindowBatch
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
-from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
+from r2mae.masking.masks import RatioLike, corrupt_tokens
+from r2mae.training.masked_tokens import MaskedTokens, MaskedTokenTask, mean_state
+from r2mae.training.task import Output
 
 BASES = GAP
 """A, C, G and T are the tokens below this number: those that can be hidden and predicted."""
 MASK = len(LETTERS)
 """The token of a hidden base; only the target has it."""
 
-Corruption = Literal["80-10-10", "mask"]
-# Shares of the mask token, of random bases, and of unchanged bases.
-SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
 _LEAST = 1e-6  # the least weight, also of repeats with weight 0: a batch that hides only such bases has a finite loss
 
 
@@ -79,56 +74,23 @@ class WindowModel(nn.Module, ABC):
         """Return logits over A, C, G and T."""
 
 
-class HiddenBases(Corrupted):
-    """A mini-batch with hidden bases. Positions are numbered through the batch: row × length + column.
+class HiddenBases(MaskedTokens):
+    """A mini-batch with hidden bases. Positions are numbered through the batch: row x length + column.
+
+    `hidden` and `weights` have an entry for each position, and `targets` for each of the `columns`: labels, some of
+    which may be flipped (0 where no base is hidden).
 
     Parameters
     ----------
-    inputs : int64 tensor, shape (batch, length)
-        The corrupted target, as the model receives it.
     aligned : uint8 tensor, shape (batch, length, others)
         The tokens of the other species.
-    hidden : Bool tensor, shape (batch × length,)
-        True where a base is hidden.
-    candidates : Bool tensor, shape (batch, length)
-        True where a base could have been hidden.
-    columns : int64 tensor, shape (batch, most)
-        The hidden positions of each row, in increasing order, then other positions: rows are equally long.
-    targets : int64 tensor, shape (batch, most)
-        Clean bases at `columns` (0 where no base is hidden).
     real : Bool tensor, shape (batch, most)
         False for columns that only fill a row.
-    weights : Float tensor, shape (batch × length,)
-        Weight of each position in the loss.
     """
 
-    def __init__(
-        self,
-        *,
-        inputs: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        hidden: Bool[Tensor, " positions"],
-        candidates: Bool[Tensor, "batch length"],
-        columns: Int64[Tensor, "batch most"],
-        targets: Int64[Tensor, "batch most"],
-        real: Bool[Tensor, "batch most"],
-        weights: Float[Tensor, " positions"],
-    ) -> None:
-        given = locals()
-        for name in ("inputs", "aligned", "hidden", "candidates", "columns", "targets", "real", "weights"):
-            object.__setattr__(self, name, given[name])
-
-    inputs: Tensor
     aligned: Tensor
-    candidates: Tensor
-    columns: Tensor
     real: Tensor
     weights: Tensor
-
-    @property
-    def entries(self) -> int:
-        """How many bases could have been hidden. It is computed on access, since that synchronises the device."""
-        return int(self.candidates.sum())
 
     @property
     def places(self) -> Int64[Tensor, " units"]:
@@ -139,43 +101,30 @@ class HiddenBases(Corrupted):
 
 
 @dataclass(frozen=True)
-class AlignmentTask:
+class AlignmentTask(MaskedTokenTask):
     """Masked modelling of a genome with its alignment (DNA appendix of the paper).
 
     Parameters
     ----------
-    width : int
-        Width of the hidden states.
-    corruption : {"80-10-10", "mask"}
-        The replacement of a hidden base: the mask token, a random base or itself, as in BERT and GPN-MSA; or always the
-        mask token.
-    exact : bool
-        Hide the rounded count of each window's bases, instead of each base independently.
     repeat_weight : float
         Weight of a soft-masked position in the loss; other positions have weight 1.
+    flip : float
+        Probability with which the label of a hidden base that is not conserved becomes a random base.
     """
 
-    width: int
-    corruption: Corruption = "80-10-10"
-    exact: bool = True
     repeat_weight: float = 0.1
+    flip: float = 0.0
 
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTask":
         """Build from the plain values of a run folder."""
-        if architecture["corruption"] not in SHARES:
-            raise ValueError(f"corruption is one of {', '.join(SHARES)}, not {architecture['corruption']!r}")
         return cls(
             width=int(architecture["width"]),
             corruption=architecture["corruption"],
             exact=bool(architecture["exact"]),
             repeat_weight=float(architecture["repeat_weight"]),
+            flip=float(architecture["flip"]),
         )
-
-    @property
-    def with_fixed_counts(self) -> "AlignmentTask":
-        """The same task, hiding exactly the rounded count in every window."""
-        return replace(self, exact=True)
 
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
         """Hide bases of the target. Gaps, unknown positions and the aligned species are never hidden.
@@ -190,17 +139,12 @@ class AlignmentTask:
         """
         clean = batch["target"].long()
         candidates = clean < BASES
-        hidden = token_mask(~candidates, ratio, key, exact=self.exact)
-        inputs = corrupt_tokens(
-            clean,
-            hidden,
-            key.fold("corruption"),
-            mask_id=MASK,
-            vocabulary=BASES,
-            shares=SHARES[self.corruption],
-        )
-        columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices
-        columns = columns[:, : self._column_count(hidden, ratio)]
+        inputs, hidden, columns = self.hide(clean, candidates, ratio, key, mask_id=MASK, vocabulary=BASES)
+        labels = clean
+        if self.flip:
+            flipped, shares = hidden & batch["neutral"], (0.0, self.flip, 1 - self.flip)
+            draw = key.fold("labels")
+            labels = corrupt_tokens(clean, flipped, draw, mask_id=MASK, vocabulary=BASES, shares=shares)
         real = hidden.gather(1, columns)
         weights = batch["weights"].clamp(min=_LEAST)
         if self.repeat_weight != 1:
@@ -211,7 +155,7 @@ class AlignmentTask:
             hidden=hidden.flatten(),
             candidates=candidates,
             columns=columns,
-            targets=clean.gather(1, columns) * real,
+            targets=labels.gather(1, columns) * real,
             real=real,
             weights=weights.flatten(),
         )
@@ -236,13 +180,7 @@ class AlignmentTask:
         """Return the mean of the last hidden states over the bases of each window (0 for a window without bases)."""
         target = batch["target"].long()
         states = model.encode(target, batch["aligned"])
-        bases = (target < BASES)[..., None]
-        mean: Tensor = (states * bases).sum(1) / bases.sum(1).clamp(min=1)
-        return mean
-
-    def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a network from a hidden base's last hidden state to one weight per ratio."""
-        return UnitWeights(self.width, curriculum)
+        return mean_state(states, target < BASES)
 
     def learned_weights(
         self, network: nn.Module, corrupted: HiddenBases, output: Output
@@ -258,9 +196,3 @@ class AlignmentTask:
         own = corrupted.weights.index_select(0, places)
         found = found * (own / own.mean())[:, None]
         return found.new_zeros(len(corrupted.hidden), found.shape[1]).index_copy(0, places, found)
-
-    def _column_count(self, hidden: Tensor, ratio: RatioLike) -> int:
-        """Return the largest number of hidden bases in a row, on a device an upper bound that needs no waiting."""
-        if hidden.device.type == "cpu" or not self.exact:
-            return max(1, int(hidden.sum(1).max()))
-        return hidden_count(hidden.shape[1], float(np.max(ratio)))

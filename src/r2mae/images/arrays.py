@@ -1,4 +1,4 @@
-"""Images that are no array in memory: read when they are asked for, some at a time. No torch."""
+"""Images that are no array in memory: they are read on access, some at a time. No torch."""
 
 import math
 import mmap
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-CHUNK_BYTES = 1 << 26  # of images that are in memory at a time where all of a set are looked at
+CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are read
 
 
 class StoredImages(ABC):
-    """Images that lie elsewhere, as far as they behave like an array of shape (n, height, width, channels).
+    """Images on disk, with the part of an array's interface of shape (n, height, width, channels) that is used.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class StoredImages(ABC):
         Raises
         ------
         IndexError
-            A row that is not there.
+            If a row does not exist.
         """
 
 
@@ -104,13 +104,16 @@ class PickedImages(StoredImages):
         return self.images.take(self.rows[rows], axis=0)
 
 
-def pick(images: AnyImages, rows: Int64[np.ndarray, " picked"]) -> AnyImages:
-    """Choose images by their rows: a copy of an array, and of stored images a view."""
-    return PickedImages(images, rows) if isinstance(images, StoredImages) else images[rows]
+def pick(images: AnyImages, rows: Int64[np.ndarray, " picked"] | slice) -> AnyImages:
+    """Choose images: stored ones without reading them; of an array a copy, or with a slice a view."""
+    if not isinstance(images, StoredImages):
+        return images[rows]
+    chosen = np.arange(len(images))[rows] if isinstance(rows, slice) else rows
+    return images if np.array_equal(chosen, np.arange(len(images))) else PickedImages(images, chosen)
 
 
 def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
-    """Give all images in order, as arrays of at most :data:`CHUNK_BYTES`, or of one image."""
+    """Yield all images in order, as arrays of at most :data:`CHUNK_BYTES`, or of one image."""
     step = max(1, CHUNK_BYTES // max(1, math.prod(images.shape[1:]) * images.dtype.itemsize))
     for first in range(0, len(images), step):
         rows = np.arange(first, min(first + step, len(images)))
@@ -119,7 +122,7 @@ def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
 
 
 def release(images: AnyImages) -> None:
-    """Let go of the pages of a mapped file that were read, which would count as memory of this process for good."""
+    """Release the pages of a mapped file that were read, which would otherwise count as memory of this process."""
     source: Any = images.images if isinstance(images, PickedImages) else images
     source = source._mapped if isinstance(source, MappedImages) else source
     if isinstance(source, np.ndarray) and not source.flags.writeable:  # changes of a private copy would be lost

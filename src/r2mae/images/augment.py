@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from r2mae.images.arrays import AnyImages, PickedImages
-from r2mae.images.decode import DecodedImages, decode, header, in_blocks, strict_decoding
+from r2mae.images.decode import DecodedImages, decode, header, in_threads
 from r2mae.masking.keys import Key, uniforms, words
 
 if TYPE_CHECKING:
@@ -104,17 +104,17 @@ def crops_of_originals(
             crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
             made[number] = np.asarray(crop).reshape(made.shape[1:])
 
-    with strict_decoding():
-        for _ in in_blocks(cut, range(len(rows)), threads=1 if parent_process() else None):
-            pass
+    for _ in in_threads(cut, range(len(rows)), threads=1 if parent_process() else None):
+        pass
     return made
 
 
 def _original(images: DecodedImages, row: int) -> UInt8[np.ndarray, "height width channels"]:
     """Decode an image at its own size."""
-    width, height, _ = header(images.encoded, row)
+    file = images.files[row]
+    width, height, _ = header(file)
     how = replace(images.how, resize=None, resize_mode="squash", draft=False)
-    return decode(images.encoded, row, (height, width, images.shape[3]), how)
+    return decode(file, (height, width, images.shape[3]), how)
 
 
 def random_flip(images: Tensor, key: Key) -> Tensor:

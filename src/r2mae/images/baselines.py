@@ -82,7 +82,7 @@ def baseline_scores(
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
-    if getattr(config.model, "reconstructs", True):  # otherwise the model's errors are not over pixels
+    if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
     elif items is not None:
         read_all(items.recording(test))  # items are identified by what an evaluation reads

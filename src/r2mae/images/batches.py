@@ -16,12 +16,13 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.ranks import local_processes
+from r2mae.training.task import Batches, Data
 
 _AROUND = 1 << 16  # bytes around a row that the system also maps
 Augment = Literal["none", "crop-flip"]
 
 
-class ImageBatches:
+class ImageBatches(Batches):
     """Images of a set, read as mini-batches.
 
     Parameters
@@ -70,7 +71,7 @@ class ImageBatches:
 
 
 @dataclass(frozen=True, repr=False)
-class ImageData:
+class ImageData(Data):
     """The data of a run on images.
 
     Parameters
@@ -99,30 +100,30 @@ class ImageData:
 def load_data(config: ImagesConfig) -> ImageData:
     """Read the images of a run and split them; the split depends on the seed alone."""
     splits = load_splits(
-        config.data,
-        test_fraction=config.test_fraction,
+        config.data.source,
+        test_fraction=config.data.test_fraction,
         seed=config.seed,
-        resize=config.resize,
-        resize_mode=config.resize_mode,
-        cache=config.cache,
-        skip_broken=config.skip_broken,
-        draft=config.draft,
-        processes=local_processes(config.devices),
+        resize=config.data.resize,
+        resize_mode=config.data.resize_mode,
+        cache=config.machine.cache,
+        skip_broken=config.data.skip_broken,
+        draft=config.data.draft,
+        processes=local_processes(config.machine.devices),
     )
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:
-        raise UserError(f"{config.data}: masking needs images of two pixels or more")
-    if config.finetune_epochs:
+        raise UserError(f"{config.data.source}: masking needs images of two pixels or more")
+    if config.evaluation.finetune_epochs:
         check_classes(config, splits.train)
-    train, validation = ImageBatches(images, augment=config.augment), None
-    if config.validation and splits.validation is not None:
+    train, validation = ImageBatches(images, augment=config.data.augment), None
+    if config.data.validation and splits.validation is not None:
         validation = ImageBatches(splits.validation.images)
-    elif config.validation and len(images) > 1:
+    elif config.data.validation and len(images) > 1:
         order = permutation(Key.root(config.seed).fold("validation"), len(images))
-        held_out = min(max(1, round(config.validation * len(images))), len(images) - 1)
+        held_out = min(max(1, round(config.data.validation * len(images))), len(images) - 1)
         validation = ImageBatches(images, np.sort(order[:held_out]))
-        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.augment)
-    notes = fraction_notes(config.data, config.test_fraction, ImagesConfig.test_fraction, splits)
+        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.data.augment)
+    notes = fraction_notes(config.data.source, config.data.test_fraction, ImagesConfig.data.test_fraction, splits)
     return ImageData(splits, train, validation, architecture(config, splits.train), notes)
 
 
@@ -135,16 +136,15 @@ def check_classes(config: ImagesConfig, images: ImageSet) -> None:
         If there are fewer than two classes.
     """
     if len(images.classes or ()) < 2:
-        raise UserError(f"{config.data} has no labels to fine-tune on: set finetune_epochs to 0")
+        raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
 
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
     """Return the description from which the model is built."""
-    if check := getattr(config.settings, "check_shape", None):
-        check(images.shape)
-    settings = config.architecture()
-    made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.exact}
-    return {**made, "fill": mean_colour(images.images)} if config.fill == "mean" else made
+    config.model.check_shape(images.shape)
+    settings = config.model.architecture()
+    made = {"model": settings.pop("model"), "shape": list(images.shape), **settings, "exact": config.task.exact}
+    return {**made, "fill": mean_colour(images.images)} if config.task.fill == "mean" else made
 
 
 def mean_colour(images: AnyImages) -> list[float]:

@@ -3,37 +3,32 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
-from r2mae.images.finetune.config import FINETUNABLE
-from r2mae.images.models import MODELS, MLPSettings
+from r2mae.images.models import FINETUNABLE, MODELS, MLPSettings
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.training.models import ModelConfig
+from r2mae.training.config import (
+    DataConfig,
+    EvaluationConfig,
+    MachineConfig,
+    OptimizerConfig,
+    RunConfig,
+    TaskConfig,
+)
 
 _Own = TypeVar("_Own", bound="ImagesConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesConfig(MLPSettings, ModelConfig):
-    """A run on images. Defaults follow the paper's MNIST experiments, or our choice if it gives none (docs/images.md).
+class ImagesDataConfig(DataConfig):
+    """The images of a run, and how they are read.
 
     Parameters
     ----------
-    exact : bool
-        Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
     resize : int, optional
         Resize images to this many pixels a side; required if a folder holds several sizes.
-    fill : {"zero", "mean"}
-        Value of hidden pixels: black, or the mean of the training pixels, for each colour.
-    bn_statistics : {"yes", "no", "both"}
-        Re-estimate batch statistics on the inputs of each evaluation and of embeddings (yes), or use those of training,
-        as in the paper (no); with both, scores are measured in both ways.
-    init : str, optional
-        Start from the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
-        of fresh ones; only for models that those have (docs/images.md).
     resize_mode : {"squash", "crop"}
         How --resize treats images that are not square: squash them, or crop the longer side at both ends.
     test_fraction : float
@@ -46,9 +41,66 @@ class ImagesConfig(MLPSettings, ModelConfig):
         different pixels.
     skip_broken : bool
         Skip image files that cannot be decoded, with their number in a note, instead of refusing the set.
+    """
+
+    resize: int | None = None
+    resize_mode: Literal["squash", "crop"] = "squash"
+    test_fraction: float = 0.2
+    augment: Literal["none", "crop-flip"] = "none"
+    draft: bool = False
+    skip_broken: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resize is not None and self.resize < 1:
+            raise UserError(f"resize must be 1 or more, not {self.resize!r}")
+        if self.resize_mode != "squash" and self.resize is None:
+            raise UserError("resize_mode needs --resize N: add it, or omit resize_mode")
+        if self.draft and self.resize is None:
+            raise UserError("draft needs --resize N: add it, or omit draft")
+        if not 0 < self.test_fraction < 1:
+            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesTaskConfig(TaskConfig):
+    """How pixels are hidden.
+
+    Parameters
+    ----------
+    exact : bool
+        Hide a fixed count of pixels in each image (the rounded one), instead of each pixel independently.
+    fill : {"zero", "mean"}
+        Value of hidden pixels: black, or the mean of the training pixels, for each colour.
+    """
+
+    exact: bool = False
+    fill: Literal["zero", "mean"] = "zero"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesMachineConfig(MachineConfig):
+    """Where a run on images is computed.
+
+    Parameters
+    ----------
     cache : {"auto", "memory", "mmap", "none"}
         Where decoded images are stored: in memory; in a memory map on disk (below R2MAE_CACHE); or not at all, so that
         workers decode them for every batch. "auto" is memory if they fit, else none.
+    """
+
+    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesEvaluationConfig(EvaluationConfig):
+    """How a model of images is measured.
+
+    Parameters
+    ----------
+    bn_statistics : {"yes", "no", "both"}
+        Re-estimate batch statistics on the inputs of each evaluation and of embeddings (yes), or use those of training,
+        as in the paper (no); with both, scores are measured in both ways.
     finetune_epochs : float
         Also evaluate a finished model by fine-tuning on the labels for this many epochs; 0 for no fine-tuning.
     finetune_recipe : {"short", "mae"}
@@ -56,51 +108,51 @@ class ImagesConfig(MLPSettings, ModelConfig):
         original images.
     """
 
+    bn_statistics: Literal["yes", "no", "both"] = "yes"
+    finetune_epochs: float = 0.0
+    finetune_recipe: Literal["short", "mae"] = "short"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.finetune_epochs < 1e9:
+            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesConfig(RunConfig):
+    """A run on images. Defaults follow the paper's MNIST experiments, or our choice if it gives none (docs/images.md).
+
+    Parameters
+    ----------
+    init : str, optional
+        Start from the weights of a run folder, a folder of transformers, or a file of timm or the original MAE, instead
+        of fresh ones; only for models that those have (docs/images.md).
+    """
+
     domain: ClassVar[str] = "images"
     # The paper gives no ratios for MNIST apart from the grid 0.1 … 0.9 of fixed ones, and no curricula of pixels.
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.7, 0.5, 0.9, not_in_paper=True)
     models: ClassVar[Mapping[str, str]] = MODELS
-    default_settings: ClassVar[type] = MLPSettings
-    measurement_fields: ClassVar[tuple[str, ...]] = ("bn_statistics", "finetune_epochs", "finetune_recipe")
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"bn_statistics": "no", "finetune_epochs": 0.0, "finetune_recipe": "short"}
-    )
 
-    exact: bool = False
-    resize: int | None = None
-    fill: Literal["zero", "mean"] = "zero"
-    bn_statistics: Literal["yes", "no", "both"] = "yes"
+    common_fields: ClassVar[tuple[str, ...]] = ("resize",)
+
     init: str | None = None
-    resize_mode: Literal["squash", "crop"] = "squash"
-    test_fraction: float = 0.2
-    augment: Literal["none", "crop-flip"] = "none"
-    draft: bool = False
-    skip_broken: bool = False
-    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
-    finetune_epochs: float = 0.0
-    finetune_recipe: Literal["short", "mae"] = "short"
-    lr: float = 3e-3
+    data: ImagesDataConfig = ImagesDataConfig()
+    model: Any = MLPSettings()
+    task: ImagesTaskConfig = ImagesTaskConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(lr=3e-3)
+    machine: ImagesMachineConfig = ImagesMachineConfig()
+    evaluation: ImagesEvaluationConfig = ImagesEvaluationConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden", "latent", "resize"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise UserError(f"{name} must be 1 or more, not {value!r}")
         if self.init is not None:
             self._check_init(self.init)
-        if self.resize_mode != "squash" and self.resize is None:
-            raise UserError("resize_mode needs --resize N: add it, or omit resize_mode")
-        if self.draft and self.resize is None:
-            raise UserError("draft needs --resize N: add it, or omit draft")
-        if self._has_batch_norm and self.batch_size // (self.accumulate * self.ranks) < 2:
+        if self._has_batch_norm and self.micro_batch < 2:
             raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
-        if not 0 < self.test_fraction < 1:
-            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
-        if not 0 <= self.finetune_epochs < 1e9:
-            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
-        if self.finetune_epochs and self.model not in FINETUNABLE:
-            raise UserError(f"finetune_epochs is for the models {' and '.join(FINETUNABLE)}: omit it with {self.model}")
+        if self.evaluation.finetune_epochs and self.model.name not in FINETUNABLE:
+            names = " and ".join(FINETUNABLE)
+            raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse a fraction of test images for a set with an official test part."""
@@ -108,7 +160,7 @@ class ImagesConfig(MLPSettings, ModelConfig):
         if "test_fraction" in given:
             from r2mae.images.sources import check_test_fraction
 
-            check_test_fraction(self.data)
+            check_test_fraction(self.data.source)
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
@@ -121,28 +173,25 @@ class ImagesConfig(MLPSettings, ModelConfig):
         """Refuse weights for a model that no other library has; make the path absolute, for use from any folder."""
         if not path:
             raise UserError("init is empty: name a file or folder of weights, or omit init")
-        if not getattr(self.settings, "exchanged", False):
-            raise UserError(f"init is for models that other libraries have (vit-mae), not for {self.model!r}: omit it")
+        if not self.model.exchanged:
+            raise UserError(
+                f"init is for models that other libraries have (vit-mae), not for {self.model.name!r}: omit it"
+            )
         object.__setattr__(self, "init", str(Path(path).absolute()))
-
-    @property
-    def scheme_defaults(self) -> SchemeDefaults:
-        """The defaults of the schemes for the model: patches have others than pixels."""
-        found: SchemeDefaults = getattr(self.settings, "ratios", self.ratios)
-        return found
 
     @property
     def re_estimates_statistics(self) -> bool:
         """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.bn_statistics != "no"
+        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
 
     @property
     def _has_batch_norm(self) -> bool:
         """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.ignored
+        return "bn_statistics" not in self.model.ignores
 
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
-        statistics = measured_in_words(self.bn_statistics) if self._has_batch_norm else ""
-        epochs = f"Fine-tuned on the labels for {self.finetune_epochs:g} epochs." if self.finetune_epochs else ""
-        return f"{statistics} {epochs}".strip()
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        epochs = self.evaluation.finetune_epochs
+        finetuned = f"Fine-tuned on the labels for {epochs:g} epochs." if epochs else ""
+        return f"{statistics} {finetuned}".strip()

@@ -4,89 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, StoredImages, pick
 from r2mae.images.decode import Cache, Reading
-from r2mae.images.formats import Labelled
+from r2mae.images.image_set import ImageSet, Parts
 from r2mae.images.resize import ResizeMode
 from r2mae.images.sources import check_source, read_source
 from r2mae.masking.keys import Key, permutation
 
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ImageSet:
-    """Images of one size, with their labels, if they have any.
-
-    Parameters
-    ----------
-    name : str
-        Name of the set, or of its file or folder.
-    images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
-        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch, of an array and of
-        :class:`~r2mae.images.arrays.StoredImages`, which are decoded or mapped on access.
-    labels : int64 ndarray of shape (n,), or None
-        Indices into `classes`.
-    classes : tuple of str, or None
-        Names of the classes.
-    attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1 for each of k attributes, which do not exclude each other.
-    attribute_names : tuple of str, or None
-        Their names.
-
-    Raises
-    ------
-    ValueError
-        Labels without classes, attributes without names or the reverse, of another length, labels outside the classes,
-        or attributes other than 0 and 1.
-    """
-
-    name: str
-    images: AnyImages
-    labels: Int64[np.ndarray, " n"] | None = None
-    classes: tuple[str, ...] | None = None
-    attributes: UInt8[np.ndarray, "n k"] | None = None
-    attribute_names: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        self._check_labels()
-        if (self.attributes is None) != (self.attribute_names is None):
-            raise ValueError(f"{self.name}: attributes and attribute_names come together")
-        if self.attributes is None or self.attribute_names is None:
-            return
-        if self.attributes.shape != (len(self.images), len(self.attribute_names)):
-            expected = f"{len(self.images)} images with {len(self.attribute_names)} names"
-            raise ValueError(f"{self.name}: attributes of shape {self.attributes.shape} for {expected}")
-        if self.attributes.size and self.attributes.max() > 1:
-            raise ValueError(f"{self.name}: attributes must be 0 or 1")
-
-    def _check_labels(self) -> None:
-        if (self.labels is None) != (self.classes is None):
-            raise ValueError(f"{self.name}: labels and classes come together")
-        if self.labels is None or self.classes is None:
-            return
-        if len(self.labels) != len(self.images):
-            raise ValueError(f"{self.name}: {len(self.labels)} labels for {len(self.images)} images")
-        if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < len(self.classes):
-            raise ValueError(f"{self.name}: labels must be indices into the {len(self.classes)} classes")
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __repr__(self) -> str:
-        size = " x ".join(map(str, self.shape))
-        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
-        attributes = "" if self.attribute_names is None else f", {len(self.attribute_names)} attributes"
-        return f"ImageSet({self.name!r}: {len(self):,} images of {size}, {self.images.dtype}, {labels}{attributes})"
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of an image."""
-        height, width, channels = self.images.shape[1:]
-        return height, width, channels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,8 +50,9 @@ def load_images(
     source : str or Path
         A name in :data:`r2mae.images.sets.SETS`; or a folder of images (:func:`~r2mae.images.folder.read_folder`),
         of images with attributes (:mod:`~r2mae.images.attributes`), of shards (:mod:`~r2mae.images.shards`), or of
-        MNIST-like idx files; an archive (:mod:`~r2mae.images.archives`), a .npy, a .npz, or an idx file
-        (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name; ``./name`` is the path.
+        MNIST-like idx files; an archive (:mod:`~r2mae.images.listing`), a .npy, a .npz, or an idx file
+        (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name, with a line; ``./name`` is the
+        path.
     resize : int or None
         Side in pixels of the square to which every image is resized, bilinear with antialiasing.
     resize_mode : {"squash", "crop"}
@@ -152,12 +80,9 @@ def load_images(
     return train, test
 
 
-def load_parts(source: str | Path, how: Reading) -> tuple[ImageSet, ImageSet | None, ImageSet | None]:
+def load_parts(source: str | Path, how: Reading) -> Parts:
     """Load all images of a set, or its official training, test and validation images, as :func:`load_images` does."""
-    name, parts = read_source(source, how)
-    train, *others = parts
-    test, validation = (None if part is None else ImageSet(name, *part) for part in others)
-    return ImageSet(name, *train), test, validation
+    return read_source(source, how)
 
 
 def load_splits(
@@ -196,27 +121,28 @@ def load_splits(
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    name, parts = read_source(source, Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft, processes))
-    validation = None if parts.validation is None else ImageSet(name, *parts.validation)
-    if parts.test is not None:
-        return Splits(ImageSet(name, *parts.train), ImageSet(name, *parts.test), validation, official=True)
-    whole = parts.train
-    count = len(whole.images)
+    how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft, processes)
+    whole, test, validation = read_source(source, how)
+    if test is not None:
+        return Splits(whole, test, validation, official=True)
+    count = len(whole)
     if count < 2:
         raise UserError(
             f"{source}: has a single image, and a split into training and test images needs 2 or more: add images"
         )
     if isinstance(whole.images, np.memmap):
         first = count - min(max(round(count * test_fraction), 1), count - 1)
-        return Splits(ImageSet(name, *whole.rows(0, first)), ImageSet(name, *whole.rows(first, count)), validation)
+        return Splits(whole.pick(slice(first)), whole.pick(slice(first, count)), validation)
     rows = held_out_rows(count, whole.labels, test_fraction, seed)
     if not len(rows):
         raise UserError(
             f"{source}: every class has a single image, and a split needs two of a class: "
             "add images, or remove the labels"
         )
-    train, test = _split_rows(whole, rows)
-    return Splits(ImageSet(name, *train), ImageSet(name, *test), validation)
+    test, keep = whole.pick(rows), np.delete(np.arange(count), rows)
+    images = whole.images
+    kept = _compact(images, keep) if isinstance(images, np.ndarray) and images.flags.writeable else None
+    return Splits(whole.pick(keep, kept), test, validation)
 
 
 def fraction_notes(source: str, fraction: float, default: float, splits: Splits) -> tuple[str, ...]:
@@ -267,23 +193,8 @@ def held_out_rows(
     return np.sort(by_class[place < np.repeat(wanted, members)])
 
 
-def _split_rows(whole: Labelled, rows: Int64[np.ndarray, " test"]) -> tuple[Labelled, Labelled]:
-    """Split off `rows` as test images; an array is compacted in place, as a second copy may not fit into memory."""
-    keep = np.delete(np.arange(len(whole.images)), rows)
-    test = pick(whole.images, rows)
-    train = pick(whole.images, keep) if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
-    return _with_images(whole, train, keep), _with_images(whole, test, rows)
-
-
-def _with_images(whole: Labelled, images: AnyImages, rows: Int64[np.ndarray, " part"]) -> Labelled:
-    """Return these images with the labels and attributes of their rows."""
-    labels = None if whole.labels is None else whole.labels[rows]
-    attributes = None if whole.attributes is None else whole.attributes[rows]
-    return Labelled(images, labels, whole.classes, attributes, whole.attribute_names)
-
-
 def _compact(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray:
-    """Move the rows to keep to the start of an array, in place."""
+    """Move the rows to keep to the start of an array, in place, as a second copy may not fit into memory."""
     step = 4096
     for start in range(0, len(keep), step):
         part = keep[start : start + step]  # never before `start`, so nothing is overwritten unread

@@ -6,17 +6,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from r2mae.domains.base import Domain
 from r2mae.domains.options import (
-    BN_STATISTICS,
-    STATISTICS,
     CommandLine,
     Embedding,
     Evaluation,
+    LoadedStatistics,
     ModelFormat,
-    Option,
     SeveralPaths,
 )
 from r2mae.errors import UserError
@@ -25,11 +21,13 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.declared import FINETUNE
 from r2mae.images.models import MODELS
+from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS
 from r2mae.images.sets import SETS
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
     from r2mae.evaluation.bn_statistics import BnStatistics
@@ -41,38 +39,12 @@ if TYPE_CHECKING:
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
 
-_PROBE = Option(
-    "probe",
-    "the paper's probe (head, the default), or logistic regression with cross-validated strength.",
-    choices=("head", "logistic"),
-)
-_FINETUNE = Option(
-    "finetune_epochs",
-    "also fine-tune the model on the labels for this many epochs, with the recipe of r2mae finetune.",
-    float,
-)
-_RECIPE = Option(
-    "finetune_recipe",
-    "with batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the "
-    "original images; by default as in the run.",
-    choices=("short", "mae"),
-)
-_READING = (
-    Option("resize", "resize them to this many pixels a side; by default as in the run.", int),
-    Option(
-        "resize_mode",
-        "how to resize those that are not square; by default as in the run.",
-        choices=("squash", "crop"),
-    ),
-    Option("skip_broken", "skip image files that cannot be decoded; by default as in the run.", bool),
-)
-_ENCODER = Option("encoder", "the encoder alone, without the decoder.", bool, whose="images, --to transformers and mae")
 _FORMATS = (
     ModelFormat(
         "transformers",
         "a folder for ViTMAEForPreTraining, with --encoder for ViTModel",
         "r2mae.images.weight_conversion.export:to_transformers",
-        options=(_ENCODER,),
+        options=Exporting,
         examples=("runs/vit --to transformers -o vit_mae",),
     ),
     ModelFormat(
@@ -85,7 +57,7 @@ _FORMATS = (
         "mae",
         "a checkpoint of the original MAE, .pth",
         "r2mae.images.weight_conversion.export:to_mae",
-        options=(_ENCODER,),
+        options=Exporting,
         examples=("runs/vit --to mae -o mae.pth --encoder",),
     ),
 )
@@ -119,15 +91,15 @@ class ImagesDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "linear probe, reconstruction on frozen masks, effective rank",
-            options=(_PROBE, BN_STATISTICS, _FINETUNE, _RECIPE),
+            options=Probing,
             examples=("runs/digits --probe logistic", "runs/digits --data mnist --resize 8"),
         ),
-        reading=_READING,
+        reading=Reading,
         embedding=Embedding(
             "`split` (0 training, 1 test, 2 official validation: the run's own division for the run's data, else an "
             "official one), `labels`, and the names of their `classes`, where the data have them",
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
-            loading=(STATISTICS,),
+            loading=LoadedStatistics,
         ),
         baselines="pixels, pca, mean",
         model_formats=_FORMATS,
@@ -150,9 +122,9 @@ class ImagesDomain(Domain):
         With fine-tuning, its metrics come last.
         """
         settings = config.model
-        bound = getattr(settings, "error_bound", 1.0)
+        bound = settings.error_bound
         found = [replace(one, bounds=(0, bound)) if one.name == "masked_mse" else one for one in self.metrics]
-        if not getattr(settings, "reconstructs", True):
+        if not settings.reconstructs:
             found = [one for one in found if one.name != "clean_mse"]
         default = add_as_trained(found, config.evaluation.bn_statistics)
         return (*default, *self.finetuned_metrics) if config.evaluation.finetune_epochs else default
@@ -251,7 +223,7 @@ class ImagesDomain(Domain):
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
         """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
         names = self.default_baselines
-        return names if getattr(config.model, "reconstructs", True) else names[:2]
+        return names if config.model.reconstructs else names[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Accept all: no baseline needs further packages."""
@@ -283,9 +255,8 @@ class ImagesDomain(Domain):
         """
         from r2mae.images.task import check_images
 
-        config = replace(
-            _with_size(config, resize, resize_mode), data=source, **_reader_options(config, source, skip_broken)
-        )
+        config = _with_size(config, resize, resize_mode)
+        config = config.replace(data=source, **_reader_options(config, source, skip_broken))
         data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
@@ -317,7 +288,7 @@ class ImagesDomain(Domain):
         resize: int | None = None,
         resize_mode: "ResizeMode | None" = None,
         skip_broken: bool | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> "dict[str, np.ndarray]":
         """Embed a set of images.
 
         `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
@@ -330,8 +301,10 @@ class ImagesDomain(Domain):
             the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
             the data have any.
         """
+        import numpy as np
+
+        from r2mae.images import decode
         from r2mae.images.data import load_parts, load_splits
-        from r2mae.images.decode import Reading
         from r2mae.images.evaluate import embed_set
 
         config = _with_size(config, resize, resize_mode)
@@ -344,7 +317,7 @@ class ImagesDomain(Domain):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **size)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, Reading(**size))]
+            found = [*load_parts(source, decode.Reading(**size))]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}

@@ -22,10 +22,9 @@ from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ChecksImages, Completes, ImageTask, Pictures, scaled
+from r2mae.images.task import ImageTask, Pictures, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
-from r2mae.training.task import HasEvaluationTask, Reconstructs
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -83,7 +82,7 @@ def evaluate(
             scores = embedding_scores(
                 partial(embed_set, task, model), data.splits, config.seed, probe=probe, progress=progress, items=items
             )
-            if isinstance(task, Reconstructs):
+            if task.reconstructs:
                 scores["clean_mse"] = clean_mse(task, model, batches, items)
         with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
             return scores | masked_scores(task, model, batches, prepare, items)
@@ -119,8 +118,7 @@ def batch_rows(shape: Sequence[int]) -> int:
 
 def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
     """Embed every image, without a mask."""
-    if isinstance(task, ChecksImages):
-        task.check_images(images.name, images.shape)
+    task.check_images(images.name, images.shape)
     device = next(model.parameters()).device
     batches, embedded, most = ImageBatches(images.images), None, batch_rows(images.shape)
     with evaluating(model):
@@ -136,7 +134,7 @@ def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float
 
 @torch.no_grad()
 def clean_mse(
-    task: Reconstructs[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
+    task: ImageTask[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
 ) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
     device = next(model.parameters()).device
@@ -177,8 +175,7 @@ def complete(
 
 def _make_pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
     """Return the task's pictures, else its tensors if these have as many values as the images, else None."""
-    if isinstance(task, Completes):
-        made: Pictures = task.complete(model, batch, ratio, key)
+    if (made := task.complete(model, batch, ratio, key)) is not None:
         return made
     corrupted = task.corrupt(batch, ratio, key)
     tensors = (corrupted.targets, corrupted.inputs, task.forward(model, corrupted).prediction)
@@ -294,13 +291,12 @@ def masked_scores(
     in ``masked_mse``, if the task gives the image of each loss.
     """
     device = str(next(model.parameters()).device)
-    if isinstance(task, HasEvaluationTask):
-        task = task.evaluation_task
+    evaluated = task.evaluation_task
     sums = (
         None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
     )
     read = batches if items is None else items.recording(batches)
-    losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
+    losses = masked_losses(evaluated, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     if items is not None and sums is not None:
         items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}

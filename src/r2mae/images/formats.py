@@ -1,92 +1,46 @@
-"""Readers of array files (idx, .npy, .npz) to images of shape (n, height, width, channels).
+"""Readers of array files (.npy, .npz, idx), the limit of memory, and one line for each error of a library.
 
-No header is trusted: what it declares is compared with the bytes that are there, and with the memory limit,
-before anything of that size is allocated. Nothing is ever unpickled. Whatever is wrong with a file becomes one
-:class:`~r2mae.errors.UserError`.
+Nothing is unpickled. What a file declares is compared with the memory limit before anything of that size is read.
 """
 
+import errno
 import gzip
 import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, PickedImages, StoredImages, in_chunks
+from r2mae.images.arrays import CHUNK_BYTES, in_chunks
+from r2mae.images.image_set import Part, Parts, image_sets
 
 Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
 
-_CHUNK = 2**20
+NPZ_PARTS = (
+    (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
+    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test")),
+    (("val_images", "val_labels"),),
+)
+"""Names of the images and labels in a .npz: of all or the training part, of the test part, of the validation part."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
-_IDX_UBYTE = 8
-MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
+_SAVE_PLAIN = "save it again with numpy, as plain numbers"
+_MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
 
 
-@runtime_checkable
-class Stream(Protocol):
-    """What the readers need of an open file, plain or packed."""
-
-    def read(self, size: int = ..., /) -> bytes:
-        """Read up to `size` bytes."""
-        ...
-
-
-class Labelled(NamedTuple):
-    """Images with their labels, where they have any.
-
-    Attributes
-    ----------
-    images : ndarray or StoredImages of shape (n, height, width, channels)
-        uint8, or float32 in [0, 1]; 1 or 3 channels.
-    labels : int64 ndarray of shape (n,), or None
-        Indices into `classes`.
-    classes : tuple of str, or None
-        Sorted.
-    attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1.
-    attribute_names : tuple of str, or None
-        Theirs.
-    """
-
-    images: AnyImages
-    labels: np.ndarray | None = None
-    classes: tuple[str, ...] | None = None
-    attributes: np.ndarray | None = None
-    attribute_names: tuple[str, ...] | None = None
-
-    def rows(self, first: int, stop: int) -> "Labelled":
-        """Return some of them, without copying."""
-        images = self.images
-        if (first, stop) == (0, len(images)):
-            return self
-        cut = slice(first, stop)
-        return Labelled(
-            PickedImages(images, np.arange(len(images))[cut]) if isinstance(images, StoredImages) else images[cut],
-            None if self.labels is None else self.labels[cut],
-            self.classes,
-            None if self.attributes is None else self.attributes[cut],
-            self.attribute_names,
-        )
-
-
-class Parts(NamedTuple):
-    """All images of a set, or its official training, test and validation images."""
-
-    train: Labelled
-    test: Labelled | None = None
-    validation: Labelled | None = None
+class BrokenFileError(UserError):
+    """The content of a file cannot be read. A file that the system cannot open raises a plain UserError instead."""
 
 
 def memory_limit() -> int:
-    """Give half of this machine's memory (or of the container's), in bytes: the default of every `max_bytes`."""
-    sizes = [2**33]  # where the system does not tell
+    """Return half of the memory of this machine, or of its container, in bytes: the default of every `max_bytes`."""
+    sizes = [2**33]  # if the system does not report it
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     container = Path("/sys/fs/cgroup/memory.max")
@@ -95,8 +49,8 @@ def memory_limit() -> int:
     return min(sizes) // 2
 
 
-def check_memory(path: Path, size: int, max_bytes: int | None, hint: str) -> None:
-    """Refuse what would take more than `max_bytes` (default :func:`memory_limit`)."""
+def check_memory(path: object, size: int, max_bytes: int | None, hint: str) -> None:
+    """Refuse what needs more than `max_bytes` of memory (default :func:`memory_limit`)."""
     limit = memory_limit() if max_bytes is None else max_bytes
     if size > limit:
         raise UserError(
@@ -105,57 +59,29 @@ def check_memory(path: Path, size: int, max_bytes: int | None, hint: str) -> Non
 
 
 @contextmanager
-def reading(path: Path | str, kind: str, hint: str = "fetch or export it again") -> Iterator[None]:
-    """Turn whatever a library raises on a broken file into one line.
+def reading(path: object, kind: str, hint: str = "fetch or export it again") -> Iterator[None]:
+    """Turn whatever a library raises on a file into one line, which begins with `path`.
 
-    Decoders raise dozens of types on hostile bytes (zlib.error, EOFError, struct.error, SyntaxError, ...), so
-    everything is caught here; the blocks under it hold little else than calls of decoders.
+    Decoders raise dozens of types on damaged bytes (zlib.error, EOFError, struct.error, SyntaxError, …), so every type
+    is caught here. The blocks inside contain little else than calls of decoders.
+
+    Raises
+    ------
+    BrokenFileError
+        If its content is damaged.
+    UserError
+        If the system cannot open or read it.
     """
     try:
         yield
     except UserError:
         raise
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except Exception as error:
+        # Decoders seek to places that a damaged file names, which is EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UserError(f"{path}: not a valid {kind} ({reason}): {hint}") from error
-
-
-def read_idx_images(path: str | Path, *, max_bytes: int | None = None) -> UInt8[np.ndarray, "n height width 1"]:
-    """Read greyscale images in the idx format of MNIST, plain or gzip (told by content, not by name).
-
-    Raises
-    ------
-    UserError
-        Not an idx file of unsigned bytes with three dimensions, truncated, followed by other bytes, or empty.
-    """
-    return _read_idx(Path(path), 3, "images", max_bytes)[..., None]
-
-
-def read_idx_labels(path: str | Path, *, max_bytes: int | None = None) -> Int64[np.ndarray, " n"]:
-    """Read labels in the idx format of MNIST; errors as :func:`read_idx_images`, with one dimension."""
-    return _read_idx(Path(path), 1, "labels", max_bytes).astype(np.int64)
-
-
-def read_idx(images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None) -> Labelled:
-    """Read an idx file of images and, where given, the one of its labels.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_idx_images`, or the two differ in length.
-    """
-    pixels = read_idx_images(images, max_bytes=max_bytes)
-    if labels is None:
-        return Labelled(pixels)
-    numbers = read_idx_labels(labels, max_bytes=max_bytes)
-    if len(pixels) != len(numbers):
-        raise UserError(
-            f"{labels}: has {len(numbers):,} labels for the {len(pixels):,} images of {images}: "
-            "take both files from the same set"
-        )
-    return Labelled(pixels, *encode(Path(labels), numbers))
+        raise BrokenFileError(f"{path}: not a valid {kind} ({reason}): {hint}") from error
 
 
 def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
@@ -181,196 +107,144 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
         large for memory and not mappable.
     """
     path = Path(path)
-    with reading(path, ".npy file"), path.open("rb") as stream:
-        header = _npy_header(stream, path)
-        offset = stream.tell()
-        _same_size(path, header.shape, header.size, path.stat().st_size - offset)
-    shape = image_shape(path, header)
-    with reading(path, ".npy file"):
-        order: Any = "F" if header.fortran else "C"
-        raw = np.memmap(path, _bytes_of_bool(header.dtype), "r", offset, header.shape, order)
-    result = result_type(header.dtype)
-    limit = memory_limit() if max_bytes is None else max_bytes
-    if math.prod(shape) * result.itemsize <= limit:
-        return convert(path, raw, shape, header.dtype)
-    if header.dtype == result and not header.fortran:
-        mapped = raw.reshape(shape)
-        start = 0
-        for chunk in in_chunks(mapped):
-            _check_range(path, chunk, start)
-            start += len(chunk)
-        return mapped
-    raise UserError(
-        f"{path}: {header.dtype} in {order} order does not fit into memory: "
-        "save it as uint8 or float32 in C order, which is memory-mapped"
-    )
+    with reading(path, ".npy file", _SAVE_PLAIN), warnings.catch_warnings(action="ignore"):
+        raw = np.lib.format.open_memmap(path, mode="r")
+        if raw.offset + raw.nbytes != path.stat().st_size:
+            raise ValueError(f"bytes follow the array of shape {raw.shape}")
+    return _as_images(path, raw, max_bytes)
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
+def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
+    """Read images (as :func:`read_npy`) and, if present, labels (integers or strings) from a .npz file.
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    The arrays have names of :data:`NPZ_PARTS`, in one spelling. Labels have the shape (n,) or (n, 1). `val_images` are
+    the validation part, or the test part if there is no other.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_npy`; no `images`; names of two spellings, labels without their images; labels of another length
+        or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
+        that unpacks to more than `max_bytes`.
+    """
+    with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:
+        names = [entry.removesuffix(".npy") for entry in archive.namelist()]
+        pairs = _npz_pairs(path, names)
+        sizes = {one: archive.getinfo(f"{one}.npy").file_size for pair in pairs for one in pair if one in names}
+        check_memory(path, sum(sizes.values()), max_bytes, _MAP_INSTEAD)
+        arrays = {one: _npz_array(archive, one) for one in sizes}
+    parts = []
+    for images, labels in pairs:
+        found = arrays.get(labels)
+        if found is not None and found.ndim == 2 and found.shape[1] == 1:
+            found = found[:, 0]
+        part = Part(f"{path}, `{images}`", found)
+        parts.append((part, _as_images(part.place, arrays.pop(images), max_bytes)))
+    return image_sets(name, parts)
 
 
-def take(stream: Stream, size: int) -> bytearray:
-    """Read up to `size` bytes piece by piece, so that memory grows with what is there, not with what is claimed."""
-    data = bytearray()
-    while len(data) < size and (piece := stream.read(min(_CHUNK, size - len(data)))):
-        data += piece
-    return data
+def read_idx(
+    images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None
+) -> tuple[Part, Images]:
+    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels.
+
+    Raises
+    ------
+    UserError
+        Not idx files of unsigned bytes with three dimensions and with one, truncated, followed by other bytes, or
+        empty.
+    """
+    pixels = _read_idx(Path(images), 3, max_bytes)[..., None]
+    return Part(str(images), None if labels is None else _read_idx(Path(labels), 1, max_bytes)), pixels
 
 
-def _same_size(path: Path, shape: tuple[int, ...], expected: int, found: int) -> None:
-    """Refuse an array that ends early or is followed by other bytes; of those only the first was read."""
-    if found < expected:
-        raise UserError(
-            f"{path}: truncated: its header declares {shape}, {expected:,} bytes, and {found:,} follow: "
-            "fetch or export it again"
-        )
-    if found > expected:
-        raise UserError(f"{path}: bytes follow the declared array of shape {shape}: fetch or export it again")
-
-
-def _read_idx(path: Path, ndim: int, content: str, max_bytes: int | None) -> np.ndarray:
+def _read_idx(path: Path, ndim: int, max_bytes: int | None) -> UInt8[np.ndarray, "..."]:
     with reading(path, "idx file"), path.open("rb") as plain:
         packed = plain.read(2) == _GZIP_MAGIC
         plain.seek(0)
         with gzip.open(plain) if packed else plain as stream:
-            magic = bytes(take(stream, 4))
-            if magic != bytes([0, 0, _IDX_UBYTE, ndim]):
-                raise UserError(
-                    f"{path}: starts with 0x{magic.hex()}, expected 0x0000080{ndim} of an idx file of {content} "
-                    f"(unsigned bytes, {ndim} dimension{'s' * (ndim > 1)})"
-                )
-            sizes = take(stream, 4 * ndim)
-            if len(sizes) < 4 * ndim:
-                raise UserError(f"{path}: truncated within its header: fetch or export it again")
+            magic, sizes = stream.read(4), stream.read(4 * ndim)
+            if magic != bytes([0, 0, 8, ndim]):
+                raise ValueError(f"starts with 0x{magic.hex()}, expected 0x0000080{ndim}: unsigned bytes, {ndim}-d")
             shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
-            expected = math.prod(shape)
-            if not expected:
-                raise UserError(f"{path}: holds no {content} (shape {shape}): fetch or export it again")
-            check_memory(path, expected, max_bytes, "check that it is the right file")
-            data = take(stream, expected + 1)  # one more, to see the end and so gzip's own checksum
-    _same_size(path, shape, expected, len(data))
+            count = math.prod(shape)
+            check_memory(path, count, max_bytes, "check that it is the right file")
+            data = bytearray()  # grows with what is there, and not with what is declared
+            while len(data) <= count and (piece := stream.read(1 << 20)):  # to the end, where gzip has its checksum
+                data += piece
+        if len(shape) != ndim or not count or len(data) != count:
+            raise ValueError(f"declares the shape {shape}, and {len(data):,} bytes or more follow")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
-def _npy_header(stream: Stream, path: Path) -> _Header:
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's own parser warns on strange literals before it refuses them
-        version = np.lib.format.read_magic(stream)
-        if version not in readers:
-            major, minor = version
-            raise UserError(f"{path}: has .npy format {major}.{minor}, expected 1.0 or 2.0: save a plain array")
-        shape, fortran, dtype = readers[version](stream)
-    header = _Header(tuple(int(size) for size in shape), bool(fortran), dtype)
-    if dtype.hasobject:
-        raise UserError(f"{path}: holds Python objects (pickle), which are never loaded: save a plain array")
-    if any(size < 0 for size in header.shape):
-        raise UserError(f"{path}: declares a negative shape {header.shape}: export it again")
-    return header
+def _npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(f"{name}.npy") as stream, warnings.catch_warnings(action="ignore"):
+        array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+        if stream.read(1):
+            raise ValueError(f"bytes follow the array `{name}` of shape {array.shape}")
+    return array
 
 
-def member(
-    archive: zipfile.ZipFile, path: Path, name: str, max_bytes: int | None, if_empty: str
-) -> tuple[np.ndarray, _Header]:
-    """Read an array of a .npz, never more than its header declares; `if_empty` says what to do about one of no size."""
-    info = archive.getinfo(f"{name}.npy")
-    check_memory(path, info.file_size, max_bytes, MAP_INSTEAD)
-    with archive.open(info) as stream:
-        header = _npy_header(stream, path)
-        offset = stream.tell()
-        _same_size(path, header.shape, header.size, info.file_size - offset)
-        data = take(stream, header.size + 1)  # one more, to see the end and so the archive's checksum
-    _same_size(path, header.shape, header.size, len(data))
-    if not header.size:
-        raise UserError(f"{path}: `{name}` is empty (shape {header.shape}): {if_empty}")
-    flat = np.frombuffer(data, _bytes_of_bool(header.dtype))
-    return flat.reshape(header.shape, order="F" if header.fortran else "C"), header
+def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Find the names of images and labels of the parts that are there: all images, or training and other parts."""
+    found = [next((pair for pair in part if pair[0] in names), None) for part in NPZ_PARTS]
+    if found[0] is None:
+        listed = ", ".join(names[:10]) or "nothing"
+        raise UserError(
+            f"{path}: has no array `images` (found: {listed}): save it by "
+            "np.savez_compressed(path, images=..., labels=...)"
+        )
+    pairs = [pair for pair in found if pair is not None]
+    known = {name for part in NPZ_PARTS for pair in part for name in pair}
+    used = [name for pair in pairs for name in pair]
+    if unused := [name for name in names if name in known and name not in used]:
+        raise UserError(
+            f"{path}: has `{unused[0]}` next to `{pairs[0][0]}`, which belong to different sets of names: use "
+            f"{', '.join(f'`{name}`' for name in NPZ_PARTS[0][0] + NPZ_PARTS[1][0])}, and omit other names"
+        )
+    return pairs
 
 
-def image_shape(path: Path, header: _Header) -> tuple[int, int, int, int]:
-    """Give (n, height, width, channels), or refuse shape or type."""
-    shape, dtype = header.shape, header.dtype
-    if dtype.kind not in "fb" and dtype != np.uint8:
-        raise UserError(f"{path}: has type {dtype}, expected uint8 (0 to 255), bool, or float in [0, 1]: convert it")
-    if len(shape) not in {3, 4} or (len(shape) == 4 and shape[3] not in {1, 3}):
-        first = len(shape) == 4 and shape[1] in {1, 3}
+def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> np.ndarray:
+    """Return `raw` as uint8 or float32 in C order; a memory map that is so already and does not fit stays one."""
+    if raw.dtype.kind not in "fb" and raw.dtype != np.uint8:
+        raise UserError(f"{place}: has type {raw.dtype}, expected uint8 (0 to 255), bool, or float in [0, 1]")
+    if raw.ndim not in {3, 4} or (raw.ndim == 4 and raw.shape[3] not in {1, 3}):
+        first = raw.ndim == 4 and raw.shape[1] in {1, 3}
         hint = "transpose(0, 2, 3, 1) puts the channels last" if first else "reshape it"
-        raise UserError(f"{path}: has shape {shape}, expected N x H x W or N x H x W x C with 1 or 3 channels: {hint}")
-    if not math.prod(shape):
-        raise UserError(f"{path}: holds no images (shape {shape}): save it again with some")
-    return shape[0], shape[1], shape[2], shape[3] if len(shape) == 4 else 1
-
-
-def _bytes_of_bool(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Read bool as bytes: a file may hold others than 0 and 1, on which numpy's bool is undefined."""
-    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
-
-
-def result_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return float32 for floats, and bytes for all else."""
-    return np.dtype(np.float32 if dtype.kind == "f" else np.uint8)
-
-
-def _rows(shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> int:
-    return max(1, 16 * _CHUNK // (math.prod(shape[1:]) * dtype.itemsize))
-
-
-def convert(path: Path, raw: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype[Any]) -> np.ndarray:
-    """Bring `raw` (of declared type `dtype`) to uint8 or float32 in C order, a piece at a time."""
-    result = result_type(dtype)
-    in_memory = not isinstance(raw, np.memmap)
-    if in_memory and dtype == result and raw.flags.c_contiguous:
-        raw = raw.reshape(shape)
-        _check_range(path, raw, 0)
-        return raw
-    images = np.empty(shape, result)
-    step = _rows(shape, result)
-    for start in range(0, shape[0], step):
-        part = raw[start : start + step].reshape(-1, *shape[1:])
-        here = images[start : start + step]
-        if dtype.kind == "b":
-            np.multiply(part != 0, np.uint8(255), out=here)
-        else:
+        raise UserError(
+            f"{place}: has shape {raw.shape}, expected N x H x W or N x H x W x C with 1 or 3 channels: {hint}"
+        )
+    if not raw.size:
+        raise UserError(f"{place}: holds no images (shape {raw.shape}): save it again with some, or omit it")
+    boolean, result = raw.dtype.kind == "b", np.dtype(np.float32 if raw.dtype.kind == "f" else np.uint8)
+    raw = raw.view(np.uint8) if boolean else raw  # a bool of a byte other than 0 and 1 is undefined
+    shape, size = raw.shape if raw.ndim == 4 else (*raw.shape, 1), raw.size * result.itemsize
+    fits = size <= (memory_limit() if max_bytes is None else max_bytes)
+    if not boolean and raw.dtype == result and raw.flags.c_contiguous and not (fits and isinstance(raw, np.memmap)):
+        images = raw.reshape(shape)
+    else:
+        check_memory(place, size, max_bytes, _MAP_INSTEAD)
+        images = np.empty(shape, result)
+        step = max(1, CHUNK_BYTES // max(1, images[:1].nbytes))
+        for start in range(0, len(images), step):
+            part = raw[start : start + step].reshape(-1, *shape[1:])
             with np.errstate(over="ignore", invalid="ignore"):  # beyond float32: infinite, refused below
-                here[...] = part
-        _check_range(path, here, start)
+                images[start : start + step] = np.where(part, 255, 0) if boolean else part
+    start = 0
+    for chunk in in_chunks(images) if result == np.float32 else ():
+        _check_range(place, chunk, start)
+        start += len(chunk)
     return images
 
 
-def _check_range(path: Path, images: np.ndarray, start: int) -> None:
-    """Refuse floats that are not in [0, 1], naming the first image (counted from `start`)."""
-    if images.dtype.kind != "f" or (images.min() >= 0 and images.max() <= 1):  # false with a NaN, too
+def _check_range(place: object, images: np.ndarray, start: int) -> None:
+    """Refuse floats that are not in [0, 1]; name the first image, counted from `start`."""
+    if images.dtype.kind != "f" or (images.min() >= 0 and images.max() <= 1):  # false also for NaN
         return
-    finite = np.isfinite(images).all(axis=(1, 2, 3))
-    if not finite.all():
-        first = start + int(np.argmin(finite))
-        raise UserError(f"{path}: image {first} has NaN or infinite pixels: repair it or omit it")
     inside = ((images >= 0) & (images <= 1)).all(axis=(1, 2, 3))
-    worst = images[int(np.argmin(inside))]
+    first = int(np.argmin(inside))
     raise UserError(
-        f"{path}: image {start + int(np.argmin(inside))} has pixels from {worst.min():g} to {worst.max():g}, "
-        "expected floats in [0, 1]: scale them, or save uint8"
+        f"{place}: image {start + first} has pixels from {images[first].min():g} to {images[first].max():g}, "
+        "expected floats in [0, 1]: repair or scale them, or save uint8"
     )
-
-
-def encode(path: Path, labels: np.ndarray) -> tuple[Int64[np.ndarray, " n"], tuple[str, ...]]:
-    """Number the labels 0 .. classes - 1 in sorted order."""
-    if labels.dtype.kind not in "iuUS":
-        raise UserError(f"{path}: labels have type {labels.dtype}, expected integers or strings")
-    if labels.dtype.kind in "iu" and labels.min() < 0:
-        first = int(np.argmax(labels < 0))
-        raise UserError(
-            f"{path}: image {first} has the negative label {labels[first]}: drop unlabelled images, or all labels"
-        )
-    with reading(path, "set of labels", "save them as integers or UTF-8 strings"):
-        if labels.dtype.kind == "S":
-            labels = np.char.decode(labels, "utf-8")
-        values, index = np.unique(labels, return_inverse=True)
-        return index.astype(np.int64), tuple(str(value) for value in values)

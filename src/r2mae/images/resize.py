@@ -9,31 +9,31 @@ from PIL import Image
 ResizeMode = Literal["squash", "crop"]
 
 
-_TOGETHER = 4  # planes of bytes that PIL resizes as the colours of one picture, each by itself: cyan to black
+def array_to_square(
+    images: UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"],
+    side: int,
+    mode: ResizeMode,
+) -> UInt8[np.ndarray, "n side side channels"] | Float32[np.ndarray, "n side side channels"]:
+    """Resize every image of an array by :func:`to_square`, each colour by itself; floats stay in [0, 1].
 
-
-def planes_to_square(
-    planes: UInt8[np.ndarray, "n height width"] | Float32[np.ndarray, "n height width"], side: int, mode: ResizeMode
-) -> UInt8[np.ndarray, "n side side"] | Float32[np.ndarray, "n side side"]:
-    """Bring pictures of one colour to squares: the same numbers as :func:`to_square` of each.
-
-    Most of the time for a small picture goes into making it one of PIL's. Four of bytes share that.
+    Most of the time for a small image is spent on making it one of PIL's, which four planes of bytes share.
     """
-    count, height, width = planes.shape
-    squares = np.empty((count, side, side), planes.dtype)
-    whole = count - count % _TOGETHER if planes.dtype == np.uint8 else 0
-    for first in range(0, whole, _TOGETHER):
-        block = slice(first, first + _TOGETHER)
-        colours = np.ascontiguousarray(np.moveaxis(planes[block], 0, 2))
-        picture = Image.frombuffer("CMYK", (width, height), colours, "raw", "CMYK", 0, 1)
-        squares[block] = np.moveaxis(np.asarray(to_square(picture, side, mode)), 2, 0)
-    for row in range(whole, count):
-        squares[row] = np.asarray(to_square(Image.fromarray(np.ascontiguousarray(planes[row])), side, mode))
-    return squares
+    count, height, width, channels = images.shape
+    squares = np.empty((count, side, side, channels), images.dtype)
+    together = count - count % 4 if images.dtype == np.uint8 else 0
+    for channel in range(channels):
+        planes, made = images[..., channel], squares[..., channel]
+        for first in range(0, together, 4):
+            colours = np.ascontiguousarray(np.moveaxis(planes[first : first + 4], 0, 2))
+            picture = Image.frombuffer("CMYK", (width, height), colours, "raw", "CMYK", 0, 1)
+            made[first : first + 4] = np.moveaxis(np.asarray(to_square(picture, side, mode)), 2, 0)
+        for row in range(together, count):
+            made[row] = to_square(Image.fromarray(np.ascontiguousarray(planes[row])), side, mode)
+    return np.clip(squares, 0, 1, out=squares) if images.dtype == np.float32 else squares
 
 
 def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
-    """Bring an image to a square, bilinear with antialiasing.
+    """Resize an image to a square, bilinear with antialiasing.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
     side : int
         Pixels.
     mode : {"squash", "crop"}
-        Squash: the whole image, whatever its proportions. Crop: its shorter side becomes `side`, and what is left over
-        of the longer one is cut off at both ends alike.
+        Squash: the complete image, whatever its proportions. Crop: its shorter side becomes `side`, and the rest of the
+        longer one is cut off at both ends alike.
     """
     if image.size == (side, side):
         return image

@@ -7,9 +7,12 @@ from r2mae.catalogue import PublicFile, PublicSet
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
-def _mnist(name: str, size: int, sha256: str) -> PublicFile:
-    return PublicFile(f"mnist/{name}", _MNIST + name, sha256, size)
-
+_MNIST_FILES = (
+    ("train-images-idx3-ubyte.gz", 9_912_422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    ("train-labels-idx1-ubyte.gz", 28_881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    ("t10k-images-idx3-ubyte.gz", 1_648_877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    ("t10k-labels-idx1-ubyte.gz", 4_542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
 
 SETS: dict[str, PublicSet] = {
     entry.name: entry
@@ -28,27 +31,8 @@ SETS: dict[str, PublicSet] = {
             title="MNIST handwritten digits, 60,000 + 10,000 greyscale images of 28 x 28, 10 classes",
             origin="http://yann.lecun.com/exdb/mnist/",
             licence="CC BY-SA 3.0",
-            files=(
-                _mnist(
-                    "train-images-idx3-ubyte.gz",
-                    9_912_422,
-                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                ),
-                _mnist(
-                    "train-labels-idx1-ubyte.gz",
-                    28_881,
-                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                ),
-                _mnist(
-                    "t10k-images-idx3-ubyte.gz",
-                    1_648_877,
-                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                ),
-                _mnist(
-                    "t10k-labels-idx1-ubyte.gz",
-                    4_542,
-                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                ),
+            files=tuple(
+                PublicFile(f"mnist/{name}", _MNIST + name, sha256, size) for name, size, sha256 in _MNIST_FILES
             ),
         ),
         PublicSet(

@@ -6,96 +6,138 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, MappedImages, PickedImages
-from r2mae.images.decode import BrokenFiles, DecodedImages, Encoded, Reading, decode, header, in_blocks, strict_decoding
-from r2mae.images.formats import check_memory, memory_limit
+from r2mae.images.arrays import AnyImages, MappedImages, pick
+from r2mae.images.decode import BLOCK, DecodedImages, Reading, decode, header, in_threads
+from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
+from r2mae.images.image_set import Part, Parts, image_sets
+from r2mae.images.listing import File, stamp
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
-_FORMAT = 1  # of what is kept on disk
+_FORMAT = 2  # of the files in the cache folder
 _LONG = 20_000  # images whose decoding is worth a progress bar
+_MAX_NAMED = 5  # broken files named in a message
 
 Shape = tuple[int, int, int]
 
 
-def gather(source: Path | str, encoded: Encoded, how: Reading) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    """Decode images, or prepare to.
+def read_files(
+    name: str,
+    files: Sequence[File],
+    parts: Sequence[tuple[Part, int]],
+    how: Reading,
+    *,
+    attribute_names: tuple[str, ...] | None = None,
+    headers: Int64[np.ndarray, "n 3"] | None = None,
+) -> Parts:
+    """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
     Parameters
     ----------
-    source : Path or str
-        What to call the set in errors.
-    encoded : Encoded
-        The files of its images.
+    name : str
+        Name of the set.
+    files : sequence of File
+        The images of the first part, of the second, and so on.
+    parts : sequence of (Part, int)
+        What is known of each part, and the number of its images.
     how : Reading
-        What becomes of them, and where they are kept.
-
-    Returns
-    -------
-    images : ndarray or StoredImages of shape (kept, height, width, 1 or 3), uint8
-        RGB unless all are greyscale. The pixels are the same wherever they are kept.
-    rows : int64 ndarray of shape (kept,)
-        Which of `encoded` they are: all, unless broken ones were skipped.
+        How they are decoded, and where they are kept.
+    attribute_names : tuple of str, or None
+        Of the attributes of all parts.
+    headers : int64 ndarray of shape (n, 3), or None
+        Width, height and whether it is greyscale of every image, if they are known; zeros for unknown ones.
 
     Raises
     ------
     UserError
-        Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, or too many
-        images for memory where they are to be kept there.
+        Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, a part without
+        any other, too many images for memory if they are to be kept there, or what
+        :func:`~r2mae.images.image_set.image_sets` refuses.
     """
-    with strict_decoding():
-        broken = BrokenFiles(len(encoded), advised=how.advised)
-        if how.cache == "mmap" and (folder := _place(encoded, how, "decoded")).is_dir():
-            return _mapped(folder, encoded, how)
-        shape, sound = _survey(encoded, how, broken)
-        size = math.prod(shape) * len(sound)
-        cache = how.cache
-        if cache == "auto":
-            limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
-            cache = "memory" if size <= limit else "none"
-            if cache == "none":
-                logging.getLogger("r2mae").warning(
-                    "%s",
-                    f"{source}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they "
-                    "are needed: --cache mmap keeps them decoded on disk",
-                )
-        if cache == "memory":
-            smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
-            advice = f"give {smaller}, or add --cache mmap or --cache none"
-            check_memory(Path(source), size, how.max_bytes, advice if how.advised else "give fewer or smaller images")
-            return _in_memory(encoded, shape, sound, how, broken)
+    images, rows = _gather(name, files, how, headers)
+    made, start = [], 0
+    for part, count in parts:
+        first, last = map(int, np.searchsorted(rows, [start, start + count]))
+        if first == last:
+            raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
+        kept = rows[first:last] - start
+        labels = None if part.labels is None else part.labels[kept]
+        attributes = None if part.attributes is None else part.attributes[kept]
+        made.append((Part(part.place, labels, attributes), pick(images, slice(first, last))))
+        start += count
+    return image_sets(name, made, attribute_names)
+
+
+def _gather(
+    name: str, files: Sequence[File], how: Reading, headers: Int64[np.ndarray, "n 3"] | None = None
+) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
+    """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
+    if how.cache == "mmap" and (folder := _cache_entry(files, how)).is_dir():
+        return _cached(folder, files, how)
+    broken: dict[int, BrokenFileError] = {}
+    shape, sound = _survey(files, how, broken, headers)
+    size = math.prod(shape) * len(sound)
+    cache = how.cache
+    if cache == "auto":
+        limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
+        cache = "memory" if size <= limit else "none"
+        if cache == "none":
+            logging.getLogger("r2mae").warning(
+                "%s",
+                f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they "
+                "are needed: --cache mmap keeps them decoded on disk",
+            )
+    if cache == "memory":
+        smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
+        advice = f"give {smaller}, or add --cache mmap or --cache none"
+        check_memory(name, size, how.max_bytes, advice if how.advised else "give fewer or smaller images")
+        images = np.empty((len(sound), *shape), np.uint8)
+        kept = _fill(images, files, shape, sound, how, broken)
+        return images[: len(kept)], kept
+    if cache == "mmap" or how.skip_broken:
+        folder = _cache_entry(files, how, decoded=cache == "mmap")
+        with create_once(folder) as unfinished:
+            if unfinished is not None:
+                mapped = None
+                if cache == "mmap":
+                    mapped = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
+                    _reserve(unfinished / _PIXELS)
+                np.save(unfinished / _ROWS, _fill(mapped, files, shape, sound, how, broken))
+                if mapped is not None:
+                    mapped.flush()
         if cache == "mmap":
-            return _on_disk(encoded, shape, sound, how, broken)
-        if not how.skip_broken:
-            broken.report(encoded, skip=False)
-        images = DecodedImages(encoded, shape, how)
-        if how.skip_broken:
-            sound = _sound(encoded, shape, sound, how, broken)
-        return images if len(sound) == len(encoded) else PickedImages(images, sound), sound
+            return _cached(folder, files, how, told=unfinished is not None)
+        sound = _kept_rows(folder, files, how, told=unfinished is not None)
+    else:
+        _report(broken, files, how)
+    return pick(DecodedImages(files, shape, how), sound), sound
 
 
-def _survey(encoded: Encoded, how: Reading, broken: BrokenFiles) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
-    """Return the common shape of the images, and which of them have a beginning that can be read."""
-    found = encoded.headers()
-    headers = np.zeros((len(encoded), 3), np.int64) if found is None else found.copy()
-    unknown = np.flatnonzero(headers[:, 0] == 0).tolist()
+def _survey(
+    files: Sequence[File], how: Reading, broken: dict[int, BrokenFileError], known: Int64[np.ndarray, "n 3"] | None
+) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
+    """Return the common shape of the images, and which of them have a readable header."""
+    headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
 
-    def look(rows: Sequence[int]) -> list[tuple[int, int, int]]:
-        return [broken.attempt(row, partial(header, encoded, row)) or (0, 0, 0) for row in rows]
+    def look(rows: Sequence[int]) -> None:
+        for row in rows:
+            try:
+                headers[row] = header(files[row])
+            except BrokenFileError as error:
+                broken[row] = error
 
-    if unknown:
-        headers[unknown] = [one for block in in_blocks(look, unknown) for one in block]
+    for _ in in_threads(look, np.flatnonzero(headers[:, 0] == 0).tolist()):
+        pass
     sound = np.flatnonzero(headers[:, 0])
     if not len(sound):
-        broken.report(encoded, skip=how.skip_broken)
+        _report(broken, files, how)
     first = headers[sound[0]]
     channels = 1 if headers[sound, 2].all() else 3
     if how.resize is not None:
@@ -105,118 +147,100 @@ def _survey(encoded: Encoded, how: Reading, broken: BrokenFiles) -> tuple[Shape,
         width, height, _ = headers[sound[other[0]]]
         how_to = ", for example by --resize N" if how.advised else ""
         raise UserError(
-            f"{encoded.name(int(sound[other[0]]))} is {width} x {height} pixels but {encoded.name(int(sound[0]))} is "
+            f"{files[int(sound[other[0]])]} is {width} x {height} pixels but {files[int(sound[0])]} is "
             f"{first[0]} x {first[1]}: bring all to one size{how_to}"
         )
     return (int(first[1]), int(first[0]), channels), sound
 
 
-def _decoded(
-    encoded: Encoded, shape: Shape, rows: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
-) -> Iterator[tuple[list[int], list[np.ndarray]]]:
-    """Give the images that can be decoded, in order, some at a time with their rows."""
-
-    def some(part: Sequence[int]) -> tuple[list[int], list[np.ndarray]]:
-        made = [(row, broken.attempt(row, partial(decode, encoded, row, shape, how))) for row in part]
-        return [row for row, image in made if image is not None], [image for _, image in made if image is not None]
-
-    blocks = in_blocks(some, rows.tolist())
-    if len(rows) < _LONG or not sys.stderr.isatty():
-        yield from blocks
-        return
-    from rich.progress import Progress
-
-    from r2mae.terminal import Terminal
-
-    with Progress(console=Terminal(stderr=True), transient=True) as bar:
-        task = bar.add_task("decoding", total=len(rows))
-        for block in blocks:
-            bar.advance(task, len(block[0]))
-            yield block
-
-
 def _fill(
-    images: np.ndarray, encoded: Encoded, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
+    images: UInt8[np.ndarray, "n height width channels"] | None,
+    files: Sequence[File],
+    shape: Shape,
+    sound: Int64[np.ndarray, " n"],
+    how: Reading,
+    broken: dict[int, BrokenFileError],
 ) -> Int64[np.ndarray, " kept"]:
-    """Decode into an array from its beginning; return the rows of the images that are there."""
-    kept: list[int] = []
-    height, width, channels = images.shape[1:]
-    for rows, made in _decoded(encoded, (height, width, channels), sound, how, broken):
-        if made:
-            images[len(kept) : len(kept) + len(made)] = made
-        kept += rows
-    broken.report(encoded, skip=how.skip_broken)
-    return np.array(kept, np.int64)
+    """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
+    rows = sound.tolist()
+
+    def decode_some(places: Sequence[int]) -> None:
+        for place in places:
+            try:
+                made = decode(files[rows[place]], shape, how)
+            except BrokenFileError as error:
+                broken[rows[place]] = error
+            else:
+                if images is not None:
+                    images[place] = made
+
+    done: Iterable[None] = in_threads(decode_some, range(len(rows)))
+    if len(rows) >= _LONG and sys.stderr.isatty():
+        from rich.progress import track
+
+        from r2mae.terminal import Terminal
+
+        console = Terminal(stderr=True)
+        done = track(done, "decoding", math.ceil(len(rows) / BLOCK), console=console, transient=True)
+    for _ in done:
+        pass
+    _report(broken, files, how)
+    kept = np.flatnonzero([row not in broken for row in rows])
+    if images is not None and len(kept) < len(rows):
+        for place, source in enumerate(kept.tolist()):  # never before `place`
+            images[place] = images[source]
+    return sound[kept]
 
 
-def _in_memory(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
-) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    images = np.empty((len(sound), *shape), np.uint8)
-    kept = _fill(images, encoded, sound, how, broken)
-    return images[: len(kept)], kept
-
-
-def _on_disk(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
-) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    """Decode once into a file, which later runs map; one that was broken off is made again."""
-    folder = _place(encoded, how, "decoded")
-    with create_once(folder) as unfinished:
-        if unfinished is not None:
-            images = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
-            _reserve(unfinished / _PIXELS)
-            np.save(unfinished / _ROWS, _fill(images, encoded, sound, how, broken))
-            images.flush()
-    return _mapped(folder, encoded, how, made=unfinished is not None)
+def _report(broken: dict[int, BrokenFileError], files: Sequence[File], how: Reading) -> None:
+    """Raise a UserError with the first names and the count of broken files; if they are skipped, log them."""
+    if not broken:
+        return
+    rows, count = sorted(broken), len(files)
+    names = ", ".join(str(files[row]) for row in rows[:_MAX_NAMED])
+    if len(rows) > _MAX_NAMED:
+        names += f" and {len(rows) - _MAX_NAMED:,} more"
+    if len(rows) == count:
+        raise UserError(f"{broken[rows[0]]}; none of the {count:,} files can be decoded: replace them")
+    if how.skip_broken:
+        text = f"{len(rows):,} of {count:,} files cannot be decoded and are omitted: {names}"
+        logging.getLogger("r2mae").warning("%s", text)
+        return
+    more = f"; {len(rows):,} of {count:,} files cannot be decoded: {names}" if len(rows) > 1 else ""
+    raise UserError(f"{broken[rows[0]]}{more}" + (", or skip broken files with --skip-broken" if how.advised else ""))
 
 
 def _reserve(file: Path) -> None:
-    """Take the room of a file on the disk: writing to a map of it on a full disk would end the process by a signal."""
+    """Reserve the disk space of a file: writing to a map of it on a full disk would end the process by a signal."""
     if not hasattr(os, "posix_fallocate"):
         return
     with file.open("r+b") as opened:
         try:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot tell
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without this call
                 raise
 
 
-def _mapped(
-    folder: Path, encoded: Encoded, how: Reading, *, made: bool = False
+def _cache_entry(files: Sequence[File], how: Reading, *, decoded: bool = True) -> Path:
+    """Return the cache folder of these files, read in this way: decoded, or only the rows of those that are sound."""
+    kind = "decoded" if decoded else "sound"
+    key = (_FORMAT, kind, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
+    return cache_folder() / "images" / hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).hexdigest()
+
+
+def _cached(
+    folder: Path, files: Sequence[File], how: Reading, *, told: bool = False
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    kept = _kept(folder, encoded, how, made=made)
-    mapped = MappedImages(folder / _PIXELS)
-    return mapped if len(kept) == len(mapped) else PickedImages(mapped, np.arange(len(kept))), kept
+    """Map the decoded images of a cache folder."""
+    kept = _kept_rows(folder, files, how, told=told)
+    return pick(MappedImages(folder / _PIXELS), slice(len(kept))), kept
 
 
-def _sound(
-    encoded: Encoded, shape: Shape, sound: Int64[np.ndarray, " sound"], how: Reading, broken: BrokenFiles
-) -> Int64[np.ndarray, " kept"]:
-    """Find out which images can be decoded by decoding them all, once; which they are is kept on disk."""
-    folder = _place(encoded, how, "sound")
-    with create_once(folder) as unfinished:
-        if unfinished is not None:
-            kept = [row for rows, _ in _decoded(encoded, shape, sound, how, broken) for row in rows]
-            broken.report(encoded, skip=True)
-            np.save(unfinished / _ROWS, np.array(kept, np.int64))
-    return _kept(folder, encoded, how, made=unfinished is not None)
-
-
-def _place(encoded: Encoded, how: Reading, kind: str) -> Path:
-    """Return where the decoded images of these files, read in this way, are kept."""
-    told = "\0".join(
-        map(str, (_FORMAT, kind, encoded.stamp(), how.resize, how.resize_mode, how.draft, how.skip_broken))
-    )
-    return cache_folder() / "images" / hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
-
-
-def _kept(folder: Path, encoded: Encoded, how: Reading, *, made: bool) -> Int64[np.ndarray, " kept"]:
-    """Read which rows are kept, and say again how many are not."""
+def _kept_rows(folder: Path, files: Sequence[File], how: Reading, *, told: bool) -> Int64[np.ndarray, " kept"]:
+    """Return the rows of the images of a cache folder; log those that were skipped, unless they were `told`."""
     kept: np.ndarray = np.load(folder / _ROWS, allow_pickle=False)
-    if not made and how.skip_broken and len(kept) < len(encoded):
-        again = BrokenFiles(len(encoded))
-        again.found = dict.fromkeys(np.setdiff1d(np.arange(len(encoded)), kept).tolist(), UserError())
-        again.report(encoded, skip=True)
+    if not told:
+        missing = np.setdiff1d(np.arange(len(files)), kept).tolist()
+        _report(dict.fromkeys(missing, BrokenFileError()), files, how)
     return kept

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -42,29 +42,16 @@ class Pictures(NamedTuple):
     completed: Float[Tensor, "batch height width channels"]
 
 
-@runtime_checkable
-class ImageTask(Task[Tensor, _Model_contra], Protocol[_Model_contra]):
-    """The task of a model of images: that of the training loop, with batches (batch, height, width, channels).
+class ImageTask(Task[Tensor, _Model_contra]):
+    """The task of a model of images: that of the training loop, with batches (batch, height, width, channels)."""
 
-    A task may implement further protocols, which evaluation checks: :class:`Completes` and :class:`ChecksImages` below,
-    ``Reconstructs`` and ``HasEvaluationTask`` in :mod:`r2mae.training.task`. Without ``Reconstructs``, unmasked images
-    are not reconstructed. Without :class:`Completes`, pictures are made of inputs, targets and predictions, if these
-    have as many values as the images. Without :class:`ChecksImages`, images of any size are embedded. Without
-    ``HasEvaluationTask``, the task is evaluated as it is trained.
-    """
+    def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
+        """Mask images, and complete them with a model in evaluation mode.
 
-
-@runtime_checkable
-class Completes(Protocol[_Model_contra]):
-    """A task that makes its own pictures."""
-
-    def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures:
-        """Mask images, and complete them with a model in evaluation mode."""
-
-
-@runtime_checkable
-class ChecksImages(Protocol):
-    """A task that accepts only images of certain sizes."""
+        By default None: pictures are made of inputs, targets and predictions, if these have as many values as the
+        images.
+        """
+        return None
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
@@ -100,7 +87,7 @@ class PixelAutoencoder(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class PixelTask:
+class PixelTask(ImageTask[PixelAutoencoder]):
     """Hide single pixels (and colour channels); images are flattened for mask and model.
 
     Parameters

@@ -1,10 +1,15 @@
-"""The nine schemes of the paper, and ``r2mae-per-sample``: one function each, whose parameters are its options."""
+"""The nine schemes of the paper, and ``r2mae-per-sample``: one function each, whose parameters are its options.
 
-from typing import Literal
+Names and options are read for every help text, so the ratios, which import NumPy, are imported when a scheme is made.
+"""
+
+from typing import TYPE_CHECKING, Literal
 
 from r2mae.masking.defaults import HLCA_CURRICULUM
-from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform, UniformAbove
 from r2mae.masking.schemes import Curriculum, Scheme, register
+
+if TYPE_CHECKING:
+    from r2mae.masking.ratios import Fixed, Grid, LinearDecay, Uniform
 
 _Sampling = Literal["independent", "stratified"]
 _Per = Literal["batch", "sample"]
@@ -16,7 +21,7 @@ _WARMUP, _START, _END = (HLCA_CURRICULUM[name] for name in ("cl_warmup", "cl_sta
 @register("fixed", colour="#6e6e6e", per_ratio=True)
 def _fixed(ratio: float) -> Scheme:
     """One mask ratio for the whole run."""
-    return Scheme("fixed", Fixed(ratio))
+    return Scheme("fixed", _one_ratio(ratio))
 
 
 @register("dynamic", colour="#56b4e9")
@@ -54,6 +59,8 @@ def _r2mae_dynamic(
     decay_end: float = 1.0,
 ) -> Scheme:
     """p ~ U(floor, high) for every mini-batch, with a floor that falls from high to low over the run."""
+    from r2mae.masking.ratios import UniformAbove
+
     return Scheme("r2mae-dynamic", UniformAbove(_decay(low, high, decay, decay_in, decay_end), high))
 
 
@@ -71,7 +78,9 @@ def _cl(
 ) -> Scheme:
     """Fixed ratio with loss weights learned from easy to hard."""
     grid = _grid(low, high, cl_grid)
-    return Scheme("cl", Fixed(ratio), Curriculum(grid, "falling", cl_warmup, cl_start, cl_end, cl_iterations, cl_floor))
+    return Scheme(
+        "cl", _one_ratio(ratio), Curriculum(grid, "falling", cl_warmup, cl_start, cl_end, cl_iterations, cl_floor)
+    )
 
 
 @register("cl-k0", colour="#332288")
@@ -85,7 +94,7 @@ def _cl_k0(
     cl_floor: float = 1e-9,
 ) -> Scheme:
     """Fixed ratio with loss weights that always learn the easy entries."""
-    return Scheme("cl-k0", Fixed(ratio), _easy(_grid(low, high, cl_grid), cl_warmup, cl_iterations, cl_floor))
+    return Scheme("cl-k0", _one_ratio(ratio), _easy(_grid(low, high, cl_grid), cl_warmup, cl_iterations, cl_floor))
 
 
 @register("r2mae-cl", colour="#cc79a7")
@@ -121,25 +130,37 @@ def _r2mae_cl_k0(
 @register("r2mae-per-sample", colour="#8a2be2")
 def _r2mae_per_sample(low: float, high: float) -> Scheme:
     """p ~ U(low, high), stratified over the samples of every step; weighting mean gives samples equal weight."""
-    return Scheme("r2mae-per-sample", Uniform(low, high, "stratified", "sample"))
+    return Scheme("r2mae-per-sample", _uniform(low, high, "stratified", "sample", 0))
 
 
-def _uniform(low: float, high: float, sampling: _Sampling, per: _Per, strata: int) -> Uniform:
+def _one_ratio(ratio: float) -> "Fixed":
+    from r2mae.masking.ratios import Fixed
+
+    return Fixed(ratio)
+
+
+def _uniform(low: float, high: float, sampling: _Sampling, per: _Per, strata: int) -> "Uniform":
+    from r2mae.masking.ratios import Uniform
+
     blocks = sampling == "stratified" and per == "batch"
     return Uniform(low, high, sampling, per, strata if blocks else None)
 
 
-def _decay(low: float, high: float, decay: float | str, unit: _Unit, end: float) -> LinearDecay:
+def _decay(low: float, high: float, decay: float | str, unit: _Unit, end: float) -> "LinearDecay":
+    from r2mae.masking.ratios import LinearDecay
+
     rate = None if isinstance(decay, str) else decay
     return LinearDecay(high, low, rate, end=end if rate is None else 1.0, unit=unit)
 
 
-def _grid(low: float, high: float, spacing: float) -> Grid:
+def _grid(low: float, high: float, spacing: float) -> "Grid":
     """Return the grid of a curriculum: a whole number is the number of its ratios."""
+    from r2mae.masking.ratios import Grid
+
     if isinstance(spacing, int):
         return Grid.spaced(low, high, (high - low) / max(spacing - 1, 1) or 1.0)
     return Grid.spaced(low, high, spacing)
 
 
-def _easy(grid: Grid, warmup: float, iterations: int, floor: float) -> Curriculum:
+def _easy(grid: "Grid", warmup: float, iterations: int, floor: float) -> Curriculum:
     return Curriculum(grid, "constant", warmup, iterations=iterations, floor=floor)

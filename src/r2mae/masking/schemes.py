@@ -3,7 +3,7 @@
 A scheme is one function, registered by a decorator, that makes a :class:`Scheme` from its options. Other code reads the
 properties of a scheme from its :class:`SchemeKind`, and never compares names. The paper's schemes are in
 :mod:`r2mae.masking.builtin_schemes`; other packages register theirs by entry points. This module does not import torch:
-the networks that learn the weights are in :mod:`r2mae.masking.curriculum`.
+the networks that learn the weights are in :mod:`r2mae.masking.curriculum`. NumPy is imported when a scheme is made.
 """
 
 import inspect
@@ -12,12 +12,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from r2mae.errors import nearest, warn_once
 from r2mae.masking.defaults import HLCA_CURRICULUM, SchemeDefaults
-from r2mae.masking.ratios import Grid, NeedsBatchSize, NeedsEpochLength, Ratio, Uniform, ends_of
 from r2mae.registry import external_schemes
+
+if TYPE_CHECKING:
+    from r2mae.masking.ratios import Grid, Ratio
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Curriculum:
         Set by :meth:`bind`.
     """
 
-    grid: Grid
+    grid: "Grid"
     multiplier: Literal["constant", "falling"] = "falling"
     warmup: float = HLCA_CURRICULUM["cl_warmup"]
     start: float = HLCA_CURRICULUM["cl_start"]
@@ -104,7 +106,7 @@ class Scheme:
     """
 
     name: str
-    ratio: Ratio
+    ratio: "Ratio"
     curriculum: Curriculum | None = None
 
     def bind(self, total_steps: int, steps_per_epoch: float | None = None, batch_size: int | None = None) -> "Scheme":
@@ -113,6 +115,8 @@ class Scheme:
         A schedule in epochs needs `steps_per_epoch`, and a ratio stratified per sample needs `batch_size`, the samples
         of an optimiser step.
         """
+        from r2mae.masking.ratios import NeedsBatchSize, NeedsEpochLength
+
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
         ratio = self.ratio.bind(total_steps)
         if steps_per_epoch is not None and isinstance(ratio, NeedsEpochLength):
@@ -124,6 +128,8 @@ class Scheme:
     @property
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest ratio, as tables show them."""
+        from r2mae.masking.ratios import ends_of
+
         return ends_of(self.ratio)
 
 
@@ -153,7 +159,7 @@ class CommonOption:
 
 _TIME = int | float
 SCHEME_OPTIONS: Mapping[str, CommonOption] = {
-    "ratio": CommonOption(float, "Mask ratio of the schemes with one ratio, which hides this fraction."),
+    "ratio": CommonOption(float, "Fraction that schemes with one ratio hide."),
     "low": CommonOption(float, "Lower end of the range of ratios."),
     "high": CommonOption(float, "Upper end of the range of ratios."),
     "sampling": CommonOption(
@@ -451,6 +457,8 @@ def _check_range(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     if 0 <= high < low <= 1 and ("low" not in given or "high" not in given):
         missing = "high" if "low" in given else "low"
         raise ValueError(f"low ({low:g}) is above high ({high:g}), and {missing} is the default: give {missing}, too")
+    from r2mae.masking.ratios import Uniform
+
     Uniform(low, high)  # raises for an invalid range
 
 

@@ -2,10 +2,11 @@
 
 import textwrap
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import pandas as pd
 from jaxtyping import Float, Float32
 from matplotlib.figure import Figure
 
-from r2mae.errors import UserError
+from r2mae.domains.options import FigureColumns
+from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
 from r2mae.masking.keys import Key, permutation
-from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style
+from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,3 +120,73 @@ def _draw(axes: "Axes", positions: Float32[np.ndarray, "points 2"], values: np.n
         handles=handles, loc="upper left", bbox_to_anchor=(-0.02, below), ncols=2, fontsize=8,
         handletextpad=0.1, columnspacing=0.8, labelspacing=0.3, markerscale=(36 / size) ** 0.5,
     )  # fmt: skip
+
+
+def columns_of(arrays: dict[str, np.ndarray], numbers: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the columns next to a domain's `embedding`; `numbers` are numbers though they are text."""
+    columns, rows = {}, arrays["embedding"].shape[:1]
+    if "labels" in arrays and "classes" in arrays:
+        arrays = {**arrays, "labels": arrays["classes"].astype(str)[arrays["labels"].astype(int)]}
+    for name, values in arrays.items():
+        if name in ("embedding", "classes") or values.shape != rows:
+            continue
+        number = name in numbers or values.dtype.kind == "f"
+        column = pd.to_numeric(pd.Series(values), errors="coerce") if number else pd.Series(values.astype(str))
+        columns[name] = text_or_floats(column)
+    return columns
+
+
+def text_or_floats(column: "pd.Series[Any]") -> np.ndarray:
+    """Return numbers as floats, and all else (categories, truth values) as text; missing values are NaN or ""."""
+    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
+        return column.to_numpy(dtype="float64", na_value=float("nan"))
+    return column.astype(object).where(column.notna(), "").astype(str).to_numpy().astype(str)
+
+
+def check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None:
+    """Refuse columns that data do not have."""
+    for name in names:
+        if name not in known:
+            raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")
+
+
+def draw_embedding(
+    file: str,
+    arrays: Mapping[str, np.ndarray],
+    annotations: "pd.DataFrame | None",
+    names: Sequence[str],
+    treatment: FigureColumns,
+    *,
+    data: str,
+    scheme: str,
+    max_points: int | None = None,
+) -> str:
+    """Draw the UMAP of what a domain returned for data into a file, and return in words what it is coloured by.
+
+    Parameters
+    ----------
+    file : str
+        The file to write.
+    arrays : mapping
+        The embedding, and columns of the run.
+    annotations : DataFrame, optional
+        Columns of the data, to choose from.
+    names : sequence of str
+        The chosen columns; by default those of the run.
+    treatment : FigureColumns
+        How the columns of the run are treated.
+    data, scheme : str
+        Names for the title.
+    max_points : int, optional
+        Draw this many points; by default :data:`MOST`.
+    """
+    if annotations is not None:
+        columns = {name: text_or_floats(annotations[name]) for name in names}
+    else:
+        columns = columns_of(dict(arrays), treatment.numbers)
+        check_columns(names, list(columns), data)
+        columns = {name: columns[name] for name in names or columns if names or name not in treatment.omitted}
+    title = f"{Path(data).stem}: UMAP of the embedding by {scheme}"
+    most = MOST if max_points is None else max_points
+    write_figure(embedding_figure(arrays["embedding"], columns, title=title, max_points=most), file)
+    return ", ".join(columns) or "nothing (--color COLUMN)"

@@ -30,13 +30,13 @@ def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None
     made: dict[str, Examples] = {}
     for run in runs:
         config, task, model = load_model(run.folder, domain)
-        source = (data_key(config), config.seed, config.validation)  # these determine the data and their split
+        source = (data_key(config), config.seed, config.data.validation)  # these determine the data and their split
         if source not in read:
             read.clear()  # one set at a time is held in memory
             read[source] = domain.load(config)
         chosen = {} if ratio is None else {"ratio": ratio}
         examples = domain.examples(
-            replace(config, **run.config.measurement_settings()), task, model, read[source], **chosen
+            replace(config, evaluation=run.config.evaluation), task, model, read[source], **chosen
         )
         if examples is None:
             return None

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from r2mae.evaluation.items import ItemScores
-from r2mae.sweep.measure import items_of, scores_of
+from r2mae.sweep.measure import scores_of
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.folder import RunFolder
+from r2mae.training.measure import items_of
 from r2mae.training.metrics import read_metrics
 
 _POINTS = 200

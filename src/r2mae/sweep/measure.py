@@ -1,87 +1,19 @@
 """Measure finished runs and baselines with their domain's evaluation."""
 
-import logging
-import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError, unknown
-from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
-from r2mae.training.folder import FolderLock, RunFolder, read_json
+from r2mae.training.folder import RunFolder, read_json
+from r2mae.training.measure import log_notes, progress_arguments
 from r2mae.training.saving import load_model
 from r2mae.training.task import Data
-
-
-def log_notes(data: Data) -> Data:
-    """Log the notes of data (what was omitted or filled in) on the logger ``r2mae``, by default standard error.
-
-    Worker processes of a comparison log nothing: their parent has logged the same notes.
-    """
-    if multiprocessing.parent_process() is None:
-        for note in getattr(data, "notes", ()):
-            logging.getLogger("r2mae").warning("%s", note)
-    return data
-
-
-def measure(
-    folder: RunFolder,
-    domain: Domain,
-    config: RunConfig,
-    *,
-    data: Data | None = None,
-    device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, float]:
-    """Return the scores of a finished run under its domain's default evaluation, with the options in `config`.
-
-    If the domain has scores of single test items, they are written into the run folder. They are written before
-    ``results.json``, and are ignored without it.
-    """
-    _, task, model = load_model(folder.path, domain, device=device)
-    folder.check_data(config.data, domain.fingerprint(config))
-    items = recorder_for(domain)
-    working = _progress_arguments(folder, domain, progress) | items
-    scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
-    write_items(folder, config, items)
-    return scores
-
-
-def recorder_for(domain: Domain) -> dict[str, ItemRecorder]:
-    """Return the argument `items` of a domain's evaluation: a recorder of scores of single test items.
-
-    Empty if the domain takes none.
-    """
-    return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
-
-
-def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
-    """Write the recorded scores of single test items; without any, delete those of an earlier measurement."""
-    found = recorder["items"].item_scores() if recorder else None
-    with FolderLock(folder.path):
-        if found is not None:
-            found.write(folder.items_file, config.measurement_settings())
-        else:
-            folder.items_file.unlink(missing_ok=True)
-
-
-def items_of(folder: RunFolder) -> ItemScores | None:
-    """Return the scores of single test items of a finished run; None if its results have none."""
-    measured = (folder.results or {}).get("measured", {})
-    return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
-
-
-def _progress_arguments(
-    folder: RunFolder, domain: Domain, progress: Callable[[int, int], None] | None
-) -> dict[str, Any]:
-    """Return the arguments of a long evaluation that show its progress and make it resumable."""
-    offered = {"kept": folder.evaluation_file, "progress": progress}
-    return {name: value for name, value in offered.items() if name in domain.evaluation_support}
 
 
 @dataclass(frozen=True)
@@ -137,18 +69,18 @@ def evaluate(
     domain = domain_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, domain, device=device)
-    measured = {name: value for name, value in options.items() if name in config.measurement_fields}
+    measured = {name: value for name, value in options.items() if name in config.measurement_settings()}
     data: Data | None = None
     if source is not None:
         config, data = _read_other_data(folder, domain, config, source, reading or {})
     elif not own_data:
-        folder.check_data(config.data, domain.fingerprint(config))
+        folder.check_data(config.data.source, domain.fingerprint(config))
     check_baselines(config.with_measurement(**measured), domain, baselines)
     if source is None and not own_data:
         data = domain.load(config)
     if baselines:
         check_sizes(config.with_measurement(**measured), domain, baselines, data)
-    working = _progress_arguments(folder, domain, progress)
+    working = progress_arguments(folder, domain, progress)
     scores = domain.evaluate(config, task, model, data, **options, **working)
     # Baselines take from the configuration what a pretrained model's evaluation takes as options.
     arguments = {name: value for name, value in options.items() if name not in measured}
@@ -163,7 +95,7 @@ def _read_other_data(
 ) -> tuple[RunConfig, Data]:
     """Return the configuration for measuring a run on other data, and these data."""
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
-    if known == domain.fingerprint(replace(config, data=source)):
+    if known == domain.fingerprint(config.replace(data=source)):
         raise UserError(f"{folder.path} was trained on {source}: omit --data")
     config, data = domain.load_other_data(config, source, folder.description.architecture, **reading)
     return config, log_notes(data)

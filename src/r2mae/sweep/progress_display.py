@@ -158,8 +158,8 @@ class ProgressDisplay:
 
     def _run_name(self, run: SweepRun) -> str:
         """Return a run's variant and seed, preceded by its data if the sweep has several data sets."""
-        several = len({one.config.data for one in self.runs}) > 1
-        return f"{Path(run.config.data).name + ', ' if several else ''}{run.variant.label}, seed {run.seed}"
+        several = len({one.config.data.source for one in self.runs}) > 1
+        return f"{Path(run.config.data.source).name + ', ' if several else ''}{run.variant.label}, seed {run.seed}"
 
     def _note(self) -> str:
         return f"{self._done} of {len(self.runs)} finished"

@@ -244,7 +244,7 @@ def _compute(request: Request, pipe: Connection) -> Outcome:
         config = domain.config.from_dict(request.fields)
         if domain.fingerprint(config) != request.fingerprint:
             raise UserError(
-                f"{config.data} is not the same there: give all machines the same data (files over 1 GiB with the same "
+                f"{config.data.source} is not the same there: give all machines the same data (files over 1 GiB with the same "
                 "modification time, as rsync -t keeps it)"
             )
     folder = RunFolder(Path(request.folder))

@@ -75,11 +75,11 @@ def _run_state(folder: RunFolder) -> RunState:
         state = "running"
     else:
         state = "stopped" if folder.checkpoint.exists() else "new"
-    seed, scheme = config.get("seed"), config.get("scheme")
+    seed, scheme, data = config.get("seed"), config.get("scheme"), config.get("data")
     return RunState(
         path=str(folder.path),
         domain=str(config.get("domain", "")),
-        data=str(config.get("data", "")),
+        data=str(data.get("source", "")) if isinstance(data, dict) else "",
         scheme=str(scheme.get("name", "")) if isinstance(scheme, dict) else "",
         seed=seed if isinstance(seed, int) else None,
         state=state,

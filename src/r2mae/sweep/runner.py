@@ -10,19 +10,19 @@ from rich.console import Console
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
-from r2mae.sweep.measure import check_sizes, log_notes
+from r2mae.sweep.measure import check_sizes
 from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.sweep.worker_start import with_variables
 from r2mae.terminal import Terminal
-from r2mae.training.config import MACHINE_FIELDS, RunConfig
+from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.measure import log_notes
 from r2mae.training.memory import check_fits_memory
-from r2mae.training.models import architecture_of
 from r2mae.training.task import Data
 
-_SIZE_NEUTRAL_FIELDS = {*MACHINE_FIELDS, "scheme", "seed"}  # do not change a model's size
+_SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 
 
 @runtime_checkable
@@ -41,12 +41,12 @@ class Runner(Protocol):
 
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
     """Refuse options that runs of a sweep cannot have. Runs on another machine (not `here`) check their own device."""
-    if base.ranks > 1:
+    if base.machine.ranks > 1:
         instead = ", and use --jobs" if here else ""
         raise UserError(f"a comparison trains each run on one device: omit --devices and --nodes{instead}")
-    check_threads(base.threads)
-    if here or not base.device.startswith("cuda"):
-        torch_device(base.device)
+    check_threads(base.machine.threads)
+    if here or not base.machine.device.startswith("cuda"):
+        torch_device(base.machine.device)
 
 
 def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, jobs: int = 1) -> None:
@@ -74,14 +74,19 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
         data = log_notes(domain.load(first))
         if number == 0:
             for config in scheduled:
-                config.scheme.bind(config.total_steps(len(data.train)))  # refuses times in the wrong order
+                config.scheme.bind(config.optimizer.total_steps(len(data.train)))  # refuses times in the wrong order
         if not here:
             continue
         if number == 0:  # baselines have no model
             check_baseline_sizes(runs, domain, data, jobs)
         check_fits_memory(first, domain, data)
         for config in others:
-            check_fits_memory(config, domain, data, architecture={**data.architecture, **architecture_of(config)})
+            check_fits_memory(
+                config,
+                domain,
+                data,
+                architecture={**data.architecture, "mask_input": False, **config.model.architecture()},
+            )
 
 
 def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
@@ -119,7 +124,7 @@ def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = Tr
         _check_folder(run, known[data_key(run.config)], locked=locked)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
-        found.setdefault(Path(config.data).name, set()).add(known[read])
+        found.setdefault(Path(config.data.source).name, set()).add(known[read])
     return {name: sorted(prints) for name, prints in found.items()}
 
 
@@ -133,11 +138,10 @@ def configs_by_data(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
 
 def _model_and_size(config: RunConfig) -> tuple[str, str]:
     """Return two keys of a configuration: one of its model, one of the model's size and batches."""
-    own = architecture_of(config)
+    own = config.model.architecture()
     if own:
-        return str(own["model"]), repr((own, config.batch_size, config.accumulate))
-    whole = {name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL_FIELDS}
-    return repr(whole), ""
+        return str(own["model"]), repr((own, config.optimizer.batch_size, config.optimizer.accumulate))
+    return repr({name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL}), ""
 
 
 def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, console: Console | None = None) -> None:

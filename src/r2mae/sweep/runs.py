@@ -4,14 +4,12 @@ import itertools
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
-
-_SHARED_FIELDS = {one.name for one in fields(RunConfig)}
 
 
 @dataclass(frozen=True)
@@ -129,9 +127,8 @@ def runs_of_groups(groups: Mapping[str, Sequence[Variant]], seeds: Sequence[int]
 
 
 def data_key(config: RunConfig) -> Hashable:
-    """Return a key that is equal for runs that read the same data: the data's name and the domain's own fields."""
-    own = sorted({field.name for field in fields(config)} - _SHARED_FIELDS)
-    return tuple((name, repr(getattr(config, name))) for name in ("data", *own))
+    """Return a key that is equal for runs that read the same data in the same way."""
+    return repr((config.data, config.task))
 
 
 def _point_label(value: float | str) -> str:

@@ -1,7 +1,6 @@
-"""Pretrain and measure one run, of a sweep or single."""
+"""Pretrain and measure one run of a sweep, in a process of its own."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,11 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.sweep.measure import log_notes, measure, recorder_for, write_items
 from r2mae.training.config import RunConfig
-from r2mae.training.distributed import together
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.loop import Fitted, fit_run
+from r2mae.training.measure import recorder_for, write_items
+from r2mae.training.pretrain import pretrain
 from r2mae.training.progress import Reporter
-from r2mae.training.run import Run
 from r2mae.training.scheme import kind_of
 from r2mae.training.task import Data
 
@@ -58,50 +55,6 @@ def check_scheme(name: str) -> None:
             f"{error} (processes of a comparison know the schemes of installed packages, and those that a script "
             "registers outside functions and outside `if __name__ == ...`: see docs/add-a-scheme.md)"
         ) from None
-
-
-def pretrain(
-    config: RunConfig,
-    domain: Domain,
-    out: Path,
-    *,
-    reporter: Reporter | None = None,
-    data: Data | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[Fitted, dict[str, Any]]:
-    """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
-
-    Returns
-    -------
-    fitted : Fitted
-        As returned by :func:`r2mae.training.fit`.
-    results : dict
-        ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
-    """
-    with together(config):
-        return _pretrain(config, domain, out, reporter, data, progress)
-
-
-def _pretrain(
-    config: RunConfig,
-    domain: Domain,
-    out: Path,
-    reporter: Reporter | None,
-    data: Data | None,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[Fitted, dict[str, Any]]:
-    run, folder = Run.resolve(config, domain), RunFolder(out)
-    folder.check_config(config)
-    if data is None and not (folder.trained and folder.results_for(config) is not None):
-        data = log_notes(domain.load(config))
-    fitted = fit_run(run, out, data=data, reporter=reporter)
-    if run.rank > 0:
-        raise SystemExit(0)  # rank 0 measures and reports
-    results = folder.results_for(config)
-    if results is None:
-        scores = measure(folder, domain, config, data=data, device=config.device, progress=progress)
-        results = fitted.write_results(config, scores)
-    return fitted, results
 
 
 def measure_baseline(config: RunConfig, domain: Domain, name: str, data: Data, out: Path, fingerprint: str) -> None:

@@ -13,15 +13,16 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.config import ROBERTA, TextConfig
-from r2mae.text.encoding import Progress, unknown_note
-from r2mae.text.store import TokenStore, corpus_tokenizer, is_store, open_store
+from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
+from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
-from r2mae.text.tokenizer.vocabulary import vocabulary_note
 from r2mae.training.progress import counting_bar
+from r2mae.training.task import Batches, Data
+
+_HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
 
 
-class TokenBatches:
+class TokenBatches(Batches):
     """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
     The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
@@ -38,7 +39,7 @@ class TokenBatches:
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
-        self.store, self.length, self._vocabulary = store, length, store.vocab_size
+        self.store, self.length = store, length
         offsets = store.offsets()
         chosen = np.arange(len(store)) if documents is None else np.unique(documents)
         # Neighbouring documents make one segment of the file.
@@ -61,11 +62,6 @@ class TokenBatches:
         """Return the number of rows."""
         return self.tokens // self.length
 
-    @property
-    def dropped(self) -> int:
-        """Return the number of tokens at the end that fill no row."""
-        return self.tokens % self.length
-
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Int64[Tensor, "batch length"]:
         """Return these rows; the key has no effect.
 
@@ -86,13 +82,14 @@ class TokenBatches:
         for row in np.flatnonzero(starts + self.length > self._ends[segments]):
             inside = starts[row] + np.arange(self.length)
             found[row] = self.store.tokens[inside + self._shift[np.searchsorted(self._ends, inside, side="right")]]
-        if found.size and (largest := int(found.max())) >= self._vocabulary:
-            raise self.store.damaged(f"token {largest:,} is not in its vocabulary of {self._vocabulary:,}")
+        if found.size and (largest := int(found.max())) >= self.store.vocab_size:
+            with self.store.reading():
+                raise ValueError(f"token {largest:,} is not in its vocabulary of {self.store.vocab_size:,}")
         return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, repr=False)
-class TextData:
+class TextData(Data):
     """The data of a run on text.
 
     Parameters
@@ -119,56 +116,27 @@ class TextData:
         return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
-def load_data(config: TextConfig, *, cache: str | Path | None = None, progress: Progress | None = None) -> TextData:
+def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextData:
     """Read the corpus of a run, tokenised once, and split its documents; the split depends on the seed.
 
     Parameters
     ----------
     config : TextConfig
-        Without a tokenizer, a byte-level BPE is trained on the corpus; a token store's own tokenizer is used.
+        Without a tokenizer, a byte-level BPE is trained on the corpus.
     cache : path, optional
         Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
-    progress : callable, optional
-        Called with the progress of tokenising; by default a bar on a terminal, or lines in a file or pipe.
 
     Raises
     ------
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
-    if config.tokenizer is None:
-        options: dict[str, Any] = {"column": config.text_column, "split": config.split, "cache": cache}
-        tokenizer = corpus_tokenizer(config.data, config.vocab_size, **options)
+    if config.data.tokenizer is None:
+        options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+        tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     else:
-        tokenizer = load_tokenizer(config.tokenizer)
-        _check_store(config, tokenizer)
-    return split_data(_tokenised(config, tokenizer, cache, progress), tokenizer, config)
-
-
-def _tokenised(
-    config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None, progress: Progress | None = None
-) -> TokenStore:
-    with counting_bar(f"{config.data}: tokens", counted=False, transient=True) as bar:
-        return open_store(
-            config.data,
-            tokenizer,
-            column=config.text_column,
-            split=config.split,
-            cache=cache,
-            progress=progress or bar,
-        )
-
-
-def _check_store(config: TextConfig, tokenizer: TextTokenizer) -> None:
-    """Refuse a preset's vocabulary for a token store with another tokenizer."""
-    if config.tokenizer != ROBERTA or config.preset is None or not is_store(config.data):
-        return
-    own = TokenStore(Path(config.data).expanduser()).tokenizer()
-    if own.fingerprint != tokenizer.fingerprint:
-        raise UserError(
-            f"{config.data}: was made with another tokenizer than RoBERTa's, which {config.preset} uses: give "
-            f"--vocab-size {own.vocab_size} to use its own, or name the corpus to tokenise it again"
-        )
+        tokenizer = load_tokenizer(config.data.tokenizer)
+    return split_data(_tokenised(config, tokenizer, cache), tokenizer, config)
 
 
 def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
@@ -183,55 +151,68 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
     return replace(data, validation=data.train, notes=())
 
 
+def _tokenised(config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None) -> TokenStore:
+    options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
+    with counting_bar(f"{config.data.source}: tokens", counted=False, transient=True) as bar:
+        return open_store(config.data.source, tokenizer, progress=bar, **options)
+
+
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
     """Split the documents into training and, with `hold_out`, validation documents by the configuration.
 
     Raises
     ------
     UserError
-        If the documents of either part do not fill a row.
+        If the documents of either part do not fill a row, or no token is known to the tokenizer.
     """
-    length, held_out = config.sequence_length, None
+    length, tokens, validation = config.data.sequence_length, len(store.tokens), None
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data}: holds {store.meta.tokens:,} tokens, less than one sequence of {length}: "
+            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: "
             f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
         )
-    if hold_out and config.validation:
+    if hold_out and config.data.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
-    validation = None if held_out is None else TokenBatches(store, length, held_out)
+        validation = TokenBatches(store, length, held_out)
     if not len(train):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
+    notes = [
+        _vocabulary_note(config, tokenizer.vocab_size),
+        unknown_note(config.data.source, store.unknown, tokens, len(store)),
+        f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
+        f"({train.tokens % length} tokens at the end are omitted); "
+        + ("none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"),
+    ]
+    share = 0.0 if validation is None else validation.tokens / tokens
+    if share > max(2 * config.data.validation, config.data.validation + 0.05):
+        notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
+    if config.optimizer.batch_size > len(train):
+        notes.append(
+            f"a step takes {config.optimizer.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
+            "a step (--batch-size)"
+        )
     built = architecture(config, tokenizer)
-    meta = store.meta
-    notes = (
-        vocabulary_note(config, built, store=is_store(config.data)),
-        unknown_note(config.data, meta.unknown, meta.tokens, meta.documents),
-        *_notes(store, train, validation, config),
-    )
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
 
 
-def _notes(
-    store: TokenStore, train: TokenBatches, validation: TokenBatches | None, config: TextConfig
-) -> tuple[str, ...]:
-    """Return notes on the sizes of the training and validation data."""
-    rest = "none are held out, and no loss is measured" if validation is None else f"{len(validation):,} are held out"
-    notes = [
-        f"{store.meta.tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {train.length} to "
-        f"train on ({train.dropped} tokens at the end are omitted); {rest}"
-    ]
-    share = 0.0 if validation is None else validation.tokens / store.meta.tokens
-    if share > max(2 * config.validation, config.validation + 0.05):
-        notes.append(f"{share:.0%} of the tokens are held out, since whole documents are, and these are few and long")
-    if config.batch_size > len(train):
-        notes.append(
-            f"a step takes {config.batch_size:,} sequences and there are {len(train):,}: each is seen several times in "
-            "a step (--batch-size)"
+def _vocabulary_note(config: TextConfig, size: int) -> str | None:
+    """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
+    if config.preset not in PAPER_PRESETS:
+        return None
+    if config.data.tokenizer in (ROBERTA, *_HUB_NAMES):
+        which = "RoBERTa's own BPE, as in the paper"
+    elif config.data.tokenizer is not None:
+        which = f"the tokenizer {config.data.tokenizer}, not the paper's"
+    elif config.data.vocab_size != PAPER_VOCABULARY:
+        which = f"--vocab-size {config.data.vocab_size}, a BPE trained on the corpus, not the paper's"
+    else:
+        which = (
+            "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
+            "FacebookAI/roberta-base fetches it)"
         )
-    return tuple(notes)
+    return f"{config.preset} with a vocabulary of {size:,}: {which}"
 
 
 _TOO_FEW_DOCUMENTS = (
@@ -243,10 +224,10 @@ def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.nda
     """Return the documents to hold out: the fraction of the configuration, but enough to fill a row."""
     order = permutation(Key.root(config.seed).fold("validation"), len(store))
     lengths = np.diff(store.offsets())[order]
-    enough = int(np.searchsorted(np.cumsum(lengths), config.sequence_length)) + 1
-    count = max(round(config.validation * len(store)), enough)
+    enough = int(np.searchsorted(np.cumsum(lengths), config.data.sequence_length)) + 1
+    count = max(round(config.data.validation * len(store)), enough)
     if count >= len(store):
-        raise UserError(f"{config.data}: {_TOO_FEW_DOCUMENTS}")
+        raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
     return np.sort(order[:count])
 
 
@@ -259,10 +240,10 @@ def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]
         "pad_id": tokenizer.pad_id,
         "bos_id": tokenizer.bos_id,
         "eos_id": tokenizer.eos_id,
-        "length": config.sequence_length,
-        **config.architecture(),
-        "corruption": config.corruption,
-        "exact": config.exact,
+        "length": config.data.sequence_length,
+        **config.model.architecture(),
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
         "roles": tokenizer.roles,
         "tokenizer": tokenizer.to_json(),
     }

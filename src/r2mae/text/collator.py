@@ -14,7 +14,8 @@ from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import corrupt_tokens, token_mask
 from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_stratified_per_sample
-from r2mae.text.task import SHARES, Corruption, special_tokens
+from r2mae.text.task import special_tokens
+from r2mae.training.masked_tokens import SHARES, Corruption
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,14 +1,14 @@
 """The configuration of a run on text. Neither torch nor transformers."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
-from r2mae.training.models import ModelConfig
+from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, with its vocabulary."""
@@ -22,13 +22,16 @@ ROBERTA = "roberta-50265"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(RobertaSettings, ModelConfig):
-    """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
-
-    A table in the documentation of text lists which defaults are the paper's and which are our own.
+class TextDataConfig(DataConfig):
+    """The corpus of a run, and its tokens.
 
     Parameters
     ----------
+    text_column : str
+        Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
+    split : {"train", "validation", "test", "all"}
+        Part of a corpus whose files, folders or data set are divided into parts by name. With train (the default)
+        files named after validation or test are not read.
     tokenizer : str, optional
         A tokenizer.json, a folder with a tokenizer's files, a Hugging Face name, or roberta-50265, which is RoBERTa's
         own (the presets roberta-medium and roberta-base use it if it is on this machine); by default a byte-level BPE
@@ -38,16 +41,49 @@ class TextConfig(RobertaSettings, ModelConfig):
         other size trains a tokenizer.
     sequence_length : int
         Tokens of a sequence (paper: 128).
+    """
+
+    validation: float = 0.01
+    text_column: str = "text"
+    split: Split = "train"
+    tokenizer: str | None = None
+    vocab_size: int = 8000
+    sequence_length: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sequence_length < 4:
+            raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
+        if self.vocab_size < 300:
+            raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTaskConfig(TaskConfig):
+    """How tokens are hidden.
+
+    Parameters
+    ----------
     corruption : {"80-10-10", "mask"}
         Replacement of hidden tokens: 80 % <mask>, 10 % a random token, 10 % unchanged; or all <mask>.
     exact : bool
         Hide exactly the rounded count of every sequence's tokens (true, the default), or each token independently with
         the ratio as its probability (false).
-    text_column : str
-        Column of JSON lines, Parquet and Hugging Face data sets that holds the text.
-    split : {"train", "validation", "test", "all"}
-        Part of a corpus whose files, folders or data set are divided into parts by name. With train (the default)
-        files named after validation or test are not read.
+    """
+
+    corruption: Literal["80-10-10", "mask"] = "80-10-10"
+    exact: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluationConfig(EvaluationConfig):
+    """How a model of text is measured.
+
+    Parameters
+    ----------
+    eval_sequences : int
+        Most held-out sequences on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
+        less time and give less precise scores.
     glue : list of str
         Tasks of GLUE on which a finished model is fine-tuned and measured, such as sst2 and qnli. Epochs, learning
         rate, batch and seeds are the paper's; warm-up (6 %) and weight decay (0.01) are ours.
@@ -56,80 +92,20 @@ class TextConfig(RobertaSettings, ModelConfig):
         cheap, and also suit models that are too small or too briefly trained to be fine-tuned.
     glue_limit : int, optional
         Most training examples of a task, fine-tuned or probed; by default all.
-    eval_sequences : int
-        Most held-out sequences on which loss and accuracy of a finished model are measured, evenly spaced. Fewer take
-        less time and give less precise scores.
     """
 
-    domain: ClassVar[str] = "text"
-    # The paper has no curricula of text: its tokens take the numbers of its DNA models.
-    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
-    models: ClassVar[Mapping[str, str]] = MODELS
-    default_settings: ClassVar[type] = RobertaSettings
-    measurement_fields: ClassVar[tuple[str, ...]] = ("eval_sequences", "glue_probes", "glue_limit")
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"eval_sequences": MOST_SEQUENCES, "glue_probes": (), "glue_limit": None}
-    )
-
-    model: str = "roberta"
-    tokenizer: str | None = None
-    vocab_size: int = 8000
-    sequence_length: int = 128
-    corruption: Literal["80-10-10", "mask"] = "80-10-10"
-    exact: bool = True
-    text_column: str = "text"
-    split: Split = "train"
+    eval_sequences: int = MOST_SEQUENCES
     glue: tuple[str, ...] = ()
     glue_probes: tuple[str, ...] = ()
     glue_limit: int | None = None
-    eval_sequences: int = MOST_SEQUENCES
-    epochs: float = 1
-    batch_size: int = 2048
-    optimizer: Literal["adam", "adamw"] = "adamw"
-    lr: float = 7e-4
-    schedule: Literal["constant", "linear", "cosine"] = "linear"
-    warmup: float = 0.03
-    weight_decay: float = 0.01
-    validation: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.preset in PAPER_PRESETS and self.tokenizer == ROBERTA and self.vocab_size != PAPER_VOCABULARY:
-            # A size given with the preset asks for a vocabulary of this size.
-            object.__setattr__(self, "tokenizer", None)
-        if self.sequence_length < 4:
-            raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
-        if self.vocab_size < 300:
-            raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
         if self.glue_limit is not None and self.glue_limit < 2:
             raise UserError(f"glue_limit must be 2 or more examples, not {self.glue_limit}")
         if self.eval_sequences < 1:
             raise UserError(f"eval_sequences must be 1 or more, not {self.eval_sequences}")
         self._check_glue()
-
-    def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""
-        super().check_given(given)
-        tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
-        own = PAPER_VOCABULARY if self.tokenizer == ROBERTA else None  # other files determine their own size
-        idle = self.tokenizer is not None and self.vocab_size != own
-        if (tokenizer is not None and (sized or self.tokenizer is None)) or (sized and idle):
-            raise UserError(
-                f"vocab_size {self.vocab_size} is for a tokenizer that is trained, and tokenizer is "
-                f"{tokenizer or self.tokenizer}: give one of them (--tokenizer null has one trained)"
-            )
-        if given.get("glue_limit") is not None and not (self.glue or self.glue_probes):
-            raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
-        if "text_column" in given:
-            from r2mae.text.store import check_column
-
-            check_column(self.data, self.text_column)
-
-    def measured_in_words(self) -> str:
-        """Return a sentence on the number of held-out sequences if it is not the default."""
-        if self.eval_sequences == MOST_SEQUENCES:
-            return ""
-        return f"Hidden tokens are measured on at most {self.eval_sequences:,} held-out sequences."
 
     def _check_glue(self) -> None:
         if not (self.glue or self.glue_probes):
@@ -144,3 +120,55 @@ class TextConfig(RobertaSettings, ModelConfig):
         # In a fixed order, so that results of the same tasks agree however the tasks were typed.
         probes = {glue_task(name).name for name in self.glue_probes}
         object.__setattr__(self, "glue_probes", tuple(name for name in TASKS if name in probes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig(RunConfig):
+    """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
+
+    A table in the documentation of text lists which defaults are the paper's and which are our own.
+    """
+
+    domain: ClassVar[str] = "text"
+    ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
+    models: ClassVar[Mapping[str, str]] = MODELS
+
+    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size")
+
+    data: TextDataConfig = TextDataConfig()
+    model: Any = RobertaSettings()
+    task: TextTaskConfig = TextTaskConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(
+        name="adamw", epochs=1, batch_size=2048, lr=7e-4, schedule="linear", warmup=0.03, weight_decay=0.01
+    )
+    evaluation: TextEvaluationConfig = TextEvaluationConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        data = self.data
+        if self.preset in PAPER_PRESETS and data.tokenizer == ROBERTA and data.vocab_size != PAPER_VOCABULARY:
+            object.__setattr__(self, "data", dataclasses.replace(data, tokenizer=None))
+
+    def check_given(self, given: Mapping[str, Any]) -> None:
+        """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""
+        super().check_given(given)
+        tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
+        own = PAPER_VOCABULARY if self.data.tokenizer == ROBERTA else None  # other files determine their own size
+        idle = self.data.tokenizer is not None and self.data.vocab_size != own
+        if (tokenizer is not None and (sized or self.data.tokenizer is None)) or (sized and idle):
+            raise UserError(
+                f"vocab_size {self.data.vocab_size} is for a tokenizer that is trained, and tokenizer is "
+                f"{tokenizer or self.data.tokenizer}: give one of them (--tokenizer null has one trained)"
+            )
+        if given.get("glue_limit") is not None and not (self.evaluation.glue or self.evaluation.glue_probes):
+            raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
+        if "text_column" in given:
+            from r2mae.text.documents import check_column
+
+            check_column(self.data.source, self.data.text_column)
+
+    def measured_in_words(self) -> str:
+        """Return a sentence on the number of held-out sequences if it is not the default."""
+        if self.evaluation.eval_sequences == MOST_SEQUENCES:
+            return ""
+        return f"Hidden tokens are measured on at most {self.evaluation.eval_sequences:,} held-out sequences."

@@ -21,13 +21,13 @@ from r2mae.text.formats import (
     read_json_lines,
     read_parquet,
     read_plain,
-    reason,
+    reading,
     text_of,
 )
 from r2mae.text.sets import HEADINGS, HUB, SETS
 from r2mae.training.fingerprint import fingerprint
 
-Source = str | Path | Sequence[str | Path] | Iterable[Mapping[str, Any]]
+Source = str | Path | Sequence[str | Path] | Iterable[Any]
 """What :func:`read_documents` reads."""
 
 _PARTS = {
@@ -60,13 +60,55 @@ def read_documents(source: Source, *, column: str = "text", split: str = "train"
     yield from corpus_of(source, column=column, split=split).documents()
 
 
-def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> "Files | Rows":
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus, which can be read again.
+
+    Parameters
+    ----------
+    name : str
+        The name in messages.
+    texts : callable
+        ``texts(position)`` yields texts, perhaps empty ones, and keeps the position up to date.
+    identity : callable, optional
+        Returns a hash that identifies the content; by default all documents are read for a hash.
+    columns : bool
+        Whether the text is in a column.
+    """
+
+    name: str
+    texts: Callable[[Position], Iterator[str]]
+    identity: Callable[[], str] | None = None
+    columns: bool = True
+
+    def fingerprint(self) -> str:
+        """Return a hash that identifies the content."""
+        if self.identity is not None:
+            return self.identity()
+        digest = hashlib.blake2b(digest_size=16)
+        for document in self.documents():
+            text = document.encode()
+            digest.update(len(text).to_bytes(8, "little") + text)
+        return digest.hexdigest()
+
+    def documents(self, position: Position | None = None) -> Iterator[str]:
+        """Yield the documents, and keep `position` up to date."""
+        empty = True
+        for document in cut(self.texts(position or Position())):
+            empty = False
+            yield document
+        if empty:
+            column = ", or name another column of text, --text-column NAME" if self.columns else ""
+            raise UserError(f"{self.name}: holds no text: give other files or another split{column}")
+
+
+def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> Corpus:
     """Return the corpus that a source means.
 
     Parameters
     ----------
     source : str, Path, list of them, or data set
-        A named set; a file (.txt with blank lines between documents, .jsonl, both also .gz, .xz or .bz2; .parquet); a
+        A named set; a file (.txt with blank lines between documents, .jsonl, both also compressed; .parquet); a
         folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a list of files; a
         folder that ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or
         ``"hf:NAME:CONFIG:SPLIT"``, streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version; or
@@ -84,161 +126,106 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     """
     if not isinstance(source, str | Path):
         if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
-            return Files.of([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-        return _from_object(source, column)
+            return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
+        if isinstance(source, Mapping):
+            raise UserError(
+                f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}"
+            )
+        if iter(source) is source:
+            raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
+        return _rows(type(source).__name__, column, lambda: source)
     name = HUB.get(str(source), str(source))
+    path = Path(source).expanduser()
     if name.startswith("hf:"):
         return _from_hub(name, column, split)
     if name in SETS:
-        return Files.of(list(locate(SETS[name]).values()), name, column, HEADINGS.get(name))
-    return _from_place(Path(source).expanduser(), name, column, split)
-
-
-def _from_place(path: Path, name: str, column: str, split: str) -> "Files | Rows":
-    """A folder, a file, or the files of a pattern."""
+        return _files(list(locate(SETS[name]).values()), name, column, HEADINGS.get(name))
     if path.is_dir():
         return _from_folder(path, column, split)
-    if path.exists() or not any(sign in name for sign in "*?["):
-        return Files.of([path], name, column)
-    matching = [Path(place) for place in sorted(glob(str(path), recursive=True))]  # noqa: PTH207 - a Path globs below a folder
-    files = [place for place in matching if place.is_file()]
-    return Files.of(_of_split(files, split, name), name, column)
+    paths = [path]
+    if not path.exists() and any(sign in name for sign in "*?["):
+        found = [Path(place) for place in sorted(glob(str(path), recursive=True))]  # noqa: PTH207 - a Path globs below a folder
+        paths = _of_split([place for place in found if place.is_file()], split, name)
+    return _files(paths, name, column)
 
 
-@dataclass(frozen=True)
-class Files:
-    """Files of text, read in their order.
+def check_column(source: Source, column: str) -> None:
+    """Refuse to name a column of plain text. Other mistakes in a source are found when it is read."""
+    try:
+        corpus = corpus_of(source, column=column)
+    except UserError:
+        return
+    if not corpus.columns:
+        raise UserError(f"{source} is plain text, which has no columns: omit --text-column {column}")
+
+
+def _from_object(source: Sequence[str | Path] | Iterable[Any], column: str) -> Corpus:
+    """A list of files, or a data set object of the Python API."""
+    if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
+        return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
+    kind = type(source).__name__
+    if isinstance(source, Mapping):
+        raise UserError(f"a {kind} holds several splits: give one of {', '.join(map(str, source))}")
+    if iter(source) is source:
+        raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
+    return _rows(kind, column, lambda: source)
+
+
+def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
+    """Return the corpus of some files, read in their order.
 
     Parameters
     ----------
-    name : str
-        The name in messages.
-    paths : tuple of Path
-        The files, at least one.
-    column : str
-        The column of JSON lines and Parquet.
+    paths, name, column
+        The files, and as in :class:`Corpus`.
     heading : str, optional
         Pattern of the line that begins a document; by default documents are separated by blank lines.
     """
+    if not paths:
+        raise UserError(f"{name}: no file has such a name: name files ({KINDS}), a folder, or a set")
+    for path in paths:
+        if not path.is_file():
+            if path.suffix or path.is_absolute() or len(path.parts) > 1:
+                raise UserError(f"{path} does not exist: name files ({KINDS}), a folder, or a set")
+            raise UserError(f"{unknown('corpus', str(path), SETS)}, or give a file, a folder or hf:NAME")
+        if kind_of(path) is None:
+            raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
+    columns = any(kind_of(path) != "text" for path in paths)
 
-    name: str
-    paths: tuple[Path, ...]
-    column: str
-    heading: str | None = None
-
-    @classmethod
-    def of(cls, paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> "Files":
-        """Check that the files exist and are of a known kind."""
-        if not paths:
-            raise UserError(f"{name}: no file is named so: name files ({KINDS}), a folder, or a set")
+    def texts(position: Position) -> Iterator[str]:
+        with reading(name, "run the same command again"):
+            position.total = sum(path.stat().st_size for path in paths)
         for path in paths:
-            if not path.is_file():
-                if path.suffix or path.is_absolute() or len(path.parts) > 1:
-                    raise UserError(f"{path} does not exist: name files ({KINDS}), a folder, or a set")
-                raise UserError(f"{unknown('corpus', str(path), SETS)}, or give a file, a folder or hf:NAME")
-            if kind_of(path) is None:
-                raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
-        return cls(name, tuple(paths), column, heading)
+            kind = kind_of(path)
+            if kind == "text":
+                yield from read_plain(path, heading, position)
+            else:
+                yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column, position)
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether any file has columns."""
-        return any(kind_of(path) != "text" for path in self.paths)
+    def identity() -> str:
+        parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in paths]
+        return _hash("files", column if columns else "", heading or "", *parts)
 
-    def fingerprint(self) -> str:
-        """Return a hash of the files' content and kind, whatever their names (beyond 1 GiB: of size and time)."""
-        parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in self.paths]
-        return _hash("files", self.column if self.has_columns else "", self.heading or "", *parts)
-
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents of all files, and keep `position` up to date."""
-        position, empty = position or Position(), True
-        position.total = sum(path.stat().st_size for path in self.paths)
-        for path in self.paths:
-            for document in cut(self._read(path, position)):
-                empty = False
-                yield document
-        if empty:
-            column = f", or {self.column!r} is not its column of text: --text-column NAME" if self.has_columns else ""
-            raise UserError(f"{self.name}: holds no text: give files with text{column}")
-
-    def _read(self, path: Path, position: Position) -> Iterator[str]:
-        kind = kind_of(path)
-        if kind == "parquet":
-            return read_parquet(path, self.column, position)
-        if kind == "json":
-            return read_json_lines(path, self.column, position)
-        return read_plain(path, self.heading, position)
+    return Corpus(name, texts, identity, columns)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a data set that can be read again.
+def _rows(
+    name: str, column: str, read: Callable[[], Iterable[Any]], identity: Callable[[], str] | None = None
+) -> Corpus:
+    """Return the corpus of a data set, whose rows `read` returns."""
 
-    Parameters
-    ----------
-    name, column : str
-        The name in messages; the column with the text.
-    read : callable
-        Returns the rows, an iterable of mappings.
-    identity : str, optional
-        Identifies the data set; by default a hash of all documents, for which they are read once more.
-    """
-
-    name: str
-    column: str
-    read: Callable[[], Iterable[Mapping[str, Any]]]
-    identity: str | None = None
-
-    def fingerprint(self) -> str:
-        """Return a hash of `identity`, or of all documents."""
-        if self.identity is not None:
-            return _hash("rows", self.column, self.identity)
-        digest = hashlib.blake2b(digest_size=16)
-        for document in self.documents():
-            text = document.encode()
-            digest.update(len(text).to_bytes(8, "little") + text)
-        return digest.hexdigest()
-
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents of all rows, and keep `position` up to date."""
-        empty = True
-        for document in cut(self._texts(position or Position())):
-            empty = False
-            yield document
-        if empty:
-            raise UserError(
-                f"{self.name}: holds no text, the column {self.column!r} is empty in every row: name another, "
-                "--text-column NAME, or give another split"
-            )
-
-    def _texts(self, position: Position) -> Iterator[str]:
-        try:
-            rows = self.read()
+    def texts(position: Position) -> Iterator[str]:
+        with reading(name, "check the name, try again"):
+            rows = read()
             position.total = len(rows) if isinstance(rows, Sized) else None
             for row in rows:
                 position.done += 1
-                yield text_of(row, self.column, f"{self.name}, row {position.done}")
-        except UserError:
-            raise
-        except ImportError:
-            raise UserError("data sets of Hugging Face need the library datasets: pip install 'r2mae[text]'") from None
-        except Exception as error:  # of many kinds: the network's, the Hub's, those of the library and its readers
-            raise UserError(
-                f"{self.name}: cannot be read beyond row {position.done} ({reason(error)}): check the name, try again"
-            ) from error
+                yield text_of(row, column, f"{name}, row {position.done}")
+
+    return Corpus(name, texts, identity)
 
 
-def _from_object(source: Any, column: str) -> Rows:
-    """A data set object of the Python API."""
-    if isinstance(source, Mapping):
-        raise UserError(f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}")
-    if iter(source) is source:
-        raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return Rows(type(source).__name__, column, lambda: source)
-
-
-def _from_hub(name: str, column: str, split: str) -> Rows:
+def _from_hub(name: str, column: str, split: str) -> Corpus:
     """A data set of the Hub, ``hf:NAME[@REVISION][:CONFIG[:SPLIT]]``; its content is known only by name and version."""
     words = name.removeprefix("hf:").split(":")
     path, _, revision = words[0].partition("@")
@@ -255,11 +242,14 @@ def _from_hub(name: str, column: str, split: str) -> Rows:
         )
         return found
 
-    content = fingerprint(path) if Path(path).is_dir() else path
-    return Rows(name, column, read, "\0".join(("hub", content, revision, config, part or split)))
+    def identity() -> str:
+        content = fingerprint(path) if Path(path).is_dir() else path
+        return _hash("rows", column, "\0".join(("hub", content, revision, config, part or split)))
+
+    return _rows(name, column, read, identity)
 
 
-def _from_folder(path: Path, column: str, split: str) -> "Files | Rows":
+def _from_folder(path: Path, column: str, split: str) -> Corpus:
     """A folder of files, or one of ``save_to_disk``."""
     if (path / "dataset_dict.json").is_file():
         splits = sorted(entry.parent.name for entry in path.glob("*/state.json"))
@@ -268,7 +258,7 @@ def _from_folder(path: Path, column: str, split: str) -> "Files | Rows":
         if len(splits) > 1:
             warn_once(f"{path}: the split {split} of {', '.join(splits)} is read (--split)")
         path = path / split
-    if (path / "state.json").is_file():
+    if (path / "state.json").is_file():  # it names the content
 
         def read() -> Iterable[Mapping[str, Any]]:
             import datasets
@@ -276,7 +266,7 @@ def _from_folder(path: Path, column: str, split: str) -> "Files | Rows":
             found: Iterable[Mapping[str, Any]] = datasets.load_from_disk(str(path))
             return found
 
-        return Rows(str(path), column, read, fingerprint(path / "state.json"))  # the state names the content
+        return _rows(str(path), column, read, lambda: _hash("rows", column, fingerprint(path / "state.json")))
     found, others = [], Counter[str]()
     for place, folders, names in walk_real_folders(path):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -290,7 +280,7 @@ def _from_folder(path: Path, column: str, split: str) -> "Files | Rows":
     if others:
         counts = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common(5))
         warn_once(f"{path}: files that are not read as text: {counts}{', …' * (len(others) > 5)}")
-    return Files.of(_of_split(sorted(found), split, str(path)), str(path), column)
+    return _files(_of_split(sorted(found), split, str(path)), str(path), column)
 
 
 def _of_split(files: Sequence[Path], split: str, name: str) -> list[Path]:

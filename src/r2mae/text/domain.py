@@ -1,17 +1,18 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, Option, SeveralPaths
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, SeveralPaths
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
+from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading
+from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer.vocabulary import PLAIN_PRESETS, Presets, roberta_here
+from r2mae.text.tokenizer import roberta_here
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -19,36 +20,6 @@ if TYPE_CHECKING:
 
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
-
-_GLUE_TASKS = Option(
-    "task",
-    "tasks of glue and glue-probe, sst2 qnli mnli qqp.",
-    tuple[str, ...],
-    parameter="glue",
-    needed="the tasks: --task sst2 qnli",
-)
-_PROBE_TASKS = replace(_GLUE_TASKS, parameter="glue_probes")
-_SEQUENCES = Option("eval_sequences", "most held-out sequences for loss and accuracy; by default as in the run.", int)
-_READING_OPTIONS = (
-    Option(
-        "text_column",
-        "the column with the text, in JSON lines, Parquet or data sets; by default as in the run.",
-    ),
-    Option(
-        "split",
-        "the part of a corpus whose files are named after parts; by default as in the run.",
-        choices=get_args(Split),
-    ),
-)
-_GLUE_OPTIONS = (
-    Option("folder", "the folder of GLUE; by default glue/ in the data folder."),
-    Option(
-        "limit",
-        "most training examples of a task of glue or glue-probe; by default as in the run.",
-        int,
-        parameter="glue_limit",
-    ),
-)
 
 
 def _task_names() -> Sequence[str]:
@@ -78,7 +49,7 @@ class TextDomain(Domain):
     command_line = CommandLine(
         evaluation=Evaluation(
             "loss and accuracy of hidden tokens in held-out text at six mask ratios",
-            options=(_SEQUENCES, *_GLUE_OPTIONS),
+            options=HiddenTokens,
             examples=("runs/text --eval-sequences 200",),
         ),
         evaluations=(
@@ -86,7 +57,7 @@ class TextDomain(Domain):
                 "fine-tuning on the tasks of --task, 5 epochs each, mean of three seeds (and its standard deviation), "
                 "rate 2e-5, batches of 32, as in the paper; warm-up over 6 % and weight decay 0.01 are ours; "
                 "finished fine-tunings are saved in RUN/evaluation.json and not repeated",
-                options=(_GLUE_TASKS, *_GLUE_OPTIONS),
+                options=FineTuning,
                 examples=("runs/text glue --task sst2 qnli --limit 2000",),
                 name="glue",
                 fixed={"curve": False, "glue_probes": ()},
@@ -95,14 +66,14 @@ class TextDomain(Domain):
             Evaluation(
                 "linear probes of frozen features on the tasks of --task: logistic regression on the mean of the last "
                 "hidden states (of two sentences both means, their product and absolute difference)",
-                options=(_PROBE_TASKS, *_GLUE_OPTIONS),
+                options=Probing,
                 examples=("runs/text glue-probe --task sst2 qnli",),
                 name="glue-probe",
                 fixed={"curve": False, "glue": ()},
                 own_data=True,
             ),
         ),
-        reading=_READING_OPTIONS,
+        reading=Reading,
         other_data="text is measured on the whole corpus",
         embedding=Embedding(
             "`documents` (their first 80 characters) and `tokens` (their numbers of tokens)",
@@ -116,7 +87,7 @@ class TextDomain(Domain):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"task": _task_names, "glue": _task_names, "glue_probes": _task_names},
+        words={"glue": _task_names, "glue_probes": _task_names},
         example="notes.txt",
         several=SeveralPaths("give a folder, or a pattern in quotes", _pattern_of),
     )
@@ -128,7 +99,10 @@ class TextDomain(Domain):
         """
         from r2mae.text.glue import glue_task
 
-        tasks, probes = [glue_task(name) for name in config.glue], [glue_task(name) for name in config.glue_probes]
+        tasks, probes = (
+            [glue_task(name) for name in config.evaluation.glue],
+            [glue_task(name) for name in config.evaluation.glue_probes],
+        )
         alone = not tasks and not probes
         return (
             Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
@@ -142,35 +116,35 @@ class TextDomain(Domain):
 
     def fingerprint(self, config: TextConfig) -> str:
         """Return a fingerprint of the corpus (its content, or for the Hub its name and version) and the tokenizer."""
-        from r2mae.text.store import source_fingerprint
+        from r2mae.text.documents import corpus_of
         from r2mae.training.fingerprint import fingerprint
 
-        own = config.data in SETS and config.data not in HUB
-        corpus = config.data if own else source_fingerprint(config.data, column=config.text_column, split=config.split)
-        return corpus if config.tokenizer is None else f"{corpus}-{fingerprint(config.tokenizer)}"
+        corpus = config.data.source
+        if corpus not in SETS or corpus in HUB:
+            corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
+        return corpus if config.data.tokenizer is None else f"{corpus}-{fingerprint(config.data.tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
         from r2mae.text.documents import corpus_of
-        from r2mae.text.store import is_store
 
-        if config.data not in HUB and not is_store(config.data):
-            corpus_of(config.data, column=config.text_column, split=config.split)
+        if config.data.source not in HUB:
+            corpus_of(config.data.source, column=config.data.text_column, split=config.data.split)
 
     def check(self, config: TextConfig) -> None:
         """Refuse mistakes that can be found without torch: missing files, a step that does not fit into memory."""
         from r2mae.catalogue import data_root
         from r2mae.text.footprint import check_memory
-        from r2mae.text.glue import find_glue, read_limited
+        from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
-        if config.tokenizer == ROBERTA:
+        if config.data.tokenizer == ROBERTA:
             roberta_here()
-        for name in (*config.glue, *config.glue_probes):
-            find_glue(name, data_root() / "glue")
-        if config.glue_limit is not None:  # too few examples for a probe are refused
-            for name in config.glue_probes:
-                read_limited(name, data_root() / "glue", config.glue_limit, fewest=2)
+        for name in (*config.evaluation.glue, *config.evaluation.glue_probes):
+            find_glue(glue_task(name), data_root() / "glue")
+        if config.evaluation.glue_limit is not None:  # too few examples for a probe are refused
+            for name in config.evaluation.glue_probes:
+                read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
 
     def load(self, config: TextConfig) -> "TextData":
@@ -196,14 +170,14 @@ class TextDomain(Domain):
         from r2mae.text.evaluate import evaluate
 
         config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measurement_fields if name in options}
+            **{name: options.pop(name) for name in config.measurement_settings() if name in options}
         )
         own = {
-            "sequences": config.eval_sequences,
-            "glue": config.glue,
-            "probes": config.glue_probes,
-            "limit": config.glue_limit,
-            "threads": config.threads,
+            "sequences": config.evaluation.eval_sequences,
+            "glue": config.evaluation.glue,
+            "probes": config.evaluation.glue_probes,
+            "limit": config.evaluation.glue_limit,
+            "threads": config.machine.threads,
         }
         return evaluate(config, task, model, data, **{**own, **options})
 
@@ -227,7 +201,7 @@ class TextDomain(Domain):
         from r2mae.text.batches import other_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _of_corpus(replace(config, data=source, glue=(), glue_probes=()), source, text_column, split)
+        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, text_column, split)
         return config, other_data(config, tokenizer_of(architecture))
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
@@ -253,11 +227,11 @@ class TextDomain(Domain):
 def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
     """Return the configuration with another corpus's text column and part, where they are given."""
     if column is not None:
-        from r2mae.text.store import check_column
+        from r2mae.text.documents import check_column
 
         check_column(source, column)
-        config = replace(config, text_column=column)
-    return config if split is None else replace(config, split=split)
+        config = config.replace(text_column=column)
+    return config if split is None else config.replace(split=split)
 
 
 DOMAIN = TextDomain()

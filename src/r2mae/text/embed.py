@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from r2mae.cores import cores
 from r2mae.errors import warn_once
 from r2mae.text.config import TextConfig
 from r2mae.text.documents import Source, read_documents
-from r2mae.text.encoding import encoded, unknown_note
+from r2mae.text.store import encoded, unknown_note
 from r2mae.text.task import TokenModel, TokenTask
-from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.validation import evaluating
 
 _ROWS = 64
@@ -45,43 +45,32 @@ def embed_documents(
     UserError
         If the source cannot be read, or its tokens are all unknown.
     """
-    assert isinstance(model.tokenizer, TextTokenizer)
+    assert model.tokenizer is not None
     tokenizer, beginnings = model.tokenizer, []
 
     def read() -> Iterator[str]:
-        for document in read_documents(source, column=config.text_column, split=config.split):
+        for document in read_documents(source, column=config.data.text_column, split=config.data.split):
             beginnings.append(" ".join(document[: 2 * _BEGINNING_LENGTH].split())[:_BEGINNING_LENGTH])
             yield document
 
     parts, counts, unknown, device = [], [], 0, next(model.parameters()).device
     with evaluating(model), torch.no_grad():
-        for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64), cores()):
+        for tokens, lengths in encoded(read(), tokenizer, np.dtype(np.int64)):
             unknown += int((tokens == tokenizer.unk_id).sum())
-            batches = _batches(tokens, lengths, tokenizer, config.sequence_length, rows)
-            parts += [task.embed(model, batch.to(device)).float().cpu().numpy() for batch in batches]
             counts.append(lengths)
-    total = int(np.concatenate(counts).sum())
-    if note := unknown_note(
-        source if isinstance(source, str | Path) else "the corpus", unknown, total, len(beginnings)
-    ):
+            documents = torch.split(torch.from_numpy(tokens), lengths.tolist())
+            for first in range(0, len(documents), rows):
+                batch = [_shortened(ids, config.data.sequence_length) for ids in documents[first : first + rows]]
+                padded = pad_sequence(batch, batch_first=True, padding_value=tokenizer.pad_id)
+                parts.append(task.embed(model, padded.to(device)).float().cpu().numpy())
+    name = source if isinstance(source, str | Path) else "the corpus"
+    numbers: Int64[np.ndarray, " documents"] = np.concatenate(counts)
+    if note := unknown_note(name, unknown, int(numbers.sum()), len(numbers)):
         warn_once(note)
     embedding: Float32[np.ndarray, "documents width"] = np.concatenate(parts)
-    return {"embedding": embedding, "documents": np.array(beginnings), "tokens": lengths}
+    return {"embedding": embedding, "documents": np.array(beginnings), "tokens": numbers}
 
 
-def _batches(
-    tokens: Int64[np.ndarray, " tokens"],
-    lengths: Int64[np.ndarray, " documents"],
-    tokenizer: TextTokenizer,
-    length: int,
-    rows: int,
-) -> Iterator[torch.Tensor]:
-    """Yield batches of documents, <s> tokens </s>, cut to `length` and padded."""
-    starts = np.cumsum(lengths) - lengths
-    for first in range(0, len(lengths), rows):
-        kept = np.minimum(lengths[first : first + rows], length)
-        batch = np.full((len(kept), int(kept.max())), tokenizer.pad_id, dtype=np.int64)
-        for row, (start, count) in enumerate(zip(starts[first:], kept, strict=False)):
-            batch[row, :count] = tokens[start : start + count]
-            batch[row, count - 1] = tokenizer.eos_id
-        yield torch.from_numpy(batch)
+def _shortened(ids: Int64[Tensor, " n"], length: int) -> Int64[Tensor, " m"]:
+    """Return a document of at most `length` tokens, the last of which is </s>."""
+    return ids if len(ids) <= length else torch.cat([ids[: length - 1], ids[-1:]])

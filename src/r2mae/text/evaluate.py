@@ -14,12 +14,11 @@ from torch import Tensor
 
 from r2mae.catalogue import data_root
 from r2mae.errors import UserError
-from r2mae.evaluation.items import ItemRecorder, item_shares
+from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.masking.keys import Key
-from r2mae.text.classifier import LENGTH
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
-from r2mae.text.finetune import Progress, finetune
-from r2mae.text.glue import GlueScores, glue_task
+from r2mae.text.finetune import LENGTH, Progress, finetune
+from r2mae.text.glue import glue_task
 from r2mae.text.probe import probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.task import Batches
@@ -45,21 +44,18 @@ def evaluate(
     glue: Sequence[str] = (),
     probes: Sequence[str] = (),
     folder: str | Path | None = None,
-    seeds: Sequence[int] = (0, 1, 2),
-    epochs: float = 5,
-    lr: float = 2e-5,
     limit: int | None = None,
     threads: int | None = None,
-    kept: str | Path | None = None,
     progress: Progress | None = None,
     items: ItemRecorder | None = None,
+    **recipe: Any,
 ) -> dict[str, float]:
     """Return the scores of a pretrained model.
 
     Parameters
     ----------
     config, task, model, data
-        Those of the run. Without data, only GLUE is measured, with the tokenizer of the model.
+        Those of the run. Without data, only GLUE is measured.
     curve : bool
         Measure loss and accuracy by mask ratio, if documents are held out.
     sequences : int
@@ -70,19 +66,21 @@ def evaluate(
         Tasks of GLUE on which frozen features are probed.
     folder : path, optional
         The folder of GLUE; by default ``glue`` in the data folder.
-    seeds, epochs, lr, limit, threads, kept, progress
-        See :func:`r2mae.text.finetune.finetune`. `progress` counts held-out sequences, then the sentences of all
-        probes, then the steps of all tasks. `limit` and `threads` also apply to probes.
+    limit, threads
+        See :func:`r2mae.text.finetune.finetune`; they also apply to probes.
+    progress : callable, optional
+        Counts held-out sequences, then the sentences of all probes, then the steps of all tasks.
     items : ItemRecorder, optional
         Records the share of each held-out sequence in ``loss`` and ``accuracy``.
+    **recipe
+        Other arguments of :func:`r2mae.text.finetune.finetune`.
 
     Returns
     -------
     dict
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
-        and so on. For each probe the scores of and for each task those of
-        :meth:`r2mae.text.glue.GlueScores.scores_by_name`. With two or more probes or tasks also
-        ``glue_probe`` or ``glue``, the mean of their main scores.
+        and so on. For each probe and task :meth:`r2mae.text.glue.GlueScores.by_name`. With two or more probes or tasks
+        also ``glue_probe`` or ``glue``, the mean of their main scores.
 
     Raises
     ------
@@ -90,36 +88,30 @@ def evaluate(
         As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
-    # Unknown names are refused before anything is computed.
-    names, probed = [glue_task(name).name for name in glue], [glue_task(name).name for name in probes]
-    folder = data_root() / "glue" if folder is None else folder
-    length = min(LENGTH, config.sequence_length)
+    for name in (*glue, *probes):
+        glue_task(name)  # unknown names are refused before anything is computed
     if curve and data is not None and data.validation is not None and len(data.validation):
-        losses, accuracies = ratio_curve(
-            task, model, data.validation, sequences=sequences, progress=progress, items=items
-        )
-        for title, values in (("loss", losses), ("accuracy", accuracies)):
+        curves = ratio_curve(task, model, data.validation, sequences=sequences, progress=progress, items=items)
+        for title, values in zip(("loss", "accuracy"), curves, strict=True):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
-    frozen, tuned = [], []
-    limits: dict[str, Any] = {"limit": limit, "length": length, "threads": threads}
-    for place, name in enumerate(probed):
-        shared = _shared_progress(progress, place, len(probed))
-        frozen.append(probe_glue(task, model, name, folder, progress=shared, **limits))
-        _log_score(frozen[-1])
-    recipe: dict[str, Any] = {"seeds": seeds, "epochs": epochs, "lr": lr, "kept": kept, **limits}
-    tokenizer, device = None if data is None else data.tokenizer, str(next(model.parameters()).device)
-    for place, name in enumerate(names):
-        shared = _shared_progress(progress, place, len(names))
-        tuned.append(finetune(model, tokenizer, name, folder, device=device, progress=shared, **recipe))
-        _log_score(tuned[-1])
-    return scores | _named_scores("glue_probe", frozen) | _named_scores("glue", tuned)
-
-
-def _named_scores(mean: str, found: Sequence[GlueScores]) -> dict[str, float]:
-    """Return the scores of tasks, and with two or more tasks the mean of their main scores under the name `mean`."""
-    scores = {name: value for one in found for name, value in one.scores_by_name().items()}
-    return scores | ({mean: float(np.mean([one.score for one in found]))} if len(found) > 1 else {})
+    where = data_root() / "glue" if folder is None else folder
+    common: dict[str, Any] = {"limit": limit, "threads": threads, "length": min(LENGTH, config.data.sequence_length)}
+    for mean, names in (("glue_probe", probes), ("glue", glue)):
+        main = []
+        for place, name in enumerate(names):
+            shared = _shared_progress(progress, place, len(names))
+            if mean == "glue":
+                found = finetune(model, name, where, progress=shared, **common, **recipe)
+            else:
+                found = probe_glue(task, model, name, where, progress=shared, **common)
+            if multiprocessing.parent_process() is None:  # worker processes of a comparison log nothing
+                logging.getLogger("r2mae").warning("%s", found)
+            scores |= found.by_name()
+            main.append(found.score)
+        if len(main) > 1:
+            scores[mean] = float(np.mean(main))
+    return scores
 
 
 @torch.no_grad()
@@ -171,10 +163,10 @@ def ratio_curve(
     key = Key.root(0).fold("ratio curve")
     sums = torch.zeros(len(ratios), 3, dtype=torch.float64, device=device)
     each = torch.zeros(2, len(ratios), len(chosen), dtype=torch.float64, device=device)
-    rows = rows if items is None else items.recording(rows)
+    read: BatchReader = rows if items is None else items.recording(rows)
     with evaluating(model):
         for first in range(0, len(chosen), _ROWS):
-            batch = rows.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
+            batch = read.batch(chosen[first : first + _ROWS], EVALUATION_KEY.rows(first)).to(device)
             for place, ratio in enumerate(ratios):
                 own = key.fold(round(ratio * 10_000)).rows(first)
                 of_rows = None if items is None else each[:, place, first : first + _ROWS]
@@ -230,9 +222,3 @@ def _shared_progress(progress: Progress | None, place: int, tasks: int) -> Progr
     if progress is None:
         return None
     return lambda done, total: progress(place * total + done, tasks * total)
-
-
-def _log_score(found: GlueScores) -> None:
-    """Log a score of GLUE with its basis on the logger ``r2mae``; worker processes of a comparison log nothing."""
-    if multiprocessing.parent_process() is None:
-        logging.getLogger("r2mae").warning("%s", found)

@@ -2,19 +2,18 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED
 from r2mae.text.models.roberta import MaskedLanguageModel
-from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.folder import RunFolder
 
 
 def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and similar classes load.
+
+    The folder appears when it is complete.
 
     Parameters
     ----------
@@ -38,45 +37,23 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
 
     _, _, model = load_model(run, DOMAIN)
     assert isinstance(model, MaskedLanguageModel)
-    architecture = RunFolder(run).description.architecture
-    return write_folder(model, architecture, folder)
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already: name a new folder, or remove this one")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
+    try:
+        model.stock().save_pretrained(place)
+        for name, text in model.side_files(RunFolder(run).description.architecture).items():
+            (place / name).write_text(text, encoding="utf-8")
+        place.chmod(0o755)
+        place.replace(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return folder
 
 
 def export(run: Path, output: Path) -> str:
     """Write the layout `transformers` of ``r2mae export``; see :func:`save_pretrained`."""
     save_pretrained(run, output)
     return "AutoModelForMaskedLM and AutoTokenizer load it with from_pretrained"
-
-
-def write_folder(model: MaskedLanguageModel, architecture: Mapping[str, Any], folder: str | Path) -> Path:
-    """Write a model and its tokenizer as :func:`save_pretrained` does, completely or not at all.
-
-    Parameters
-    ----------
-    model : MaskedLanguageModel
-        The model.
-    architecture : mapping
-        The architecture in its run folder; `tokenizer` and `roles` are the tokenizer's.
-    folder : path
-        Folder to write.
-
-    Raises
-    ------
-    UserError
-        If the folder is not empty.
-    """
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already: name a new folder, or remove this one")
-    tokenizer = TextTokenizer.from_json(architecture["tokenizer"], architecture["roles"], str(folder))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
-    try:
-        model.stock().save_pretrained(place)
-        positions = model.config.max_position_embeddings - tokenizer.pad_id - 1
-        tokenizer.save(place, max_length=positions)
-        place.chmod(0o755)
-        place.replace(folder)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    return folder

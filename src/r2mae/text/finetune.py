@@ -2,14 +2,14 @@
 
 The paper gives (appendix "RoBERTa models"): 5 epochs, learning rate 2e-5, batch size 32, the mean of three runs. The
 rest is our choice: AdamW, linear decay after 6 % of warm-up (as RoBERTa was fine-tuned), weight decay 0.01, gradients
-clipped at 1, 128 tokens, and the head of ``AutoModelForSequenceClassification``. The model of the last step is
-measured: choosing among epochs by the held-out examples would favour models that fluctuate more.
+clipped at 1, 128 tokens, and the head of ``RobertaForSequenceClassification``. The model of the last step is measured:
+choosing among epochs by the held-out examples would favour models that fluctuate more.
 
 The loop is separate from that of pretraining: it has labels and no masks, splits a batch by the lengths of its
-examples, and may start from a model in memory, without a run folder. The two loops share the order of the data and the
-schedule.
+examples, and starts from a model in memory. The two loops share the order of the data and the schedule.
 """
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -22,30 +22,108 @@ import torch
 from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.utils.rnn import pad_sequence
 
 from r2mae.errors import UserError
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
-from r2mae.text.classifier import Pretrained, build_classifier, load_pretrained
-from r2mae.text.glue import GlueScores, GlueTask, Score, glue_task, read_limited, score
-from r2mae.text.sentences import Encoded, encode
-from r2mae.training.devices import cpu_threads, torch_device
+from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task, read_glue, score
+from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.task import TokenModel
+from r2mae.text.tokenizer import TextTokenizer
+from r2mae.training.devices import cpu_threads
 from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import RobertaForSequenceClassification
 
-    from r2mae.text.tokenizer import TextTokenizer
-
+LENGTH = 128
+"""Tokens of an example, the paper's sequence length."""
 # Our choices: the paper gives none of these for fine-tuning.
 WARMUP = 0.06  # fraction of the steps
 WEIGHT_DECAY = 0.01  # as in pretraining; not on biases and layer norms
 CLIP = 1.0  # largest gradient norm
 _TEST_BATCH = 128
-_FORM = 2  # version of the recipe's code, increased by changes that alter scores
+_FORM = 3  # version of the recipe's code, increased by changes that alter scores
 _PARTS = 2  # parts of a batch on a CPU, each padded separately
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Examples as tokens.
+
+    Attributes
+    ----------
+    ids : list of int64 tensor
+        Token numbers with special tokens, of different lengths.
+    labels : tensor, shape (n,)
+        Class numbers (int64) or similarities (float32).
+    pad : int
+        Number of the padding token.
+    """
+
+    ids: list[Int64[Tensor, " _"]]
+    labels: Num[Tensor, " n"]
+    pad: int
+
+    def by_length(self, rows: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " m"]:
+        """Return the rows in order of their lengths, so that parts of them need little padding."""
+        ordered: np.ndarray = rows[np.argsort([len(self.ids[row]) for row in rows], kind="stable")]
+        return ordered
+
+    def batch(self, rows: Int64[np.ndarray, " m"], device: torch.device) -> dict[str, Tensor]:
+        """Return the inputs of a model, padded to the longest row; no attention mask without padding."""
+        chosen = [self.ids[row] for row in rows]
+        padded = pad_sequence(chosen, batch_first=True, padding_value=self.pad)
+        real = torch.arange(padded.shape[1]) < torch.tensor([len(ids) for ids in chosen])[:, None]
+        made = {"input_ids": padded} if bool(real.all()) else {"input_ids": padded, "attention_mask": real.long()}
+        return {name: value.to(device) for name, value in made.items()}
+
+
+def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Encoded:
+    """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``.
+
+    With more than `length` tokens, the longer sentence is cut first ("longest_first" in transformers).
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    names = {"open": (tokenizer.roles["bos"], tokenizer.bos_id), "close": (tokenizer.roles["eos"], tokenizer.eos_id)}
+    backend = tokenizer.literal()
+    backend.post_processor = TemplateProcessing(
+        single="open $A close",
+        pair="open $A close close $B close",
+        special_tokens=[{"id": role, "ids": [number], "tokens": [name]} for role, (name, number) in names.items()],
+    )
+    backend.enable_truncation(length)
+    pairs = len(examples.texts) == 2
+    found = backend.encode_batch_fast(list(zip(*examples.texts, strict=True)) if pairs else list(examples.texts[0]))
+    labels = torch.from_numpy(examples.labels)
+    return Encoded(
+        [torch.tensor(one.ids) for one in found],
+        labels.float() if labels.is_floating_point() else labels,
+        tokenizer.pad_id,
+    )
+
+
+def build_classifier(model: MaskedLanguageModel, outputs: int) -> "RobertaForSequenceClassification":
+    """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
+
+    Parameters
+    ----------
+    model : MaskedLanguageModel
+        Is not changed.
+    outputs : int
+        Number of classes, or 1 for regression.
+    """
+    from transformers import RobertaForSequenceClassification
+
+    config = copy.deepcopy(model.config)
+    config.num_labels = outputs
+    made = RobertaForSequenceClassification(config)
+    made.roberta.load_state_dict(model.roberta.state_dict())
+    return made
 
 
 @dataclass(frozen=True)
@@ -55,17 +133,13 @@ class _Recipe:
     batch_size: int
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "lr", "batch_size"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"fine-tuning: {name} must be above 0, not {getattr(self, name)}")
-
-    def steps(self, examples: int) -> int:
-        return max(1, round(self.epochs * examples / self.batch_size))
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
 
 
 def finetune(
-    encoder: str | Path | nn.Module,
-    tokenizer: "TextTokenizer | PreTrainedTokenizerBase | None",
+    model: TokenModel,
     task: str,
     folder: str | Path,
     *,
@@ -74,8 +148,7 @@ def finetune(
     lr: float = 2e-5,
     batch_size: int = 32,
     limit: int | None = None,
-    length: int | None = None,
-    device: str = "auto",
+    length: int = LENGTH,
     threads: int | None = None,
     kept: str | Path | None = None,
     progress: Progress | None = None,
@@ -84,24 +157,18 @@ def finetune(
 
     Parameters
     ----------
-    encoder : str, Path or nn.Module
-        A run folder, a folder or name of Hugging Face, or a model in memory (ours or any of transformers). The model
-        is copied, not changed.
-    tokenizer : TextTokenizer or a tokenizer of transformers, optional
-        The tokenizer of pretraining. Folders, and our models that were loaded from a run folder, have their own.
+    model : MaskedLanguageModel
+        A pretrained model with its tokenizer, as in a run. It is copied, not changed. On a GPU autocast uses bf16.
     task, folder
-        See :func:`r2mae.text.glue.read_glue`.
+        See :func:`r2mae.text.glue.find_glue`.
     seeds : sequence of int
         One run each. A seed gives the same order of examples for every encoder.
     epochs, lr, batch_size : float, float, int
         Defaults are the paper's; warm-up (6 %), weight decay (0.01) and clipping (1) are ours.
     limit : int, optional
         Most training examples, the same for every seed and encoder.
-    length : int, optional
-        Longer examples are cut to this many tokens, the longer sentence first. By default 128, or the sequence length
-        of pretraining or the number of positions if smaller.
-    device : str
-        "auto", "cpu", "cuda" or "cuda:N"; on a GPU autocast uses bf16.
+    length : int
+        Longer examples are cut to this many tokens, the longer sentence first.
     threads : int, optional
         CPU threads of the fine-tuning.
     kept : path, optional
@@ -109,60 +176,58 @@ def finetune(
     progress : callable, optional
         Called with the number of steps done and the total.
 
-    Returns
-    -------
-    GlueScores
-
     Raises
     ------
     UserError
-        For unreadable files, training examples of one class only, an encoder without positions for `length`, or a loss
-        that is not finite.
+        For unreadable files, training examples of one class only, another kind of model, one without positions for
+        `length`, or a loss that is not finite.
     """
-    glue = glue_task(task)
+    glue, recipe = glue_task(task), _Recipe(epochs, lr, batch_size)
     if not seeds:
         raise UserError("fine-tuning needs at least one seed")
-    train, test = read_limited(glue, folder, limit)
-    recipe = _Recipe(epochs, lr, batch_size)
-    where, given = torch_device(device), load_pretrained(encoder, tokenizer)
-    length = _checked_length(given, length)
+    if not isinstance(model, MaskedLanguageModel) or model.tokenizer is None:
+        raise UserError(f"fine-tuning on GLUE needs a model roberta with its tokenizer, not a {type(model).__name__}")
+    if not 8 <= length <= model.positions:
+        raise UserError(f"fine-tuning: length {length} is outside 8 to {model.positions}, the positions of the encoder")
+    train, test = read_glue(glue, folder, limit)
+    steps = max(1, round(epochs * len(train) / batch_size))
     with cpu_threads(threads):
-        parts = [encode(given.tokenizer, part, length) for part in (train, test)]
-        steps = recipe.steps(len(train))
+        parts = [encode(model.tokenizer, part, length) for part in (train, test)]
+        cache = _Cache(Path(kept), model, parts, [glue.name, vars(recipe)]) if kept else None
         by_seed: list[dict[Score, float]] = []
-        cache = _Cache(Path(kept), given.model, parts, [glue.name, vars(recipe), where.type]) if kept else None
         for run, seed in enumerate(map(int, seeds)):
-            done = run * steps
-            report = (lambda step, done=done: progress(done + step, steps * len(seeds))) if progress else None
-            known = cache.scores(seed) if cache else None
-            if known is None:
-                predicted = _run(given, glue, parts[0], parts[1], recipe, seed, where, report)
-                known = score(glue, test.labels, predicted)
+            report = (lambda step, run=run: progress(run * steps + step, steps * len(seeds))) if progress else None
+            found = cache.scores(seed) if cache else None
+            if found is None:
+                found = score(glue, test.labels, _run(model, glue, parts[0], parts[1], recipe, steps, seed, report))
                 if cache:
-                    cache.keep(seed, glue.name, known)
+                    cache.keep(seed, glue.name, found)
             elif report:
                 report(steps)
-            by_seed.append(known)
-    return GlueScores.of(glue, train, test, by_seed, tuple(map(int, seeds)))
+            by_seed.append(found)
+    return GlueScores(glue, train, test, tuple(by_seed), tuple(map(int, seeds)))
 
 
 def _run(
-    given: Pretrained,
+    model: MaskedLanguageModel,
     task: GlueTask,
     train: Encoded,
     test: Encoded,
     recipe: _Recipe,
+    steps: int,
     seed: int,
-    device: torch.device,
     report: Callable[[int], None] | None,
 ) -> Float[np.ndarray, "n outputs"]:
     """Train one classifier and return its outputs on the test examples; torch's random state is restored."""
-    key, steps = Key.root(seed).fold("glue", task.name), recipe.steps(len(train.ids))
+    key, device = Key.root(seed).fold("glue", task.name), next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(key.fold("torch").seed())
-        classifier: nn.Module = build_classifier(given.model, len(task.classes) or 1)
-        model = classifier.to(device).train()
-        optimizer = _optimizer(model, recipe)
+        classifier: nn.Module = build_classifier(model, len(task.classes) or 1)
+        classifier.to(device).train()
+        plain = [parameter for parameter in classifier.parameters() if parameter.ndim < 2]  # biases and norms
+        decayed = [parameter for parameter in classifier.parameters() if parameter.ndim >= 2]
+        groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=WEIGHT_DECAY, fused=True)
         order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
         total = torch.zeros((), device=device)
         for step in range(steps):
@@ -170,25 +235,19 @@ def _run(
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * learning_rate_factor(step, steps, "linear", WARMUP)
             optimizer.zero_grad()
-            for part in train.parts(rows, _PARTS if device.type == "cpu" else 1):
+            parts = min(_PARTS if device.type == "cpu" else 1, len(rows))
+            for part in np.array_split(train.by_length(rows), parts):
                 labels = train.labels[torch.from_numpy(part)].to(device)
-                loss = _losses(_outputs(model, train, part, device), labels).sum() / len(rows)
+                loss = _losses(_outputs(classifier, train, part, device), labels).sum() / len(rows)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            nn.utils.clip_grad_norm_(classifier.parameters(), CLIP)
             optimizer.step()
             if report is not None:
                 report(step + 1)
         if not bool(total.isfinite()):
             raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe.lr:g}")
-        return _predict(model.eval(), test, device)
-
-
-def _optimizer(model: nn.Module, recipe: _Recipe) -> torch.optim.AdamW:
-    plain = [parameter for parameter in model.parameters() if parameter.ndim < 2]  # biases and norms
-    decayed = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=WEIGHT_DECAY, fused=True)
+        return _predict(classifier.eval(), test, device)
 
 
 def _outputs(
@@ -209,23 +268,12 @@ def _losses(outputs: Float[Tensor, "m outputs"], labels: Num[Tensor, " m"]) -> F
 @torch.no_grad()
 def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float[np.ndarray, "n outputs"]:
     """Return the outputs for all examples, batched by similar lengths."""
-    order = np.argsort([len(ids) for ids in examples.ids], kind="stable")
-    parts = [
-        _outputs(model, examples, order[first : first + _TEST_BATCH], device).cpu().numpy()
-        for first in range(0, len(order), _TEST_BATCH)
-    ]
-    made = np.concatenate(parts)
+    order = examples.by_length(np.arange(len(examples.ids)))
+    parts = np.split(order, range(_TEST_BATCH, len(order), _TEST_BATCH))
+    made = np.concatenate([_outputs(model, examples, part, device).cpu().numpy() for part in parts])
     outputs = np.empty_like(made)
     outputs[order] = made
     return outputs
-
-
-def _checked_length(given: Pretrained, length: int | None) -> int:
-    if length is None:
-        return given.length
-    if not 8 <= length <= (places := given.positions):
-        raise UserError(f"fine-tuning: length {length} is outside 8 to {places}, the positions of the encoder")
-    return length
 
 
 class _Cache:
@@ -235,16 +283,17 @@ class _Cache:
     equal. A file that cannot be read counts as empty.
     """
 
-    def __init__(self, file: Path, encoder: "PreTrainedModel", parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
-        values = json.dumps([_FORM, *recipe, encoder.config.to_dict()], sort_keys=True, default=str)
+    def __init__(self, file: Path, model: MaskedLanguageModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
+        device = next(model.parameters()).device.type
+        values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
         digest = hashlib.blake2b(values.encode(), digest_size=16)
-        for name, tensor in sorted(encoder.state_dict().items()):
+        for name, tensor in sorted(model.roberta.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
         for part in parts:
             digest.update(part.labels.numpy().data)
             for ids in part.ids:
-                digest.update(np.int64(len(ids)).tobytes() + ids.tobytes())
+                digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
         self.file, self.name = file, digest.hexdigest()
 
     def scores(self, seed: int) -> dict[Score, float] | None:

@@ -1,6 +1,5 @@
 """Estimate the memory of a training step on a CPU, and refuse a step that would make the kernel kill the process."""
 
-from math import isqrt
 from pathlib import Path
 
 from r2mae.errors import UserError
@@ -10,6 +9,7 @@ from r2mae.training.memory import available_memory
 _MARGIN = 0.95  # for steps of five shapes, the estimate was 0.95 to 1.1 of the memory used
 _UNREAD_VOCABULARY = 50_265  # assumed vocabulary of a tokenizer that is not loaded yet
 _MEASURED = 0.4  # ratio at which the estimate was compared with steps; lower ratios are estimated as this one
+_MOST = 1 << 16  # micro-batches that are suggested
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
@@ -23,12 +23,12 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) ->
     ratio : float
         Largest mask ratio: logits and the last layer are computed only at hidden tokens.
     """
-    width, heads = config.hidden_size, config.heads
-    tokens = config.batch_size // config.accumulate * config.sequence_length
+    width, heads = config.model.hidden_size, config.model.heads
+    tokens = config.optimizer.batch_size // config.optimizer.accumulate * config.data.sequence_length
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The logits are there as such and as their softmax.
-    layer = 15 * width + 2 * config.intermediate_size + 4 * heads * config.sequence_length
-    return round(4 * tokens * ((config.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
+    layer = 15 * width + 2 * config.model.intermediate_size + 4 * heads * config.data.sequence_length
+    return int(4 * tokens * ((config.model.layers - 1 + ratio) * layer + 4 * width + 2 * ratio * vocab_size))
 
 
 def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
@@ -45,20 +45,25 @@ def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     UserError
         If the step does not fit; the message gives the number of micro-batches that would.
     """
-    if config.device not in ("cpu", "auto") or (config.device == "auto" and _GPU.exists()):
+    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
         return
-    free, vocab_size = available_memory(), config.vocab_size if config.tokenizer is None else _UNREAD_VOCABULARY
+    free, vocab_size = (
+        available_memory(),
+        config.data.vocab_size if config.data.tokenizer is None else _UNREAD_VOCABULARY,
+    )
     needed = step_bytes(config, vocab_size, max(ratio, _MEASURED))
     if free is None or _MARGIN * needed < free:
         return
-    full_batch = needed * config.accumulate
-    small = [part for part in range(1, isqrt(config.batch_size) + 1) if config.batch_size % part == 0]
-    divisors = sorted({*small, *(config.batch_size // part for part in small)} - {1})
-    fits = [parts for parts in divisors if full_batch < parts * free / 2]
-    rows = config.batch_size // config.accumulate
+    divisors = (
+        parts
+        for parts in range(2, min(config.optimizer.batch_size, _MOST) + 1)
+        if config.optimizer.batch_size % parts == 0
+    )
+    fits = next((parts for parts in divisors if needed * config.optimizer.accumulate < parts * free / 2), None)
+    rows = config.optimizer.batch_size // config.optimizer.accumulate
     hint = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"
     if fits:
-        hint = f"give --accumulate {fits[0]} ({config.batch_size // fits[0]} at a time, the same optimiser step)"
+        hint = f"give --accumulate {fits} ({config.optimizer.batch_size // fits} at a time, the same optimiser step)"
     raise UserError(
         f"{rows:,} sequences at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free: {hint}"
     )

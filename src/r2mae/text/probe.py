@@ -4,26 +4,22 @@ Fine-tuning small models of short pretraining may end near the commonest label, 
 does not change the model: it fits logistic regression (ridge regression for similarities) to its embeddings.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32
 
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
-from r2mae.text.classifier import LENGTH
-from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, glue_task, rarest_class, read_limited, score
-from r2mae.text.sentences import encode
+from r2mae.text.finetune import LENGTH, Progress, encode
+from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, glue_task, read_glue, score
 from r2mae.text.task import TokenModel, TokenTask
-from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
 from r2mae.training.memory import available_memory
 from r2mae.training.validation import evaluating
-
-Progress = Callable[[int, int], None]
 
 # Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
 # the strengths chosen with a few hundred features and a few thousand sentences.
@@ -49,7 +45,7 @@ def probe_glue(
 
     The embedding of a sentence is the mean of the last hidden states over its ordinary tokens, cut as in fine-tuning.
     A sentence that is longer than the model's sequences is embedded in pieces, and the mean is over all pieces. The
-    features of a pair of sentences are both embeddings u and v, |u − v| and u · v (elementwise), as in InferSent. The
+    features of a pair of sentences are both embeddings u and v, |u - v| and u * v (elementwise), as in InferSent. The
     strength of the penalty is chosen by five-fold cross-validation on the training examples, with fewer folds if the
     rarest class has fewer examples. Nothing is random: the same model gives the same scores.
 
@@ -57,40 +53,45 @@ def probe_glue(
     ----------
     task, model
         Those of the run.
-    name, folder
-        See :func:`r2mae.text.glue.read_glue`.
-    limit : int, optional
-        Most training examples, the same for every model.
+    name, folder, limit, threads
+        See :func:`r2mae.text.finetune.finetune`.
     length : int
         Tokens of a piece, including the two special tokens: the length of the model's sequences, at least 3.
-    threads : int, optional
-        CPU threads of the model.
     progress : callable, optional
         Called with the number of sentences embedded and the total.
-
-    Returns
-    -------
-    GlueScores
 
     Raises
     ------
     UserError
-        As :func:`r2mae.text.glue.read_limited`, also for a class with a single training example, which no fold can hold
+        As :func:`r2mae.text.glue.read_glue`, also for a class with a single training example, which no fold can hold
         out; and for features that do not fit into memory.
     """
     glue = glue_task(name)
-    train, test = read_limited(glue, folder, limit, fewest=2)
+    train, test = read_glue(glue, folder, limit, fewest=2)
     _check_memory(glue, len(train) + len(test), task.width)
+    total, done = len(glue.sentences) * (len(train) + len(test)), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
     with cpu_threads(threads):
-        count = _Counter(progress, len(glue.sentences) * (len(train) + len(test)))
-        features = [_features(task, model, part, length, count) for part in (train, test)]
-        predicted = _fit_and_predict(glue, features[0], train, features[1])
-    return GlueScores.of(glue, train, test, [score(glue, test.labels, predicted)])
+        features, held_out = (_features(task, model, part, length, count) for part in (train, test))
+        if not glue.classes:
+            ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
+            predicted = np.asarray(ridge.predict(held_out))[:, None]
+        else:
+            folds = min(_FOLDS, train.rarest_class)
+            probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
+            predicted = np.zeros((len(test), len(glue.classes)))  # 0 for classes without a training example
+            predicted[:, probe.classes_] = probe.predict_proba(held_out)
+    return GlueScores(glue, train, test, (score(glue, test.labels, predicted),))
 
 
 def _check_memory(glue: GlueTask, examples: int, width: int) -> None:
-    needed = _BYTES * examples * width * (1 if len(glue.sentences) == 1 else 4)
-    free = available_memory()
+    needed, free = _BYTES * examples * width * (1 if len(glue.sentences) == 1 else 4), available_memory()
     if free is not None and needed > free:
         raise UserError(
             f"{glue.title}: features of {examples:,} examples take about {needed / 1e9:.1f} GB, and "
@@ -98,28 +99,11 @@ def _check_memory(glue: GlueTask, examples: int, width: int) -> None:
         )
 
 
-def _fit_and_predict(
-    glue: GlueTask,
-    features: Float32[np.ndarray, "n d"],
-    train: GlueExamples,
-    held_out: Float32[np.ndarray, "m d"],
-) -> Float[np.ndarray, "m outputs"]:
-    """Fit the probe, and return the held-out examples' probabilities of all classes, or their similarities."""
-    if not glue.classes:
-        ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
-        return np.asarray(ridge.predict(held_out))[:, None]
-    folds = min(_FOLDS, rarest_class(train))
-    probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
-    outputs = np.zeros((len(held_out), len(glue.classes)))  # 0 for classes without a training example
-    outputs[:, probe.classes_] = probe.predict_proba(held_out)
-    return outputs
-
-
 def _features(
-    task: TokenTask, model: TokenModel, examples: GlueExamples, length: int, count: "_Counter"
+    task: TokenTask, model: TokenModel, examples: GlueExamples, length: int, count: Callable[[int], None]
 ) -> Float32[np.ndarray, "n d"]:
     """Return the features of the examples: one sentence's embedding, or the combination of two."""
-    found = [_embeddings(task, model, examples, column, length, count) for column in range(len(examples.texts))]
+    found = [_embeddings(task, model, replace(examples, texts=(column,)), length, count) for column in examples.texts]
     if len(found) == 1:
         return found[0]
     first, second = found
@@ -128,48 +112,25 @@ def _features(
 
 @torch.no_grad()
 def _embeddings(
-    task: TokenTask, model: TokenModel, examples: GlueExamples, column: int, length: int, count: "_Counter"
+    task: TokenTask, model: TokenModel, sentences: GlueExamples, length: int, count: Callable[[int], None]
 ) -> Float32[np.ndarray, "n width"]:
-    assert isinstance(model.tokenizer, TextTokenizer)
-    sentences = GlueExamples(examples.file, (examples.texts[column],), examples.labels)
-    tokens = encode(model.tokenizer, sentences, LENGTH)
-    pieces, owners = _pieces(tokens.ids, length)
+    assert model.tokenizer is not None
+    whole = encode(model.tokenizer, sentences, LENGTH)
+    pieces, owners = [], []
+    for row, ids in enumerate(whole.ids):
+        for piece in torch.split(ids[1:-1], length - 2):
+            pieces.append(torch.cat([ids[:1], piece, ids[-1:]]))
+            owners.append(row)
+    cut, owner = replace(whole, ids=pieces), np.array(owners)
     sizes = np.array([len(piece) - 2 for piece in pieces])  # without the two special tokens
-    first = np.append(True, owners[1:] != owners[:-1])
-    cut = replace(tokens, ids=pieces)
-    device = next(model.parameters()).device
-    order = np.argsort(sizes, kind="stable")  # rows of a batch are about equally long
-    sums = np.zeros((len(tokens.ids), task.width))
+    first = np.diff(owner, prepend=-1) != 0
+    sums = np.zeros((len(sentences), task.width))
+    order = cut.by_length(np.arange(len(pieces)))
     with evaluating(model):
-        for start in range(0, len(order), _ROWS):
-            rows = order[start : start + _ROWS]
-            means = task.embed(model, cut.batch(rows, device)["input_ids"]).float().cpu().numpy()
-            np.add.at(sums, owners[rows], sizes[rows, None] * means)
+        for rows in np.split(order, range(_ROWS, len(order), _ROWS)):
+            inputs = cut.batch(rows, next(model.parameters()).device)["input_ids"]
+            np.add.at(sums, owner[rows], sizes[rows, None] * task.embed(model, inputs).float().cpu().numpy())
             count(int(first[rows].sum()))
-    counts = np.bincount(owners, sizes).clip(min=1)  # a sentence without a token is zero
+    counts = np.bincount(owner, sizes).clip(min=1)  # a sentence without a token is zero
     embedded: np.ndarray = (sums / counts[:, None]).astype(np.float32)
     return embedded
-
-
-def _pieces(
-    ids: Sequence[Int64[np.ndarray, " _"]], length: int
-) -> tuple[list[Int64[np.ndarray, " _"]], Int64[np.ndarray, " pieces"]]:
-    """Return sentences in pieces of `length` tokens between special tokens, and the sentence number of each piece."""
-    found, owners = [], []
-    for row, (begin, *inner, end) in enumerate(ids):
-        for start in range(0, max(len(inner), 1), length - 2):
-            found.append(np.array([begin, *inner[start : start + length - 2], end], dtype=np.int64))
-            owners.append(row)
-    return found, np.array(owners)
-
-
-class _Counter:
-    """Reports the number of a task's embedded sentences."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
-
-    def __call__(self, more: int) -> None:
-        self.done += more
-        if self.progress is not None:
-            self.progress(self.done, self.total)

@@ -1,10 +1,12 @@
-"""The token store: a corpus, tokenised once, as a memory-mapped array."""
+"""The token store: a corpus, tokenised once, as a flat memory-mapped array."""
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +14,20 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from r2mae.cache import cache_folder, create_once
-from r2mae.cores import cores
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.text.documents import Files, Rows, Source, corpus_of
-from r2mae.text.encoding import Progress, encoded
-from r2mae.text.formats import Position, reason
+from r2mae.text.documents import Corpus, Source, corpus_of
+from r2mae.text.formats import Position, reading
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
-FORMAT = 2
+FORMAT = 3
 _MAX_READ = 1 << 30  # bytes; larger files of tokens are not compared with their hash when they are opened
+_BLOCK = 1 << 20  # characters that are tokenised at a time
+_MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
 
-
-@dataclass(frozen=True)
-class Meta:
-    """The description of a store, in meta.json.
-
-    Parameters
-    ----------
-    format : int
-        Number of the format.
-    source : str
-        The corpus, as the user named it.
-    tokenizer : str
-        Fingerprint of the tokenizer.
-    dtype : {"uint16", "uint32"}
-        Type of the tokens, little-endian.
-    documents, tokens, unknown : int
-        Numbers of documents, of tokens, and of tokens that the tokenizer does not know.
-    content : str
-        blake2b of the tokens.
-    """
-
-    format: int
-    source: str
-    tokenizer: str
-    dtype: str
-    documents: int
-    tokens: int
-    unknown: int
-    content: str
+Progress = Callable[[int, int | None], None]
+"""Called with the amount done and the total, or None if that is unknown."""
 
 
 class TokenStore:
@@ -63,89 +38,65 @@ class TokenStore:
     Parameters
     ----------
     folder : path
-        Folder with tokens.bin, documents.npy, meta.json and the tokenizer's files.
-    tokenizer : TextTokenizer, optional
-        The tokenizer that made it.
+        Folder with tokens.bin, documents.npy and meta.json.
+
+    Attributes
+    ----------
+    vocab_size, unknown : int
+        Size of the vocabulary; number of tokens that the tokenizer does not know.
+    content : str
+        blake2b of the tokens.
 
     Raises
     ------
     UserError
-        No store, a damaged one (tokens of up to 1 GiB are compared with their hash), or one of another tokenizer.
+        If there is no store, or a damaged one (tokens of up to 1 GiB are compared with their hash).
     """
 
-    def __init__(self, folder: str | Path, tokenizer: TextTokenizer | None = None) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._tokens: np.ndarray | None = None
-        try:
-            self.meta = Meta(**json.loads((self.folder / META).read_text("utf-8")))
-            self._check()
-        except FileNotFoundError as error:
-            raise UserError(f"{self.folder} is no token store: {Path(error.filename).name} is missing") from None
-        except (OSError, ValueError, TypeError, EOFError, RecursionError) as error:
-            raise self.damaged(reason(error)) from None
-        if tokenizer is not None and tokenizer.fingerprint != self.meta.tokenizer:
-            raise UserError(
-                f"{self.folder}: was made with another tokenizer: omit the tokenizer to use its own, or name the "
-                f"corpus ({self.meta.source}) to tokenise it again"
-            )
-        if tokenizer is not None:
-            self.vocab_size = tokenizer.vocab_size
-
-    def _check(self) -> None:
-        meta, offsets = self.meta, self.offsets()
-        if meta.format != FORMAT or meta.dtype not in ("uint16", "uint32"):
-            raise ValueError(f"{META} is not of format {FORMAT}")
-        if (self.folder / TOKENS).stat().st_size != meta.tokens * np.dtype(meta.dtype).itemsize:
-            raise ValueError(f"{TOKENS} has another size than its {meta.tokens:,} tokens")
-        if not meta.documents or offsets[0] != 0 or offsets[-1] != meta.tokens or (np.diff(offsets) < 2).any():
-            raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
-        if (self.folder / TOKENS).stat().st_size <= _MAX_READ:
-            self.verify()
-
-    def damaged(self, why: str) -> UserError:
-        """Return the error for a store that has changed since it was made."""
-        return UserError(f"the token store {self.folder} is damaged ({why}): delete the folder, and it is made again")
+        with self.reading():
+            meta = json.loads((self.folder / META).read_text("utf-8"))
+            if meta["format"] != FORMAT:
+                raise ValueError(f"{META} is not of format {FORMAT}")
+            self.vocab_size, self.unknown, self.content = int(meta["vocab_size"]), int(meta["unknown"]), meta["content"]
+            offsets, size = self.offsets(), (self.folder / TOKENS).stat().st_size
+            if offsets[0] != 0 or size != offsets[-1] * self.dtype.itemsize or (np.diff(offsets) < 2).any():
+                raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
+            if size <= _MAX_READ:
+                self.verify()
+        self._documents, self._tokens = len(offsets) - 1, int(offsets[-1])
 
     def __len__(self) -> int:
         """Return the number of documents."""
-        return self.meta.documents
+        return self._documents
 
     def __repr__(self) -> str:
-        return f"TokenStore({str(self.folder)!r}: {self.meta.tokens:,} tokens in {len(self):,} documents)"
+        return f"TokenStore({str(self.folder)!r}: {self._tokens:,} tokens in {len(self):,} documents)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_tokens": None}
+        return {name: value for name, value in vars(self).items() if name != "tokens"}
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of its files into one line."""
+        return reading(f"the token store {self.folder}", "delete the folder, and it is made again")
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the tokens."""
+        return _dtype(self.vocab_size)
+
+    @cached_property
     def tokens(self) -> UInt16[np.ndarray, " tokens"] | UInt32[np.ndarray, " tokens"]:
         """Return all tokens, mapped from the file, document after document."""
-        if self._tokens is None:
-            dtype = np.dtype(self.meta.dtype).newbyteorder("<")
-            # A plain array over the map: indexing a memmap costs more than it reads.
-            try:
-                self._tokens = np.asarray(np.memmap(self.folder / TOKENS, dtype, mode="r", shape=(self.meta.tokens,)))
-            except (OSError, ValueError) as error:  # it has changed since the store was opened
-                raise self.damaged(f"{TOKENS}: {reason(error)}") from None
-        return self._tokens
+        with self.reading():  # a plain array over the map: indexing a memmap costs more than it reads
+            return np.asarray(np.memmap(self.folder / TOKENS, self.dtype, mode="r", shape=(self._tokens,)))
 
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
         """Return where documents begin in :attr:`tokens`, and the end of the last: one more than documents."""
-        try:
-            found = np.lib.format.open_memmap(self.folder / OFFSETS, mode="r")
-        except ValueError as error:
-            raise self.damaged(f"{OFFSETS}: {reason(error)}") from None
-        if found.dtype != np.int64 or found.shape != (self.meta.documents + 1,):
-            raise self.damaged(f"{OFFSETS} does not fit {META}")
-        return np.array(found)
-
-    @cached_property
-    def vocab_size(self) -> int:
-        """The size of the tokenizer's vocabulary; every token is below it."""
-        return self.tokenizer().vocab_size
-
-    def tokenizer(self) -> TextTokenizer:
-        """Return the tokenizer that made the store."""
-        return load_tokenizer(self.folder)
+        with self.reading():
+            found: Int64[np.ndarray, " bounds"] = np.array(np.lib.format.open_memmap(self.folder / OFFSETS, mode="r"))
+        return found
 
     def verify(self) -> None:
         """Read all tokens and compare them with their hash.
@@ -155,47 +106,10 @@ class TokenStore:
         UserError
             If they have changed.
         """
-        with (self.folder / TOKENS).open("rb") as file:
+        with self.reading(), (self.folder / TOKENS).open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-        if digest != self.meta.content:
-            raise self.damaged(f"{TOKENS} has changed")
-
-
-def is_store(source: Any) -> bool:
-    """Tell whether a source is the folder of a store."""
-    return isinstance(source, str | Path) and all(
-        (Path(source).expanduser() / name).is_file() for name in (TOKENS, META)
-    )
-
-
-def check_column(source: Source, column: str) -> None:
-    """Refuse to name a column of plain text, or of a store, whose text was read before.
-
-    Other mistakes in a source are found when it is read.
-    """
-    what = "a token store"
-    if not is_store(source):
-        try:
-            corpus = corpus_of(source, column=column)
-        except UserError:
-            return
-        if isinstance(corpus, Rows) or corpus.has_columns:
-            return
-        what = "plain text"
-    raise UserError(f"{source} is {what}, which has no columns: omit --text-column {column}")
-
-
-def source_fingerprint(source: Source, *, column: str = "text", split: str = "train") -> str:
-    """Return the hash by which a run identifies its corpus: of files, data set or store.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.documents.corpus_of`, or a damaged store.
-    """
-    if is_store(source) and isinstance(source, str | Path):
-        return TokenStore(Path(source).expanduser()).meta.content
-    return corpus_of(source, column=column, split=split).fingerprint()
+            if digest != self.content:
+                raise ValueError(f"{TOKENS} has changed")
 
 
 def open_store(
@@ -206,7 +120,6 @@ def open_store(
     split: str = "train",
     cache: str | Path | None = None,
     progress: Progress | None = None,
-    threads: int | None = None,
 ) -> TokenStore:
     """Open the tokenised copy of a corpus; the first call makes it.
 
@@ -216,7 +129,7 @@ def open_store(
     Parameters
     ----------
     source : str, Path, list of them, or data set
-        As :func:`r2mae.text.documents.corpus_of`; or the folder of a store.
+        As :func:`r2mae.text.documents.corpus_of`.
     tokenizer : TextTokenizer
         Text that looks like a special token, such as "<mask>", is encoded as text.
     column, split : str
@@ -225,25 +138,21 @@ def open_store(
         By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
         Called with the amount done and the total after every block of documents.
-    threads : int, optional
-        By default one for each core.
 
     Raises
     ------
     UserError
         As :func:`r2mae.text.documents.read_documents` and :class:`TokenStore`; or no place to write to.
     """
-    if is_store(source) and isinstance(source, str | Path):
-        return TokenStore(Path(source).expanduser(), tokenizer)
     corpus = corpus_of(source, column=column, split=split)
     found = corpus.fingerprint()
     folder = _cached(cache, "tokens", found, tokenizer.fingerprint)
     with create_once(folder) as unfinished:
         if unfinished is not None:
-            _tokenise(corpus, tokenizer, unfinished, progress, threads or cores())
+            _tokenise(corpus, tokenizer, unfinished, progress)
             if corpus.fingerprint() != found:
                 raise UserError(f"{corpus.name} changed while it was read: run the same command again")
-    return TokenStore(folder, tokenizer)
+    return TokenStore(folder)
 
 
 def corpus_tokenizer(
@@ -260,14 +169,12 @@ def corpus_tokenizer(
     Parameters
     ----------
     source, column, split, cache
-        As :func:`open_store`; a store's own tokenizer is returned unchanged.
+        As :func:`open_store`.
     vocab_size : int
         As :func:`r2mae.text.tokenizer.train_bpe`.
     limit : int
         Characters, from the beginning of the corpus, that it is trained on.
     """
-    if is_store(source) and isinstance(source, str | Path):
-        return TokenStore(Path(source).expanduser()).tokenizer()
     corpus = corpus_of(source, column=column, split=split)
     folder = _cached(cache, "tokenizers", corpus.fingerprint(), str(vocab_size), str(limit))
     with create_once(folder) as unfinished:
@@ -276,38 +183,97 @@ def corpus_tokenizer(
     return load_tokenizer(folder)
 
 
+def encoded(
+    documents: Iterator[str], tokenizer: TextTokenizer, dtype: np.dtype[Any]
+) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, " n"]]]:
+    """Tokenise documents in their order, in the threads of the library.
+
+    Parameters
+    ----------
+    documents : iterator of str
+        The documents.
+    tokenizer : TextTokenizer
+        Text that looks like a special token is encoded as text.
+    dtype : numpy dtype
+        A type that is wide enough for the vocabulary.
+
+    Yields
+    ------
+    tokens : ndarray
+        <s> tokens </s> of each document in a block, concatenated.
+    lengths : int64 ndarray
+        Tokens of each document, including <s> and </s>.
+    """
+    # Unless it is set, each process that is forked later prints a warning.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    backend = tokenizer.literal()
+    for block in _blocks(documents):
+        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
+        lengths = np.array([len(one) + 2 for one in ids], np.int64)
+        framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
+        yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
+
+
+def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
+    """Return a line on the share of a corpus's tokens that are unknown to the tokenizer, from 5 % on.
+
+    Parameters
+    ----------
+    name : object
+        The name of the corpus.
+    unknown, tokens, documents : int
+        Numbers of unknown tokens, of all tokens including <s> and </s> of each document, and of documents.
+
+    Raises
+    ------
+    UserError
+        If all are unknown, so that no token can be hidden.
+    """
+    words = tokens - 2 * documents
+    if 0 < words == unknown:
+        raise UserError(
+            f"{name}: every token is unknown to the tokenizer, and none can be hidden: give another --tokenizer, or "
+            "omit it to have one trained"
+        )
+    if unknown < _MANY_UNKNOWN * words:
+        return None
+    return f"{name}: {unknown / words:.0%} of the tokens are unknown to the tokenizer, which hardly fits this text"
+
+
 def _cached(cache: str | Path | None, kind: str, *parts: str) -> Path:
     root = cache_folder() if cache is None else Path(cache).expanduser()
     return root / kind / hashlib.blake2b("\0".join((str(FORMAT), *parts)).encode(), digest_size=16).hexdigest()
 
 
-def _beginning(corpus: Files | Rows, limit: int) -> Iterator[str]:
+def _beginning(corpus: Corpus, limit: int) -> Iterator[str]:
     read = 0
-    for document in _documents(corpus, Position()):
+    for document in corpus.documents():
         yield document
         read += len(document)
         if read >= limit:
             return
 
 
-def _documents(corpus: Files | Rows, position: Position) -> Iterator[str]:
-    """Read a corpus; an error of its files is no error of the cache, to which `create_once` would put it down."""
-    try:
-        yield from corpus.documents(position)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UserError(f"{error.filename or corpus.name} cannot be read ({why}): is it still there?") from error
+def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += len(document)
+        if size >= _BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
-def _tokenise(
-    corpus: Files | Rows, tokenizer: TextTokenizer, folder: Path, progress: Progress | None, threads: int
-) -> None:
+def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: Progress | None) -> None:
     """Write a store."""
-    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")
+    dtype = _dtype(tokenizer.vocab_size)
     lengths: list[Int64[np.ndarray, " n"]] = []
     digest, position, unknown = hashlib.blake2b(digest_size=16), Position(), 0
     with (folder / TOKENS).open("wb") as file:
-        for tokens, counts in encoded(_documents(corpus, position), tokenizer, dtype, threads):
+        for tokens, counts in encoded(corpus.documents(position), tokenizer, dtype):
             digest.update(tokens.data)
             file.write(tokens.data)
             lengths.append(counts)
@@ -316,15 +282,10 @@ def _tokenise(
                 progress(position.done, position.total)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
-    tokenizer.save(folder)
-    meta = Meta(
-        format=FORMAT,
-        source=corpus.name,
-        tokenizer=tokenizer.fingerprint,
-        dtype=np.dtype(dtype).name,
-        documents=len(offsets) - 1,
-        tokens=int(offsets[-1]),
-        unknown=unknown,
-        content=digest.hexdigest(),
-    )
-    write_json(folder / META, asdict(meta))
+    found = {"vocab_size": tokenizer.vocab_size, "unknown": unknown, "content": digest.hexdigest()}
+    write_json(folder / META, {"format": FORMAT, **found})
+
+
+def _dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the type of tokens of a vocabulary, little-endian."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32).newbyteorder("<")

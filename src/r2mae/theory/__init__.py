@@ -11,6 +11,7 @@ from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, Loca
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import ConditionalRisk, conditional_risk, eigenvector_risk
 from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance
+from r2mae.theory.inputs import Inputs, effective_ratio
 from r2mae.theory.models import (
     beta_spectrum,
     identity,
@@ -38,6 +39,7 @@ __all__ = [
     "CovarianceLike",
     "Dense",
     "DominantWarning",
+    "Inputs",
     "InterpolationWarning",
     "KeptRows",
     "LocalisedWarning",
@@ -54,6 +56,7 @@ __all__ = [
     "conditional_risk",
     "direction_risk",
     "dominant_share",
+    "effective_ratio",
     "eigenvector_risk",
     "feature_risk",
     "fixed_point",

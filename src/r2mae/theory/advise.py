@@ -1,11 +1,14 @@
 """Advice on the mask ratio of masked linear regression, from risk curves of directions and of features; its caveats."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from r2mae.theory.copies import MOST_MASKS, check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
+from r2mae.theory.inputs import ZEROS, Inputs
 from r2mae.theory.ranges import Range
 from r2mae.theory.risk import direction_risk, feature_risk
 from r2mae.theory.rows import RatioLike, check_rows
@@ -23,7 +26,7 @@ class Curves:
     ----------
     ratios : array (P,)
     normalised : array (P, m)
-        NaN at ratios where fewer than one row is kept, or n·p is within 5 % of d.
+        NaN at ratios where fewer than one row is kept, or n·K·p is within 5 % of d.
     variance : array (m,)
         Variance of each target.
     learnable : bool array (m,)
@@ -73,10 +76,14 @@ class Advice:
     ----------
     n, d : int
         Rows before masking, and features.
+    masks : float
+        Number K of masks of each row; inf for many.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
     tolerance : float
         Excess normalised risk that counts as zero.
     peak : float or None
-        The ratio d/n at which the ridgeless risk diverges, if it is below 1.
+        The ratio d/(n·K) at which the ridgeless risk diverges (peaks, for K > 1), if it is below 1.
     directions : Curves
         y = x·vᵢ for the leading eigenvectors of Σ.
     features : Curves
@@ -92,11 +99,13 @@ class Advice:
         None if no direction is learnable.
     drawn : (float, float) or None
         Mean risk of the directions, and variance-weighted mean risk of the features, if each row draws its own ratio
-        from the range (R²MAE in the linear model).
+        from the range (R²MAE in the linear model); for zeros in data with a mean, with many masks.
     """
 
     n: int
     d: int
+    masks: float
+    inputs: Inputs
     tolerance: float
     peak: float | None
     directions: Curves
@@ -108,6 +117,18 @@ class Advice:
     suggested: Range | None
     drawn: tuple[float, float] | None
 
+    @property
+    def ratio(self) -> float:
+        """The ratio of the lowest variance-weighted risk of the features: the loss of a masked autoencoder."""
+        return self.features.ratio_of_lowest(self.features.weighted)
+
+    @property
+    def as_good(self) -> tuple[float, float]:
+        """The ratios around `ratio` whose weighted risk of the features is at most 5 % above the lowest."""
+        curve, ratios = self.features.weighted, self.features.ratios
+        lowest = int(np.nanargmin(curve))
+        return _around(ratios, ~(curve <= 1.05 * curve[lowest]), lowest)
+
 
 def advise(
     cov: CovarianceLike,
@@ -116,13 +137,16 @@ def advise(
     directions: int = 20,
     tolerance: float = 0.05,
     ratios: Float[np.ndarray, " P"] | None = None,
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
 ) -> Advice:
     """Recommend mask ratios for masked linear regression, by the formula of :func:`~r2mae.theory.risk`.
 
-    This is not advice for pretraining: it was wrong for the networks that were measured (docs/theory/advice.md).
+    With one mask a row this is not advice for pretraining: it was wrong for the networks that were measured
+    (docs/theory/advice.md). A network that is trained for E epochs has K = E masks a row.
 
-    By the formula, the best range for one direction, or for one weighted average, is the single best fixed ratio. A
-    range helps only if the best ratio is unknown.
+    For K = ∞ a range has the risk of one fixed ratio, :func:`~r2mae.theory.effective_ratio`. For few masks it is mostly
+    no better than the best fixed ratio, and helps if that is unknown.
 
     Parameters
     ----------
@@ -137,6 +161,10 @@ def advise(
         below 1 by more than this.
     ratios : array (P,), optional
         Increasing, in (0, 1); by default 0.02, 0.04, …, 0.98.
+    masks : int or inf
+        Number K of masks of each row.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
 
     Raises
     ------
@@ -152,15 +180,19 @@ def advise(
     if not len(grid) or not ((grid > 0) & (grid < 1)).all() or (np.diff(grid) <= 0).any():
         raise ValueError("ratios must be increasing numbers above 0 and below 1, at least one")
     cov = as_covariance(cov)
-    peak = cov.d / n if cov.d < n else None
-    usable = (n * grid >= 1) & (np.abs(n * grid / cov.d - 1) > _PEAK * (1 + 1e-9))
+    rows = n * check_masks(masks)
+    peak = cov.d / rows if cov.d < rows < math.inf else None
+    usable = (rows * grid >= 1) & (np.abs(rows * grid / cov.d - 1) > _PEAK * (1 + 1e-9))
     if not usable.any():
         raise ValueError(f"ratios: the formula is valid at none of them with n = {n} rows and {cov.d} features")
     rank = int((cov.eigenvalues > 1e-10 * cov.eigenvalues[0]).sum())  # below d where data have fewer rows than features
     which = np.arange(min(directions, rank))
 
     def measure(chosen: list[float | RatioLike]) -> tuple[Float[np.ndarray, "p m"], Float[np.ndarray, "p d"]]:
-        return direction_risk(cov, n, chosen, which=which).normalised, feature_risk(cov, n, chosen).normalised
+        range_of_zeros = inputs.mean is not None and isinstance(chosen[0], Range)
+        many = math.inf if masks > MOST_MASKS or range_of_zeros else masks
+        found = direction_risk(cov, n, chosen, which=which, masks=many, inputs=inputs)
+        return found.normalised, feature_risk(cov, n, chosen, masks=many, inputs=inputs).normalised
 
     def curves(values: Float[np.ndarray, "u m"], variance: Float[np.ndarray, " m"]) -> Curves:
         normalised = np.full((len(grid), values.shape[1]), np.nan)
@@ -177,13 +209,14 @@ def advise(
     drawn: tuple[float, float] | None = None
     if lead.learnable.any():
         beyond = (worst > allowed) | (peak is not None and (grid > peak) != (grid[lowest] > peak))
-        below, above = np.flatnonzero(beyond[:lowest]), lowest + np.flatnonzero(beyond[lowest:])
-        suggested = Range(float(grid[below.max(initial=-1) + 1]), float(grid[above.min(initial=len(grid)) - 1]))
+        suggested = Range(*_around(grid, beyond, lowest))
         at, of = measure([suggested])
         drawn = float(at.mean()), float((of @ (cov.diagonal / cov.diagonal.sum())).item())
     return Advice(
         n=n,
         d=cov.d,
+        masks=masks,
+        inputs=inputs,
         tolerance=tolerance,
         peak=peak,
         directions=lead,
@@ -195,6 +228,12 @@ def advise(
         suggested=suggested,
         drawn=drawn,
     )
+
+
+def _around(ratios: Float[np.ndarray, " P"], beyond: Bool[np.ndarray, " P"], at: int) -> tuple[float, float]:
+    """Return the ends of the ratios around number `at` that are not `beyond`."""
+    below, above = np.flatnonzero(beyond[:at]), at + np.flatnonzero(beyond[at:])
+    return float(ratios[below.max(initial=-1) + 1]), float(ratios[above.min(initial=len(ratios)) - 1])
 
 
 def caveats(x: Float[np.ndarray, "rows d"], cov: Covariance, n: int) -> tuple[bool, list[str]]:

@@ -80,7 +80,8 @@ def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], 
     if share is not None and share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
         warnings.warn(
             f"one direction of the covariance has {share:.0%} of the variance: rows then differ in size, which the "
-            "formula ignores (it may be off by 10 %, most at high ratios); compare with simulate()",
+            "formula ignores: with few masks a row it may be off by half along this direction at low ratios, and by "
+            "15 % for others at high ones; compare with simulate(), or use masks=inf",
             DominantWarning,
             stacklevel=stacklevel + 1,
         )

@@ -23,6 +23,13 @@ def check_spectrum(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " 
     return values
 
 
+def check_nonnegative(**values: float) -> None:
+    """Raise a ValueError that names the value, if one is negative or not finite."""
+    for name, value in values.items():
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
+
+
 def relative_rounding(matrix: ArrayLike) -> float:
     """Return the fraction of the largest eigenvalue up to which eigenvalues are rounding errors of the data type."""
     given = np.asarray(matrix)

@@ -1,4 +1,4 @@
-"""The paper's own closed forms: Theorem 1 (isotropic), Corollary 1 and Theorem 2 (spiked).
+"""The paper's own closed forms: Theorem 1 (isotropic) and Corollary 1, which is Theorem 2 (spiked).
 
 :func:`r2mae.theory.risk` covers all of them. They are here as in the paper, as documentation and as a reference.
 """
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 
+from r2mae.theory.checks import check_nonnegative
 from r2mae.theory.models import unit
 from r2mae.theory.rows import check_rows
 
@@ -55,8 +56,7 @@ def isotropic_risk(ratio: Float[np.ndarray, " p"], gamma: float, kappa: float) -
     p = _checked_ratio(ratio)
     if not (np.isfinite(gamma) and gamma > 0):
         raise ValueError(f"gamma must be a positive number, not {gamma}")
-    if not (np.isfinite(kappa) and kappa >= 0):
-        raise ValueError(f"kappa must be a finite number of 0 or more, not {kappa}")
+    check_nonnegative(kappa=kappa)
     with np.errstate(divide="ignore"):
         under = (p + kappa) * gamma / ((1 - p) * (p - gamma))
         over = p * (p + kappa) / ((1 - p) * (gamma - p))
@@ -75,14 +75,13 @@ def spiked_risk(
     ratio: Float[np.ndarray, " p"],
     noise: float = 0.0,
     *,
-    form: str = "corollary",
     ridge: float = 0.0,
 ) -> ClosedRisk:
-    """Return Corollary 1 or Theorem 2: Σ = I + δvvᵀ.
+    """Return Corollary 1: Σ = I + δvvᵀ. Theorem 2 is another form of the same value.
 
-    Both forms have the same value. The corollary uses traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem integrals
-    over spectral measures of Σ̃. (In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor
-    1/d that its H̃ has. With the factor, which is included here, both forms agree.)
+    The corollary uses traces and quadratic forms of (λ★I + Σ̃)⁻¹, the theorem integrals over spectral measures of Σ̃.
+    In the theorem's variance, and in its Lemma 2, the paper's δ∫…dG^vv lacks the factor 1/d that its H̃ has. With the
+    factor both agree (tests/theory/test_closed.py).
 
     Parameters
     ----------
@@ -98,8 +97,6 @@ def spiked_risk(
         Mask ratios, above 0 and below 1.
     noise : float
         Variance σ².
-    form : {"corollary", "theorem"}
-        The form to evaluate.
     ridge : float
         λ_reg of the paper's appendix (it uses 1e-8): ñ − λ_reg/λ★ = Tr Σ̃(Σ̃ + λ★I)⁻¹.
 
@@ -112,18 +109,13 @@ def spiked_risk(
         raise ValueError(f"beta must have the length of v, {len(v)}, not {len(beta)}")
     if not (np.isfinite(delta) and delta > 0):
         raise ValueError(f"delta must be a positive number, not {delta}")
-    if form not in ("corollary", "theorem"):
-        raise ValueError(f"form must be 'corollary' or 'theorem', not {form!r}")
     if not (np.isfinite(beta).all() and beta.any()):
         raise ValueError("beta must be finite and not zero: a zero signal cannot be learned")
     check_rows(n)
-    for name, value in (("noise", noise), ("ridge", ridge)):
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
+    check_nonnegative(noise=noise, ridge=ridge)
     length = float(beta @ beta)
     p = _checked_ratio(ratio)
-    one = _corollary if form == "corollary" else _theorem
-    pairs = [one(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
+    pairs = [_corollary(unit(v), delta, unit(beta), n, float(q), noise / length, ridge) for q in p]
     return ClosedRisk(np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs]))
 
 
@@ -163,19 +155,13 @@ def fixed_point(eigenvalues: Float[np.ndarray, " d"], rows: float, ridge: float 
 
 
 def _corollary(
-    v: Vector,
-    delta: float,
-    beta: Vector,
-    n: int,
-    p: float,
-    kappa: float,
-    ridge: float,
+    v: Vector, delta: float, beta: Vector, n: int, p: float, kappa: float, ridge: float
 ) -> tuple[float, float]:
     """Return bias and variance of Corollary 1, with (λ★I + Σ̃)⁻¹ = diag(1/m) − ρwwᵀ by Sherman and Morrison."""
     rows, across = n * p, float(v @ beta)
     own = (1 - p) * (1 + 0 * v) + p * (1 - p) * delta * v * v
     spike = (1 - p) ** 2 * delta
-    star = fixed_point(_masked_eigenvalues(own, spike, v), rows, ridge)
+    star = fixed_point(np.linalg.eigvalsh(np.diag(own) + spike * np.outer(v, v)), rows, ridge)
     m = own + star
     w = v / m
     rho = spike / (1 + spike * float(v @ w))
@@ -192,46 +178,8 @@ def _corollary(
     mixed = tr - star * tr2 + delta * (float(v @ nv) - star * float(nv @ nv))
     c = p * delta * across / (1 + delta * (1 - p))
     bias = phi_beta + c * c * (1 - phi_v) + delta * (c * (1 - phi_v) - psi) ** 2
-    return bias, _divide_or_infinity(mixed, rows - square) * (kappa + p + c * p * across)
-
-
-def _theorem(
-    v: Vector,
-    delta: float,
-    beta: Vector,
-    n: int,
-    p: float,
-    kappa: float,
-    ridge: float,
-) -> tuple[float, float]:
-    """Return bias and variance of Theorem 2, with H̃, G^ββ, G^βv and G^vv from the spectral decomposition of Σ̃."""
-    d, across = len(v), float(v @ beta)
-    masked = np.diag((1 - p) + p * (1 - p) * delta * v * v) + (1 - p) ** 2 * delta * np.outer(v, v)
-    s, vectors = np.linalg.eigh(masked)
-    on_beta, on_v = vectors.T @ beta, vectors.T @ v
-    mu = fixed_point(s, n * p, ridge)
-    kept, lost = s / (s + mu), mu / (s + mu)
-    c = p * delta * across / (1 + delta * (1 - p))
-    bias = (
-        float(lost @ on_beta**2)
-        + c * c * float(kept @ on_v**2)
-        + delta * (c * float(kept @ on_v**2) - float(lost @ (on_beta * on_v))) ** 2
-    )
-    density = s / (s + mu) ** 2
-    gain = _divide_or_infinity(
-        float(density.mean()) + delta * float(density @ on_v**2) / d, n * p / d - float((kept**2).mean())
-    )
-    return bias, (kappa + p + p * p * delta * across**2 / (1 + delta * (1 - p))) * gain
-
-
-def _divide_or_infinity(top: float, bottom: float) -> float:
-    """Return the quotient; infinity for a denominator of zero (at ñ = d)."""
-    return top / bottom if abs(bottom) > 1e-12 * top else float("inf")
-
-
-def _masked_eigenvalues(own: Vector, spike: float, v: Vector) -> Vector:
-    """Return the eigenvalues of diag(own) + spike·vvᵀ."""
-    return np.linalg.eigvalsh(np.diag(own) + spike * np.outer(v, v))
+    gain = mixed / (rows - square) if abs(rows - square) > 1e-12 * mixed else float("inf")  # at ñ = d
+    return bias, gain * (kappa + p + c * p * across)
 
 
 def _checked_ratio(ratio: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:

@@ -58,6 +58,11 @@ class Covariance(ABC):
         return None
 
     @property
+    def variances(self) -> Float[np.ndarray, " d"]:
+        """Variance of each feature."""
+        return self.diagonal
+
+    @property
     def leading(self) -> float | None:
         """The largest eigenvalue if it is cheap to compute (for LowRank with varying α, a lower bound), else None."""
         return None
@@ -218,7 +223,7 @@ class LowRank(Covariance):
         if exact:
             return FactoredResolvent(self._root(), self.diagonal, a, b, c)
         if self.factor.shape[1] * 3 > self.d:
-            return resolvent_of_matrix(self._matrix, self._root, a, b, c)
+            return resolvent_of_matrix(self._matrix, self._root, self.diagonal, a, b, c)
         return LowRankResolvent(self.diagonal, self.own, self.factor, a, b, c)
 
     def _root(self) -> Float[np.ndarray, "d dq"]:
@@ -348,7 +353,36 @@ class Dense(Covariance):
             return EigenResolvent(self.eigenvalues, self.common_diagonal, a, b, c, lambda: self._eigen[1])
         if exact:
             return FactoredResolvent(self._root, self.diagonal, a, b, c)
-        return resolvent_of_matrix(self._matrix, lambda: self._root, a, b, c)
+        return resolvent_of_matrix(self._matrix, lambda: self._root, self.diagonal, a, b, c)
+
+
+class Uncentred(Dense):
+    """Σ of rows that are masked before they are centred: a hidden entry loses its mean, too, so D = diag Σ + μ².
+
+    Parameters
+    ----------
+    cov : Covariance
+        Σ.
+    mean : array (d,)
+        μ.
+
+    Raises
+    ------
+    ValueError
+        If μ has another length, or a number is not finite.
+    """
+
+    def __init__(self, cov: Covariance, mean: Float[np.ndarray, " d2"]) -> None:
+        if len(mean) != cov.d or not np.isfinite(mean).all():
+            raise ValueError(f"inputs: mean must be {cov.d} finite numbers, one for each feature")
+        super().__init__(cov.matrix())
+        self.centred, self.mean, self._variances = cov, mean.astype(np.float64), self.diagonal
+        self.diagonal = self._variances + self.mean**2
+
+    @property
+    def variances(self) -> Float[np.ndarray, " d"]:
+        """diag Σ."""
+        return self._variances
 
 
 def as_covariance(cov: CovarianceLike) -> Covariance:

@@ -1,6 +1,6 @@
 """Masked least squares on actual rows: their ratios, the masked rows, and the minimum-norm solution."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -22,17 +22,17 @@ class RandomStream(IntEnum):
     KEEP = 2
     RATIO = 3
     MASK = 4
-    TEST = 5
 
 
-def bit_generator(seed: int, repetition: int, stream: RandomStream) -> np.random.SFC64:
-    """Return the bit generator of one stream of one repetition."""
-    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(int(stream), repetition)))
+def bit_generator(seed: int, repetition: int, stream: RandomStream, mask: int = 0) -> np.random.SFC64:
+    """Return the bit generator of one stream of one mask of one repetition."""
+    key = (int(stream), repetition) if mask == 0 else (int(stream), repetition, mask)
+    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=key))
 
 
 @dataclass(frozen=True)
 class Uniforms:
-    """The uniform numbers of one repetition, shared by all ratios (common random numbers).
+    """The uniform numbers of one mask of one repetition, shared by all ratios (common random numbers).
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class Uniforms:
     entries: UInt32[np.ndarray, "n d"]
 
     @classmethod
-    def draw(cls, n: int, d: int, seed: int, repetition: int = 0) -> "Uniforms":
-        """Return the numbers: a pure function of the seed and the repetition."""
-        words = bit_generator(seed, repetition, RandomStream.MASK).random_raw((n * d + 1) // 2)
+    def draw(cls, n: int, d: int, seed: int, repetition: int = 0, mask: int = 0) -> "Uniforms":
+        """Return the numbers: a pure function of the seed, the repetition and the number of the mask."""
+        words = bit_generator(seed, repetition, RandomStream.MASK, mask).random_raw((n * d + 1) // 2)
         return cls(
-            np.random.Generator(bit_generator(seed, repetition, RandomStream.KEEP)).random(n),
-            np.random.Generator(bit_generator(seed, repetition, RandomStream.RATIO)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.KEEP, mask)).random(n),
+            np.random.Generator(bit_generator(seed, repetition, RandomStream.RATIO, mask)).random(n),
             words.view(np.uint32)[: n * d].reshape(n, d),
         )
 
@@ -118,58 +118,43 @@ def masked_rows(
     return out
 
 
-@dataclass(frozen=True)
-class FactorisedRows:
-    """Masked rows, factorised once for any number of targets.
-
-    Parameters
-    ----------
-    x : array (kept, d)
-        Masked rows X̃.
-    ridge : float
-        λ ≥ 0; zero means the limit λ → 0⁺.
-    """
-
-    x: Float[np.ndarray, "kept d"]
-    ridge: float = 0.0
-    _factor: Float[np.ndarray, "k k"] | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_factor", _gram_cholesky(self.x, self.ridge))
-
-    @property
-    def regular(self) -> bool:
-        """Whether the smaller Gram matrix is regular; otherwise :meth:`solve` needs singular values."""
-        return self._factor is not None
-
-    def solve(self, y: Float[np.ndarray, "kept *m"]) -> Columns:
-        """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), with a column for each target.
-
-        With fewer rows than features, X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ is computed, which factorises the smaller matrix.
-        """
-        kept, d = self.x.shape
-        if self._factor is None:
-            return _solve_by_svd(self.x, y, self.ridge)
-        if kept <= d:
-            return np.asarray(self.x.T @ dpotrs(self._factor.T, y, lower=0)[0].reshape(y.shape))
-        return np.asarray(dpotrs(self._factor.T, self.x.T @ y, lower=0)[0]).reshape(d, *y.shape[1:])
-
-
 def minimum_norm(
     x: Float[np.ndarray, "kept d"], y: Float[np.ndarray, "kept *m"], ridge: float = 0.0
 ) -> Float[np.ndarray, "d *m"]:
-    """Return the minimum-norm least-squares (or ridge) coefficients of y on the rows of x; zero without rows."""
-    if len(x) == 0:
-        return np.zeros((x.shape[1], *y.shape[1:]))
-    return FactorisedRows(x, ridge).solve(y)
+    """Return b̂ = X̃⁺ỹ, or (X̃ᵀX̃ + λI)⁻¹X̃ᵀỹ (section 3.2), with a column for each target; zero without rows.
+
+    With fewer rows than features, X̃ᵀ(X̃X̃ᵀ + λI)⁻¹ỹ is computed, which factorises the smaller matrix.
+    """
+    kept, d = x.shape
+    if kept == 0:
+        return np.zeros((d, *y.shape[1:]))
+    factor = gram_cholesky(x, ridge)
+    if factor is None:
+        return _solve_by_svd(x, y, ridge)
+    if kept <= d:
+        return np.asarray(x.T @ dpotrs(factor.T, y, lower=0)[0].reshape(y.shape))
+    return np.asarray(dpotrs(factor.T, x.T @ y, lower=0)[0]).reshape(d, *y.shape[1:])
 
 
-def _gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
+def solve_normal(gram: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d m"]) -> Float[np.ndarray, "d m"]:
+    """Return the minimum-norm solution of the normal equations; `gram` is overwritten."""
+    kept = gram.copy()
+    factor = _cholesky(gram)
+    if factor is None:
+        return np.asarray(np.linalg.pinv(kept, rcond=_MIN_PIVOT, hermitian=True) @ right)
+    return np.asarray(dpotrs(factor.T, right, lower=0)[0])
+
+
+def gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
     """Return the lower factor of the smaller Gram matrix (plus λI), or None if it is numerically singular."""
     # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
     gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
+    np.einsum("ii->i", gram)[:] += ridge
+    return _cholesky(gram)
+
+
+def _cholesky(gram: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"] | None:
     diagonal = np.einsum("ii->i", gram)
-    diagonal += ridge
     diagonal[diagonal == 0] = 1.0  # a row or feature that is hidden entirely contributes nothing to the solution
     own = diagonal.copy()
     try:

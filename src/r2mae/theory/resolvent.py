@@ -76,15 +76,9 @@ class EigenResolvent:
 
     def traces(self) -> Traces:
         """Return the five traces, O(d)."""
-        f, dia = self.values, self.diagonal
+        f, dn = self.values, self.diagonal * self.values
         sn = self.eigenvalues * f
-        return Traces(
-            s=float(sn.sum()),
-            d=dia * float(f.sum()),
-            ss=float(sn @ sn),
-            sd=dia * float(sn @ f),
-            dd=dia * dia * float(f @ f),
-        )
+        return Traces(float(sn.sum()), float(dn.sum()), float(sn @ sn), float(sn @ dn), float(dn @ dn))
 
     def solve(self, g: Vectors) -> Vectors:
         """Return N g, O(d²) a column."""
@@ -165,13 +159,15 @@ class DenseResolvent:
     ----------
     matrix : array (d, d)
         Σ.
+    diagonal : array (d,)
+        D.
     a, b, c : float
         Coefficients of M.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "d d"], a: float, b: float, c: float) -> None:
+    def __init__(self, matrix: Float[np.ndarray, "d d"], diagonal: Vector, a: float, b: float, c: float) -> None:
         self._matrix, self._coefficients = matrix, (a, b, c)
-        self._d = np.diagonal(matrix).copy()
+        self._d = diagonal
         m = a * matrix
         m.flat[:: len(m) + 1] += b * self._d + c
         self._scale = 1.0 / np.sqrt(np.diagonal(m))
@@ -206,15 +202,9 @@ class DenseResolvent:
         squares = self.inverse**2
         weighted, plain = squares @ d, squares.sum(axis=1)
         diagonal = np.diagonal(self.inverse)
-        return _traces_with_sigma(
-            float(d @ diagonal),
-            float(diagonal.sum()),
-            float(d @ weighted),
-            float(d @ plain),
-            float(plain.sum()),
-            len(d),
-            self._coefficients,
-        )
+        on_d, on_i = float(d @ diagonal), float(diagonal.sum())
+        dd, di, ii = float(d @ weighted), float(d @ plain), float(plain.sum())
+        return _traces_with_sigma(on_d, on_i, dd, di, ii, len(d), self._coefficients)
 
     def _traces_by_product(self, s: float) -> Traces:
         """Return the traces by one more matrix product, for an aΣN that is small relative to I."""
@@ -287,7 +277,12 @@ class FactoredResolvent:
 
 
 def resolvent_of_matrix(
-    matrix: Float[np.ndarray, "d d"], factor: Callable[[], Float[np.ndarray, "d r"]], a: float, b: float, c: float
+    matrix: Float[np.ndarray, "d d"],
+    factor: Callable[[], Float[np.ndarray, "d r"]],
+    diagonal: Vector,
+    a: float,
+    b: float,
+    c: float,
 ) -> DenseResolvent | FactoredResolvent:
     """Return N for a Σ without structure, in the cheap form if that is accurate enough.
 
@@ -297,18 +292,20 @@ def resolvent_of_matrix(
         Σ.
     factor : callable
         Returns F with Σ = FFᵀ; called only for the accurate form.
+    diagonal : array (d,)
+        D.
     a, b, c : float
         Coefficients of M.
     """
     if b > 0 or c > 0:
         try:
-            dense = DenseResolvent(matrix, a, b, c)
+            dense = DenseResolvent(matrix, diagonal, a, b, c)
         except np.linalg.LinAlgError:  # rounding has made M indefinite
             pass
         else:
             if not dense.is_ill_conditioned():
                 return dense
-    return FactoredResolvent(factor(), np.diagonal(matrix).copy(), a, b, c)
+    return FactoredResolvent(factor(), diagonal, a, b, c)
 
 
 def _inverse(values: Float[np.ndarray, " d"], rest: float) -> Float[np.ndarray, " d"]:

@@ -1,28 +1,33 @@
 """Test risk of masked ridgeless regression in closed form, for any covariance and any distribution of ratios.
 
 The asymptotic formula assumes Gaussian equivalence: only the first two moments of the masked rows matter. The paper
-proves this for isotropic and spiked covariances. For general covariances and for ranges of ratios it is a conjecture,
-which simulations support (``paper/results/theory``).
+proves this for isotropic and spiked covariances and one mask a row. For general covariances, ranges of ratios and
+several masks it is a conjecture, which simulations support (``paper/results/theory``, docs/theory/many-masks.md).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.interpolate import PchipInterpolator
 
 from r2mae.theory.assumptions import warn_interpolation, warn_localised_or_dominant
-from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
+from r2mae.theory.checks import check_nonnegative
+from r2mae.theory.copies import Copies, kept_copies
+from r2mae.theory.covariance import Covariance, CovarianceLike, Uncentred, as_covariance
 from r2mae.theory.equivalent import FixedPoint, dimensions, solve
-from r2mae.theory.rows import Keep, KeptRows, RatioLike, kept_rows, ratios_of
+from r2mae.theory.inputs import ZEROS, Inputs
+from r2mae.theory.rows import Keep, RatioLike, ratios_of
 from r2mae.theory.targets import Directions, Features, Signals, Target
 
 Array = Float[np.ndarray, "..."]
 Ratios = float | RatioLike | Sequence[float | RatioLike] | Float[np.ndarray, " p"]
 _LOWEST_LOG_T, _HIGHEST_LOG_T = float(np.log(1e-9)), float(np.log(1e9))  # bounds of log t
 _MAX_STEPS, _TOLERANCE = 60, 1e-13
+_MOST_UNSEEN, _LEAST_UNSEEN = 17, 1e-9  # hidden variances computed; least probability that no copy shows an entry
 
 
 @dataclass(frozen=True)
@@ -32,17 +37,18 @@ class Risk:
     Attributes
     ----------
     risk : array
-        E‖b̂ − β‖²_Σ, the paper's test risk (for features: the total expected squared error).
+        E‖b̂ − β‖²_Σ, the paper's test risk (for features: the total expected squared error); with entries missing in
+        use, the expected squared error of predicting xβ from such a row.
     magnitude : array
-        E‖x b̂‖², the size of predictions (Fig. 1D).
+        E‖x b̂‖², the size of predictions (Fig. 1D); of rows with entries missing, if they are in use.
     null : array
         βᵀΣβ, the risk of predicting zero.
     length : array
         ‖β‖², the paper's r² (for directions 1; for features the variance, as for `null`).
     rows : array
-        Expected number ñ of kept rows, for each ratio.
+        Expected number ñ of kept rows over all masks, for each ratio.
     noise_gain : array
-        E tr(Σ(X̃ᵀX̃)⁺): risk per unit of noise variance, for each ratio.
+        E tr(Σ(X̃ᵀX̃)⁺) for one mask: risk per unit of noise variance, for each ratio.
     """
 
     risk: Array
@@ -55,7 +61,7 @@ class Risk:
 
     @cached_property
     def variance(self) -> Array:
-        """Lemma 1's variance: from the noise, and from the part of hidden entries that kept ones cannot predict."""
+        """Lemma 1's variance, given all masked rows: from the noise, and from what no copy of a row shows."""
         return self._variance()
 
     @property
@@ -92,6 +98,8 @@ def risk(
     *,
     ridge: float = 0.0,
     keep: Keep = "ratio",
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
 ) -> Risk:
     """Return the test risk of masked ridgeless (or ridge) regression on y = xβ + ε.
 
@@ -109,9 +117,14 @@ def risk(
     noise : float
         Variance σ² of ε.
     ridge : float
-        λ ≥ 0 of ‖ỹ − X̃b‖² + λ‖b‖².
+        λ ≥ 0 of ‖ỹ − X̃b‖² + λ‖b‖², with the mean over the masks.
     keep : "ratio" or float
-        Probability of keeping a row: its ratio (the paper), or a constant.
+        Probability of keeping a row under a mask: its ratio (the paper), or a constant.
+    masks : int or inf
+        Number K of masks of each row: with K epochs of fresh masks, every row has K copies. A distribution of ratios
+        gives each copy a ratio of its own.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
 
     Returns
     -------
@@ -128,17 +141,19 @@ def risk(
     Warns
     -----
     InterpolationWarning
-        If ñ is within 5 % of d without a ridge; at ñ = d the risk is infinite.
+        If ñ is within 5 % of d without a ridge; at ñ = d the risk is infinite for one mask.
     LocalisedWarning
         If β, or a spike of Σ, is concentrated on fewer than ten features (if d < 100, on fewer than a tenth of them).
     DominantWarning
-        If one direction is known to have more than 5 % of Σ's variance (and five times the mean).
+        If one direction is known to have more than 5 % of Σ's variance (and five times the mean). Neither of these two
+        for K = ∞.
     """
-    cov = as_covariance(cov)
+    cov = _covariance(cov, inputs)
     columns = _checked_columns(cov, beta)
-    warn_localised_or_dominant(cov, columns, 2)
+    if masks < np.inf:  # then nothing is averaged over masks any more: the estimator is a ridge
+        warn_localised_or_dominant(cov, columns, 2)
     length = (columns**2).sum(axis=0)
-    return _risk_curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep)
+    return _risk_curve(cov, Signals(cov, columns), length, beta.ndim == 2, n, ratio, noise, ridge, keep, masks, inputs)
 
 
 def direction_risk(
@@ -150,32 +165,48 @@ def direction_risk(
     which: Int[np.ndarray, " m"] | None = None,
     ridge: float = 0.0,
     keep: Keep = "ratio",
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
 ) -> Risk:
     """Return the risks for β = each unit eigenvector of Σ: all, or those with numbers in `which` (0: the largest).
 
     If diag Σ is constant, a ratio costs O(d); otherwise one factorisation and the products with the eigenvectors.
     Parameters and result are those of :func:`risk`, with m directions.
     """
-    cov = as_covariance(cov)
+    cov = _covariance(cov, inputs)
     indices = np.arange(cov.d) if which is None else which
     if ((indices < -cov.d) | (indices >= cov.d)).any():
         raise ValueError(f"which must have numbers below {cov.d}, the number of features, not {indices.max()}")
     target: Target
-    if cov.common_diagonal is None:
+    if cov.common_diagonal is None or inputs.mean is not None:
         target = Signals(cov, np.ascontiguousarray(cov.eigenvectors(indices)))
     else:
         target = Directions(cov, indices)
-    return _risk_curve(cov, target, np.ones(len(indices)), True, n, ratio, noise, ridge, keep)
+    return _risk_curve(cov, target, np.ones(len(indices)), True, n, ratio, noise, ridge, keep, masks, inputs)
 
 
-def feature_risk(cov: CovarianceLike, n: int, ratio: Ratios, *, ridge: float = 0.0, keep: Keep = "ratio") -> Risk:
+def feature_risk(
+    cov: CovarianceLike,
+    n: int,
+    ratio: Ratios,
+    *,
+    ridge: float = 0.0,
+    keep: Keep = "ratio",
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
+) -> Risk:
     """Return the expected squared error of predicting each feature from all the others.
 
     In the predicted rows only the target is hidden. A linear masked autoencoder solves this regression for every
     feature (the paper's Eq. 1 and "Reduced linear model"). Parameters and result are those of :func:`risk`, with m = d.
     """
-    cov = as_covariance(cov)
-    return _risk_curve(cov, Features(cov), cov.diagonal, True, n, ratio, 0.0, ridge, keep)
+    cov = _covariance(cov, inputs)
+    return _risk_curve(cov, Features(cov), cov.variances, True, n, ratio, 0.0, ridge, keep, masks, inputs)
+
+
+def _covariance(cov: CovarianceLike, inputs: Inputs) -> Covariance:
+    plain = as_covariance(cov)
+    return plain if inputs.mean is None else Uncentred(plain, inputs.mean)
 
 
 def hidden_variance(cov: Covariance, target: Target, ratio: float) -> Float[np.ndarray, " m"]:
@@ -227,15 +258,17 @@ def _risk_curve(
     noise: float,
     ridge: float,
     keep: Keep,
+    masks: float,
+    inputs: Inputs,
 ) -> Risk:
-    _check_nonnegative("noise", noise)
-    _check_nonnegative("ridge", ridge)
+    check_nonnegative(noise=noise, ridge=ridge)
     ratios = ratios_of(ratio)
     single = cast("float | RatioLike", ratio)
-    rows = [kept_rows(n, entry, keep) for entry in ([single] if ratios is None else ratios)]
+    copies = [kept_copies(n, entry, keep, masks, inputs) for entry in ([single] if ratios is None else ratios)]
     if ridge == 0:
-        warn_interpolation([(entry.count, dimensions(cov, entry)) for entry in rows if entry.count > 0], 3)
-    points = [_risk_at(cov, target, entry, noise, ridge) for entry in rows]
+        warn_interpolation([(entry.distinct, dimensions(cov, entry)) for entry in copies if entry.count > 0], 3)
+    use = inputs.in_use()
+    points = [_risk_at(cov, target, entry, noise, ridge, use) for entry in copies]
 
     def reshaped(values: Float[np.ndarray, "p m"]) -> Array:
         values = values if several else values[:, 0]
@@ -256,39 +289,62 @@ def _risk_curve(
     )
 
 
-def _risk_at(cov: Covariance, target: Target, rows: KeptRows, noise: float, ridge: float) -> _Point:
+def _risk_at(
+    cov: Covariance, target: Target, copies: Copies, noise: float, ridge: float, use: tuple[float, float, float]
+) -> _Point:
     null = target.null
-    if rows.count == 0:
+    if copies.count == 0:
         return _Point(null.copy(), np.zeros_like(null), 0.0, 0.0, lambda: np.zeros_like(null))
     if ridge == 0:
-        size = dimensions(cov, rows)
-        if abs(rows.count - size) <= 1e-6 * size:
+        size, rows = dimensions(cov, copies), copies.distinct
+        if abs(rows - size) <= 1e-6 * size:
             infinite = np.full_like(null, np.inf)
-            return _Point(infinite, infinite, rows.count, float("inf"), lambda: infinite)
-        if isinstance(target, Features) and size < cov.d and size < rows.count:
+            return _Point(infinite, infinite, copies.count, float("inf"), lambda: infinite)
+        if isinstance(target, Features) and size < cov.d and size < rows:
             raise ValueError(
                 f"cov is singular (of rank {size}) and nothing is hidden, so features are exact sums of others; "
                 "give a small ridge"
             )
-    solution = solve(cov, rows, ridge)
-    first, sigma, diagonal = target.forms(solution.resolvent, solution.a, solution.b, solution.c)
-    s = solution.shrink
-    gain = solution.noise_gain
+    solution = solve(cov, copies, ridge, use[:2])
+    a, b = solution.terms.coefficients
+    first, sigma, diagonal = target.forms(solution.resolvent, a, b, solution.c)
+    shift: float | Float[np.ndarray, " m"] = 0.0
+    if isinstance(cov, Uncentred):
+        assert isinstance(target, Signals | Features)
+        penalty, squared = copies.shifts
+        across, own = target.mean_forms(solution.resolvent, cov.mean, a, b, solution.c)
+        left = 1 / (1 + penalty * own[0])  # N loses penalty·left·NμμᵀN
+        lost = penalty * left * across[0]
+        first = first - lost * across[0]
+        sigma, diagonal = (
+            plain - 2 * lost * mixed + lost**2 * square
+            for plain, mixed, square in zip((sigma, diagonal), across[1:], own[1:], strict=True)
+        )
+        shift = squared * (left * across[0]) ** 2
+    s, gain = solution.terms.shrink, solution.noise_gain
+    d_sigma, d_diagonal = np.array(use[:2]) + solution.d_coefficients
     magnitude = (
         (null + noise) * gain.sum()
         - 2 * s * solution.d_shrink * first
-        + s * s * ((1 + solution.d_a) * sigma + solution.d_b * diagonal)
+        + s * s * (d_sigma * sigma + d_diagonal * diagonal + shift)
     )
-    total = magnitude - 2 * s * first + null
-    return _Point(total, magnitude, rows.count, float(gain.sum()), lambda: _variance(cov, target, solution, noise))
+    total = magnitude - 2 * use[2] * s * first + null
+    return _Point(total, magnitude, copies.count, float(gain.sum()), lambda: _variance(cov, target, solution, noise))
 
 
 def _variance(cov: Covariance, target: Target, solution: FixedPoint, noise: float) -> Float[np.ndarray, " m"]:
-    parts = [
-        gain * (noise + hidden_variance(cov, target, float(p)))
-        for gain, p in zip(solution.noise_gain, solution.rows.p, strict=True)
-    ]
-    return np.asarray(np.sum(parts, axis=0))
+    """Return Σ gain·(noise + hidden variance): at most 17 hidden variances are computed, the rest interpolated."""
+    if isinstance(cov, Uncentred):
+        cov = cov.centred
+        assert isinstance(target, Signals | Features)
+        target = replace(target, cov=cov)
+    unseen = np.maximum(solution.copies.unseen, _LEAST_UNSEEN)
+    at = np.unique(unseen)
+    if len(at) > _MOST_UNSEEN:
+        at = np.geomspace(at[0], at[-1] * (1 - 1e-12), _MOST_UNSEEN)
+    values = np.stack([hidden_variance(cov, target, float(p) if p > _LEAST_UNSEEN else 0.0) for p in at])
+    hidden = PchipInterpolator(np.log(at), values)(np.log(unseen)) if len(at) > 1 else values[[0] * len(unseen)]
+    return np.asarray(solution.noise_gain @ (noise + hidden))
 
 
 def _checked_columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[np.ndarray, "d m"]:
@@ -300,8 +356,3 @@ def _checked_columns(cov: Covariance, beta: Float[np.ndarray, "d *m"]) -> Float[
     if not columns.any(axis=0).all():
         raise ValueError("beta must not be zero: a zero signal cannot be learned")
     return columns
-
-
-def _check_nonnegative(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")

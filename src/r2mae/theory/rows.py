@@ -38,26 +38,19 @@ class KeptRows:
     ----------
     p, weight : array (k,)
         Quadrature of the ratio's distribution among kept rows; the weights sum to one.
+    share : float
+        Probability that a row is kept under one mask.
     count : float
-        Expected number ñ of kept rows.
+        Expected number ñ of kept rows over all masks.
     """
 
     p: Float[np.ndarray, " k"]
     weight: Float[np.ndarray, " k"]
+    share: float
     count: float
 
-    @property
-    def sigma(self) -> Float[np.ndarray, " k"]:
-        """(1 − p)²: the coefficient of Σ in the covariance of a masked row."""
-        return (1 - self.p) ** 2
 
-    @property
-    def diagonal(self) -> Float[np.ndarray, " k"]:
-        """p(1 − p): the coefficient of diag Σ in the covariance of a masked row."""
-        return np.asarray(self.p * (1 - self.p))
-
-
-def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRows:
+def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio", masks: float = 1) -> KeptRows:
     """Reweight a ratio's distribution by the probability that a row of that ratio is kept.
 
     Parameters
@@ -69,6 +62,8 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio (the paper: the target must be hidden), or a constant; or a rule,
         which is integrated over its two uniform numbers.
+    masks : float
+        Number K of masks of each row, or inf.
 
     Returns
     -------
@@ -89,24 +84,25 @@ def kept_rows(n: int, ratio: float | RatioLike, keep: Keep = "ratio") -> KeptRow
     kept = weight * share
     total = float(kept.sum())
     if total == 0:
-        return KeptRows(p, weight, 0.0)
-    if n * total < 1 - 1e-9:
-        raise ValueError(f"ratio: too few kept rows: n·p = {n * total:.3g} for {ratio}; expect at least 1")
-    return KeptRows(p[kept > 0], kept[kept > 0] / total, n * total)
+        return KeptRows(p, weight, 0.0, 0.0)
+    count = n * masks * total
+    if count < 1 - 1e-9:
+        raise ValueError(f"ratio: too few kept rows: n·p = {count:.3g} for {ratio}; expect at least 1")
+    return KeptRows(p[kept > 0], kept[kept > 0] / total, total, count)
 
 
-def nodes_of(ratio: float | RatioLike) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+def nodes_of(ratio: float | RatioLike, name: str = "ratio") -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Return the quadrature of a ratio, or raise a ValueError that says why it is invalid."""
     if isinstance(ratio, RatioLike):
         p, weight = ratio.nodes()
         if len(p) != len(weight) or not len(p):
-            raise ValueError(f"ratio: nodes() must return as many weights as ratios, not {len(weight)} for {len(p)}")
+            raise ValueError(f"{name}: nodes() must return as many weights as ratios, not {len(weight)} for {len(p)}")
         if (weight < 0).any() or not np.isclose(weight.sum(), 1.0):
-            raise ValueError(f"ratio: the weights of nodes() must be positive and sum to 1, not {weight.sum():.6g}")
+            raise ValueError(f"{name}: the weights of nodes() must be positive and sum to 1, not {weight.sum():.6g}")
     else:
-        p, weight = np.array([_ratio_number(ratio)]), np.ones(1)
+        p, weight = np.array([_ratio_number(ratio, name)]), np.ones(1)
     if not ((p >= 0) & (p < 1)).all():
-        raise ValueError(f"ratio must be at least 0 and below 1, not {p[~((p >= 0) & (p < 1))][0]:g}")
+        raise ValueError(f"{name} must be at least 0 and below 1, not {p[~((p >= 0) & (p < 1))][0]:g}")
     return np.asarray(p, dtype=np.float64), np.asarray(weight, dtype=np.float64)
 
 
@@ -120,11 +116,11 @@ def ratios_of(ratio: "float | RatioLike | Sequence[float | RatioLike] | np.ndarr
     return ratios
 
 
-def _ratio_number(ratio: object) -> float:
+def _ratio_number(ratio: object, name: str = "ratio") -> float:
     try:
         return float(ratio)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"ratio must be a number or an object with nodes(), not {ratio!r}") from None
+        raise ValueError(f"{name} must be a number or an object with nodes(), not {ratio!r}") from None
 
 
 def check_rows(n: int) -> int:

@@ -12,12 +12,22 @@ import numpy as np
 from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
+from r2mae.theory.checks import check_nonnegative
+from r2mae.theory.copies import check_masks
 from r2mae.theory.covariance import Covariance, CovarianceLike, as_covariance
-from r2mae.theory.masked import RandomStream, Uniforms, bit_generator, kept_row_indices, masked_rows, minimum_norm
+from r2mae.theory.inputs import ZEROS, Inputs
+from r2mae.theory.masked import (
+    RandomStream,
+    Uniforms,
+    bit_generator,
+    kept_row_indices,
+    masked_rows,
+    minimum_norm,
+    solve_normal,
+)
 from r2mae.theory.rows import Keep, RatioLike, kept_rows, ratios_of, ratios_of_rows
 
 Design = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n m"]]
-_CHUNK = 2048  # test rows drawn at a time
 
 
 @dataclass(frozen=True)
@@ -27,13 +37,14 @@ class Simulation:
     Attributes
     ----------
     risks : array (R, P, *m)
-        (b̂ − β)ᵀΣ(b̂ − β) in each repetition (the paper's eq. (risk)).
+        (b̂ − β)ᵀΣ(b̂ − β) in each repetition (the paper's eq. (risk)); with entries missing in use, the expected squared
+        error of predicting xβ from such a row.
     magnitudes : array (R, P, *m)
-        b̂ᵀΣb̂, the mean square of the predictions (Fig. 1D).
+        The mean square of the predictions (Fig. 1D), b̂ᵀΣb̂ if nothing is missing.
     null : array (*m)
         βᵀΣβ, the risk of predicting zero.
     kept : array (R, P)
-        Number ñ of training rows.
+        Number ñ of training rows, over all masks; for K = ∞ the number of rows.
     """
 
     risks: Float[np.ndarray, "R P *m"]
@@ -97,7 +108,8 @@ class _Protocol:
     noise: float
     ridge: float
     keep: Keep
-    test_rows: int | None
+    masks: float
+    inputs: Inputs
     seed: int
 
 
@@ -112,7 +124,8 @@ def simulate(
     design: Literal["fixed", "fresh"] = "fixed",
     ridge: float = 0.0,
     keep: Keep = "ratio",
-    test_rows: int | None = None,
+    masks: float = 1,
+    inputs: Inputs = ZEROS,
     seed: int = 0,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
@@ -141,12 +154,14 @@ def simulate(
     design : {"fixed", "fresh"}
         Draw X and ε once for all repetitions of the masks (the paper), or again in each repetition.
     ridge : float
-        λ; zero means the ridgeless limit.
+        λ, with the mean over masks of the squared errors; zero means the ridgeless limit.
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio, or a constant; or a rule.
-    test_rows : int, optional
-        Measure the risk on this many fresh, noiseless rows in each repetition (the paper: 10n). By default it is exact,
-        from Σ.
+    masks : int or inf
+        Number K of masks of each row, drawn independently with their ratios and kept rows. For inf the average over
+        masks is computed exactly, by the rows' Gram matrix; the rows are then the only random numbers.
+    inputs : Inputs
+        How hidden entries are filled, and what is missing in use.
     seed : int
         Seed for all random numbers.
     jobs : int
@@ -166,11 +181,13 @@ def simulate(
     """
     cov = as_covariance(cov)
     columns = _check_beta(cov, beta)
-    values = _check_ratios(n, ratios, keep)
-    _check_settings(noise, ridge, repetitions, test_rows, seed, jobs)
+    values = _check_ratios(n, ratios, keep, check_masks(masks))
+    _check_settings(noise, ridge, repetitions, seed, jobs)
+    if inputs.mean is not None:
+        raise ValueError("inputs: simulated rows are centred, so mean must be None")
     if design not in ("fixed", "fresh"):
         raise ValueError(f"design must be 'fixed' or 'fresh', not {design!r}")
-    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, test_rows, seed)
+    protocol = _Protocol(cov, columns, n, values, noise, ridge, keep, masks, inputs, seed)
     with threadpool_limits(1):
         null = cov.quadratic(columns)
         cov.sample(1, np.random.default_rng(0))  # factorises the covariance once, before the threads start
@@ -221,36 +238,63 @@ def _run_repetition(protocol: _Protocol, drawn: Design | None, local: threading.
     if not hasattr(local, "buffer"):
         local.buffer = np.empty_like(x)
     u = Uniforms.draw(protocol.n, x.shape[1], protocol.seed, repetition)
-    exact = protocol.test_rows is None
-    fitted: list[Float[np.ndarray, "d m"]] = []
-    scores, kept = [], []
-    for ratio in protocol.ratios:
+    fitted = [_fit(protocol, x, y, ratio, repetition, u, local.buffer) for ratio in protocol.ratios]
+    measured = np.stack([_measure(protocol, b) for b, _ in fitted], axis=1)
+    return measured[0], measured[1], np.array([count for _, count in fitted])
+
+
+def _fit(
+    protocol: _Protocol,
+    x: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n m"],
+    ratio: float | RatioLike,
+    repetition: int,
+    first: Uniforms,
+    buffer: Float[np.ndarray, "n d"],
+) -> tuple[Float[np.ndarray, "d m"], int]:
+    """Return b̂ and the number of kept rows."""
+    (n, d), masks, ridge = x.shape, protocol.masks, protocol.ridge
+    rows = kept_rows(n, ratio, protocol.keep, masks)
+    if masks == math.inf:
+        u, s = protocol.inputs.factors(rows.p)
+        gram = float(rows.share * rows.weight @ u**2) * (x.T @ x)
+        gram.flat[:: d + 1] += float(rows.share * rows.weight @ s) * np.einsum("ij,ij->j", x, x) + ridge
+        return solve_normal(gram, float(rows.share * rows.weight @ u) * (x.T @ y)), n
+
+    def masked(mask: int) -> Design:
+        u = first if mask == 0 else Uniforms.draw(n, d, protocol.seed, repetition, mask)
         p = ratios_of_rows(ratio, u.ratio)
-        rows = kept_row_indices(p, u, protocol.keep)
-        b = minimum_norm(masked_rows(x, u.entries, p, rows, local.buffer), y[rows], protocol.ridge)
-        kept.append(len(rows))
-        if exact:
-            both = protocol.cov.quadratic(np.hstack([b - protocol.beta, b]))
-            scores.append(both.reshape(2, -1))
-        else:
-            fitted.append(b)
-    measured = np.stack(scores, axis=1) if exact else _measure_on_test_rows(protocol, np.stack(fitted), repetition)
-    return measured[0], measured[1], np.array(kept)
+        kept = kept_row_indices(p, u, protocol.keep)
+        rows = masked_rows(x, u.entries, p, kept, buffer)
+        if protocol.inputs.rule == "rescaled":
+            rows /= 1 - p[kept, None]
+        return rows, y[kept]
+
+    if masks == 1:
+        one, target = masked(0)
+        return minimum_norm(one, target, ridge), len(one)
+    if rows.count <= d:  # the stacked rows are at most about as large as their d x d Gram matrix
+        drawn = [(rows.copy(), target) for rows, target in map(masked, range(int(masks)))]
+        stacked, targets = (np.concatenate(part) for part in zip(*drawn, strict=True))
+        return minimum_norm(stacked, targets, masks * ridge), len(stacked)
+    gram, right, count = masks * ridge * np.eye(d), np.zeros((d, y.shape[1])), 0
+    for mask in range(int(masks)):
+        one, target = masked(mask)
+        gram += one.T @ one
+        right += one.T @ target
+        count += len(one)
+    return solve_normal(gram, right), count
 
 
-def _measure_on_test_rows(
-    protocol: _Protocol, fitted: Float[np.ndarray, "P d m"], repetition: int
-) -> Float[np.ndarray, "2 P m"]:
-    """Return mean squared error and mean squared prediction on fresh rows, shared by all ratios."""
-    assert protocol.test_rows is not None
-    rng = np.random.Generator(bit_generator(protocol.seed, repetition, RandomStream.TEST))
-    total = np.zeros((2, len(fitted), fitted.shape[2]))
-    for start in range(0, protocol.test_rows, _CHUNK):
-        x = protocol.cov.sample(min(_CHUNK, protocol.test_rows - start), rng)
-        for number, b in enumerate(fitted):
-            total[0, number] += ((x @ (b - protocol.beta)) ** 2).sum(axis=0)
-            total[1, number] += ((x @ b) ** 2).sum(axis=0)
-    return total / protocol.test_rows
+def _measure(protocol: _Protocol, b: Float[np.ndarray, "d m"]) -> Float[np.ndarray, "2 m"]:
+    """Return the exact risk and magnitude of b̂."""
+    risk, magnitude = protocol.cov.quadratic(np.hstack([b - protocol.beta, b])).reshape(2, -1)
+    u2, s, u = protocol.inputs.in_use()
+    if (u2, s, u) == (1.0, 0.0, 1.0):
+        return np.stack([risk, magnitude])
+    null = protocol.cov.quadratic(protocol.beta)
+    seen = u2 * magnitude + s * (protocol.cov.diagonal @ b**2)
+    return np.stack([seen - u * (magnitude + null - risk) + null, seen])
 
 
 def _standard_deviation(values: Float[np.ndarray, "R *rest"]) -> Float[np.ndarray, "*rest"]:
@@ -270,22 +314,20 @@ def _check_beta(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.nd
 
 
 def _check_ratios(
-    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep
+    n: int, ratios: Sequence[float | RatioLike] | Float[np.ndarray, " P"], keep: Keep, masks: float
 ) -> list[float | RatioLike]:
     values = ratios_of(ratios)
     if values is None:
         raise ValueError(f"ratios must be several, as a list, not {ratios!r}")
     for ratio in values:
-        kept_rows(n, ratio, keep)  # raises if any of the three is invalid
+        kept_rows(n, ratio, keep, masks)  # raises if any of the three is invalid
     return values
 
 
-def _check_settings(noise: float, ridge: float, repetitions: int, test_rows: int | None, seed: int, jobs: int) -> None:
-    for name, value in (("noise", noise), ("ridge", ridge)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a finite number of 0 or more, not {value}")
-    for name, count in (("repetitions", repetitions), ("test_rows", test_rows), ("jobs", jobs)):
-        if count is not None and count < 1:
+def _check_settings(noise: float, ridge: float, repetitions: int, seed: int, jobs: int) -> None:
+    check_nonnegative(noise=noise, ridge=ridge)
+    for name, count in (("repetitions", repetitions), ("jobs", jobs)):
+        if count < 1:
             raise ValueError(f"{name} must be 1 or more, not {count}")
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")

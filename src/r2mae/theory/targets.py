@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from r2mae.theory.covariance import Covariance
 from r2mae.theory.resolvent import DenseResolvent, EigenResolvent, FactoredResolvent, Resolvent
 
-Forms = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
+Vector = Float[np.ndarray, " m"]
+Forms = tuple[Vector, Vector, Vector]
 
 
 @runtime_checkable
@@ -54,6 +55,16 @@ class Signals:
         g: Float[np.ndarray, "d m"] = self._g  # type: ignore[attr-defined]
         u = resolvent.solve(g)
         return (g * u).sum(axis=0), self.cov.quadratic(u), (self.cov.diagonal[:, None] * u * u).sum(axis=0)
+
+    def mean_forms(
+        self, resolvent: Resolvent, mean: Float[np.ndarray, " d"], a: float, b: float, c: float
+    ) -> tuple[Forms, Forms]:
+        """Return (gᵀNμ, gᵀNΣNμ, gᵀNDNμ) and (μᵀNμ, μᵀNΣNμ, μᵀNDNμ)."""
+        g: Float[np.ndarray, "d m"] = self._g  # type: ignore[attr-defined]
+        u, w = resolvent.solve(g), resolvent.solve(mean[:, None])[:, 0]
+        sw, dw = self.cov.apply(w), self.cov.diagonal * w
+        own = np.outer([mean @ w, w @ sw, w @ dw], np.ones(g.shape[1]))
+        return (g.T @ w, u.T @ sw, u.T @ dw), (own[0], own[1], own[2])
 
 
 @dataclass(frozen=True)
@@ -101,16 +112,38 @@ class Features:
     @property
     def null(self) -> Float[np.ndarray, " d"]:
         """Variance of each feature."""
-        return self.cov.diagonal
+        return self.cov.variances
 
     def forms(self, resolvent: Resolvent, a: float, b: float, c: float) -> Forms:
         """Return the three forms, O(d²) once N is known."""
-        if not isinstance(resolvent, EigenResolvent | DenseResolvent | FactoredResolvent):
-            resolvent = DenseResolvent(self.cov.matrix(), a, b, c)
-        n, ndn, nn = resolvent.square_diagonals()
+        n, ndn, nn = self._whole(resolvent, a, b, c).square_diagonals()
         dia = self.cov.diagonal
         # u_j = N₋ⱼ g_j = (e_j − N_j/N_jj)/a
-        first = (dia - (1 - n * (b * dia + c)) / (a * n)) / a
+        first = (self.null - (1 - n * (b * dia + c)) / (a * n)) / a
         weighted = (ndn / n**2 - dia) / a**2
         plain = (nn / n**2 - 1) / a**2
         return first, (first - b * weighted - c * plain) / a, weighted
+
+    def mean_forms(self, resolvent: Resolvent, mean: Vector, a: float, b: float, c: float) -> tuple[Forms, Forms]:
+        """Return (gᵀNμ, gᵀNΣNμ, gᵀNDNμ) and (μᵀNμ, μᵀNΣNμ, μᵀNDNμ), with N₋ⱼμ = w − N_j w_j/N_jj and w = Nμ."""
+        whole = self._whole(resolvent, a, b, c)
+        n, ndn, nn = whole.square_diagonals()
+        w = whole.solve(mean[:, None])[:, 0]
+        dw, ww = whole.solve(np.column_stack([self.cov.diagonal * w, w])).T
+        share = w / n
+        across, across_d, across_i = mean - share, share * ndn / n - dw / n, share * nn / n - ww / n
+        own = mean @ w - share * w
+        own_d = self.cov.diagonal @ w**2 - 2 * share * dw + share**2 * ndn
+        own_i = w @ w - 2 * share * ww + share**2 * nn
+        return (
+            (across / a, (across - b * across_d - c * across_i) / a**2, across_d / a),
+            (own, (own - b * own_d - c * own_i) / a, own_d),
+        )
+
+    def _whole(
+        self, resolvent: Resolvent, a: float, b: float, c: float
+    ) -> EigenResolvent | DenseResolvent | FactoredResolvent:
+        """Return the resolvent in a form that has the diagonals of its square."""
+        if isinstance(resolvent, EigenResolvent | DenseResolvent | FactoredResolvent):
+            return resolvent
+        return DenseResolvent(self.cov.matrix(), self.cov.diagonal, a, b, c)

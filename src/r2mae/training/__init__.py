@@ -5,18 +5,50 @@ from typing import TYPE_CHECKING
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from r2mae.training.config import RunConfig
+    from r2mae.training.config import (
+        DataConfig,
+        EvaluationConfig,
+        MachineConfig,
+        ModelSettings,
+        OptimizerConfig,
+        RunConfig,
+        TaskConfig,
+    )
     from r2mae.training.folder import RunFolder
     from r2mae.training.loop import Fitted, fit
     from r2mae.training.saving import LoadedRun, load_model
     from r2mae.training.scheme import SchemeSpec
 
-__all__ = ["Fitted", "LoadedRun", "RunConfig", "RunFolder", "SchemeSpec", "fit", "load_model"]
+_CONFIG = [
+    "DataConfig",
+    "EvaluationConfig",
+    "MachineConfig",
+    "ModelSettings",
+    "OptimizerConfig",
+    "RunConfig",
+    "TaskConfig",
+]
+
+__all__ = [
+    "DataConfig",
+    "EvaluationConfig",
+    "Fitted",
+    "LoadedRun",
+    "MachineConfig",
+    "ModelSettings",
+    "OptimizerConfig",
+    "RunConfig",
+    "RunFolder",
+    "SchemeSpec",
+    "TaskConfig",
+    "fit",
+    "load_model",
+]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "config": ("RunConfig",),
+        "config": tuple(_CONFIG),
         "scheme": ("SchemeSpec",),
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),

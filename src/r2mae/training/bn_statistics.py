@@ -7,7 +7,6 @@ change. The paper does not mention re-estimation; its results are assumed to use
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae.masking.keys import Key, permutation
-from r2mae.training.task import Batches, Reconstructs, Task
+from r2mae.training.task import Batches, Task
 from r2mae.training.validation import evaluating, to_device
 
 SAMPLES = 8192  # training samples used: the standard error of means is about a hundredth of the standard deviation
@@ -24,24 +23,6 @@ _LEAST_MASKS = 32  # if a mini-batch shares its mask, as for genes, statistics d
 
 Statistics = Mapping[str, Tensor]
 """Running means and variances by the name of their buffer; empty for a model without batch normalisation."""
-
-
-@runtime_checkable
-class HasSpatialStatistics(Protocol):
-    """A task whose samples have many positions in batch statistics, such as images in those of convolutions."""
-
-    @property
-    def statistics_samples(self) -> int:
-        """Maximum number of training samples used, instead of :data:`SAMPLES`."""
-
-
-@runtime_checkable
-class Augmented(Protocol):
-    """Training samples that may be augmented, and are also available without augmentation."""
-
-    @property
-    def unaugmented(self) -> Batches:
-        """The same samples without augmentation."""
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -88,11 +69,11 @@ def estimate_statistics(
     task, model
         Task and model of a run.
     data : Batches
-        The training samples; augmentation (:class:`Augmented`) is switched off.
+        The training samples; augmentation is switched off.
     ratio : float, optional
         Mask ratio of the inputs; by default nothing is hidden.
     samples : int, optional
-        Maximum number of samples used; by default that of the task (:class:`HasSpatialStatistics`), or
+        Maximum number of samples used; by default that of the task (:attr:`~r2mae.training.task.Task.statistics_samples`), or
         :data:`SAMPLES`.
 
     Returns
@@ -102,11 +83,11 @@ def estimate_statistics(
         that cannot run on unmasked inputs, or a single sample.
     """
     layers, device = batch_norms(model), next(model.parameters()).device
-    if not layers or len(data) < 2 or not isinstance(task, Reconstructs):
+    if not layers or len(data) < 2 or not task.reconstructs:
         return {}
-    data = data.unaugmented if isinstance(data, Augmented) else data
+    data = data.unaugmented
     if samples is None:
-        samples = task.statistics_samples if isinstance(task, HasSpatialStatistics) else SAMPLES
+        samples = task.statistics_samples or SAMPLES
     key = Key.root(0).fold("recalibration")
     rows = permutation(key, len(data))[:samples]
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -119,7 +100,7 @@ def estimate_statistics(
                 layer.train()
             parts = np.array_split(rows, max(1, len(rows) // _BATCH))
             # Samples with spatial statistics have their own masks: one pass is enough.
-            times = 1 if ratio is None or isinstance(task, HasSpatialStatistics) else -(-_LEAST_MASKS // len(parts))
+            times = 1 if ratio is None or task.statistics_samples else -(-_LEAST_MASKS // len(parts))
             for number, part in enumerate(parts * times):
                 batch = to_device(data.batch(part, key.fold("batch", number)), device)
                 if ratio is None:

@@ -18,7 +18,7 @@ from r2mae.training.progress import Reporter, RunProgress
 from r2mae.training.run import Run
 from r2mae.training.saving import save_state, save_weights
 from r2mae.training.step import Pretraining
-from r2mae.training.task import Batches, HasEvaluationTask
+from r2mae.training.task import Batches
 from r2mae.training.validation import masked_losses
 
 FLUSH_EVERY = 50
@@ -120,8 +120,8 @@ class CheckpointKeeper:
         self._pending.append((self.step, module.ratio, optimizer.param_groups[0]["lr"]))
         last = self.step == self.total_steps
         validate = self.validation is not None and (self.step % self.validate_every == 0 or last)
-        save = self.step % config.save_every == 0 or last
-        keep = config.keep_every is not None and self.step % config.keep_every == 0
+        save = self.step % config.machine.save_every == 0 or last
+        keep = config.machine.keep_every is not None and self.step % config.machine.keep_every == 0
         # All processes of a run must act at the same step, so they share signals and ignore their own clocks.
         single = self.run.ranks == 1
         asked = self.stop.number if single else signal_from_codes(module.summed_signal_codes)
@@ -145,7 +145,7 @@ class CheckpointKeeper:
             try:
                 self.tracker.log(self._latest, self.step)
             except Exception as error:  # a network that fails must not end the training
-                warn_once(f"the logger {self.run.config.logger!r} failed, and training goes on: {error}")
+                warn_once(f"the logger {self.run.config.machine.logger!r} failed, and training goes on: {error}")
         if asked is not None and not (stopped or last):
             wait_for_all(self.run)  # torchrun ends all when the first one ends, and rank 0 may still save
             raise StoppedBySignal(asked)
@@ -156,7 +156,7 @@ class CheckpointKeeper:
         early = {"best": self.early.best, "waited": self.early.waited}
         counters = {STEP: self.step, EARLY: early, SECONDS: self.seconds}
         path = self.folder.checkpoint.with_name(f"{name}.ckpt")
-        sharded = self.run.config.strategy == "fsdp"
+        sharded = self.run.config.machine.strategy == "fsdp"
         save_checkpoint(path, module, optimizer, counters, rank=self.run.rank, sharded=sharded)
 
     @property
@@ -177,7 +177,7 @@ class CheckpointKeeper:
             with gathered(module):
                 validation_loss = mean_validation_loss(self.run, module, self.validation)
             validation_loss = from_first(self.run, validation_loss)  # all processes decide alike
-            if validation_loss < self.early.best and self.run.config.keep == "best":
+            if validation_loss < self.early.best and self.run.config.optimizer.keep == "best":
                 self._save_best(module)
             stopped = self.early.update(validation_loss)
             if not math.isfinite(validation_loss):
@@ -193,7 +193,7 @@ class CheckpointKeeper:
 
     def _save_best(self, module: Pretraining) -> None:
         first = self.run.rank == 0
-        if self.run.config.strategy == "fsdp":
+        if self.run.config.machine.strategy == "fsdp":
             weights = full_state(module.evaluation_model, here=first)
             if first:
                 save_state(self.folder.best, weights)
@@ -206,7 +206,7 @@ class CheckpointKeeper:
 
     def _report(self, loss: float) -> None:
         now = time.perf_counter()
-        samples = (self.step - self._report_step) * self.run.config.batch_size
+        samples = (self.step - self._report_step) * self.run.config.optimizer.batch_size
         pace = samples / max(now - self._report_time, 1e-9)
         self._report_time, self._report_step = now, self.step
         self.reporter.update(RunProgress(self.step, self.total_steps, loss, self._pending[-1][1], pace))
@@ -216,6 +216,6 @@ def mean_validation_loss(run: Run, module: Pretraining, data: Batches) -> float:
     """Return the validation loss: the mean over the domain's three ratios; for a run that hides nothing, at ratio 0."""
     defaults = run.config.scheme_defaults if run.config.hides else None
     ratios = (0.0,) if defaults is None else (defaults.low, defaults.ratio, defaults.high)
-    task = module.task.evaluation_task if isinstance(module.task, HasEvaluationTask) else module.task
+    task = module.task.evaluation_task
     losses = masked_losses(task, module.evaluation_model, data, ratios, device=str(run.device))
     return sum(losses) / len(losses)

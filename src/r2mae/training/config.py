@@ -1,60 +1,52 @@
-"""The configuration of a run: a typed dataclass for the command line, YAML files and run folders. No torch."""
+"""The configuration of a run: groups of typed fields, for the command line, YAML files and run folders. No torch."""
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.keys import Key
-from r2mae.masking.ratios import is_per_sample
 from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.fields import coerce_values, describe_type, require_at_least, require_positive, short_repr
-from r2mae.training.records import read_yaml as read_config
+from r2mae.training.config_groups import (
+    DataConfig,
+    EvaluationConfig,
+    Group,
+    MachineConfig,
+    OptimizerConfig,
+    TaskConfig,
+    changed,
+    check_bounds,
+)
+from r2mae.training.fields import coerce_values, describe_type, require_at_least, short_repr
+from r2mae.training.models import ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
-__all__ = ["MACHINE_FIELDS", "RunConfig", "describe_type", "read_config"]
+if TYPE_CHECKING:
+    from r2mae.masking.keys import Key
 
-# Far above what any run needs, and low enough to prevent overflow, endless runs and too many threads.
-_DEFAULT_MAXIMUM = 2**31 - 1
-_MAX_SEED = 2**63 - 1
-_MAXIMUM = {
-    "steps": 10**9,
-    "threads": 4096,
-    "workers": 1024,
-    "devices": 4096,
-    "nodes": 4096,
-}
+__all__ = [
+    "DataConfig",
+    "EvaluationConfig",
+    "MachineConfig",
+    "ModelSettings",
+    "OptimizerConfig",
+    "RunConfig",
+    "TaskConfig",
+    "describe_type",
+]
 
-# Fields that set where and how a run is computed, not what: a run may resume with other values.
-MACHINE_FIELDS = frozenset(
-    {
-        "device",
-        "devices",
-        "nodes",
-        "sync_batchnorm",
-        "strategy",
-        "activation_checkpointing",
-        "workers",
-        "threads",
-        "save_every",
-        "keep_every",
-        "logger",
-        "cache",
-    }
-)
-
-HIDING_FIELDS = frozenset({"scheme", "weighting"})
-"""Fields that set how a run hides entries; a run that hides nothing omits them all."""
-
+PREFIX = "model."
+"""What begins the name of a model's setting."""
 SCHEME_OWN = "scheme_options"
 """The option that gives the options that only one scheme has, as NAME=NUMBER."""
 
 DEFAULT_SCHEME = SchemeSpec("r2mae")
 """The scheme of a configuration that names none; its options are resolved when the configuration is made."""
+
+_NAMED_AFTER_GROUP = ("source", "name")  # fields that the short name of their group names: `data`, `model`, `optimizer`
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -63,134 +55,52 @@ _Own = TypeVar("_Own", bound="RunConfig")
 class RunConfig:
     """A pretraining run.
 
-    A domain's own configuration inherits from this one and sets its defaults.
+    A domain's own configuration inherits from this one, with groups and defaults of its own. :meth:`make` builds one
+    from the names that the command line has, such as ``lr`` for ``optimizer.lr``; :meth:`replace` changes one.
 
     Parameters
     ----------
-    data : str
-        A named set (`r2mae data list`) or a path.
     preset : str, optional
         Name of a preset of the domain; options override its values.
-    scheme : SchemeSpec
-        Masking scheme with all its options. :meth:`make` and :meth:`replace` take its name and options by name.
-    weighting : {"mean", "sum", "inverse-ratio"}
-        Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
-    epochs : float
-        Passes over the data, if `steps` is not given.
-    steps : int, optional
-        Optimiser steps; overrides `epochs`.
-    batch_size : int
-        Samples of one optimiser step, over all micro-batches and processes together.
-    accumulate : int
-        Micro-batches of one optimiser step.
-    optimizer : {"adam", "adamw", "sgd", "lars"}
-        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
-    betas : (float, float)
-        Decays of Adam's and AdamW's averages of the gradients and of their squares.
-    lr : float
-        Learning rate.
-    base_lr : float, optional
-        Learning rate for a batch of 256, instead of `lr`: the rate is this times batch_size / 256.
-    schedule : {"constant", "linear", "cosine"}
-        Learning rate schedule after the warm-up.
-    warmup : float
-        Fraction of the run over which the learning rate rises to its peak.
-    warmup_epochs : float, optional
-        Warm-up as a number of epochs, instead of `warmup`.
-    ema : float, optional
-        Decay of an exponential moving average of the weights; the average is validated, saved and measured.
-    weight_decay : float
-        Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
-    clip : float, optional
-        Maximum gradient norm.
-    validation : float
-        Fraction of the training data reserved for the validation loss.
-    validate_every : int, optional
-        Steps between validations; by default one epoch.
-    patience : int, optional
-        Stop early after this many validations without improvement.
-    precision : {"auto", "32", "bf16"}
-        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. A CPU without
-        instructions for bf16 refuses it.
     seed : int
         Seed of weights, data order, ratios and masks.
-    device : str
-        "auto", "cpu", "cuda" or "cuda:1".
-    devices : int
-        Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
-        among them.
-    nodes : int
-        Machines that train together; torchrun starts the processes (docs/cluster.md).
-    sync_batchnorm : bool
-        Compute the statistics of batch normalisation over all processes, as a single process would.
-    strategy : {"ddp", "fsdp"}
-        What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
-    activation_checkpointing : bool
-        Store only the inputs of each layer, and recompute the rest for the gradient: less memory, more time.
-    workers : int
-        Processes that load data; 0 loads in the training process.
-    threads : int, optional
-        CPU threads of the training process.
-    save_every : int
-        Steps between checkpoints.
-    keep_every : int, optional
-        Steps between permanent checkpoints, checkpoints/step-N.ckpt.
-    keep : {"last", "best"}
-        Weights of the finished model: the last, or those with the lowest validation loss.
-    compile : bool
-        Compile the model with torch.compile (results change in the last digits).
-    logger : {"none", "tensorboard", "wandb", "mlflow"}
-        Experiment tracker that also receives the metrics.
+    data : DataConfig
+        What the run learns from.
+    model : ModelSettings
+        The model and its settings.
+    task : TaskConfig
+        How entries are hidden and losses averaged.
+    scheme : SchemeSpec
+        Masking scheme with all its options.
+    optimizer : OptimizerConfig
+        Steps and rates.
+    machine : MachineConfig
+        Where the run is computed. A run may resume with other values.
+    evaluation : EvaluationConfig
+        How the finished model is measured. A run may be measured again with other values.
     """
 
     domain: ClassVar[str] = ""
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.25, 0.75, not_in_paper=True)
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
-    omitted_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields without a meaning in such runs, such as :data:`HIDING_FIELDS`: they are refused, and not written."""
-    measurement_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that set how a finished model is measured and used: a run may be measured again with other values."""
-    old_measurement_settings: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """Values of these fields in results of older versions, which did not record them."""
+    models: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
+    omitted: ClassVar[frozenset[str]] = frozenset()
+    """Groups and fields without a meaning in such runs: they are refused, and not written."""
+    common_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of the domain that the short help shows, next to the usual ones of every domain."""
     alternatives: ClassVar[Mapping[str, str]] = MappingProxyType({"lr": "base_lr", "warmup": "warmup_epochs"})
     """Pairs of fields that exclude each other: a given one replaces the preset's other one."""
 
-    data: str
     preset: str | None = None
-    scheme: SchemeSpec = DEFAULT_SCHEME
-    weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
-    epochs: float = 15
-    steps: int | None = None
-    batch_size: int = 128
-    accumulate: int = 1
-    optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adam"
-    betas: tuple[float, ...] = (0.9, 0.999)
-    lr: float = 1e-3
-    base_lr: float | None = None
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: float = 0.0
-    warmup_epochs: float | None = None
-    ema: float | None = None
-    weight_decay: float = 0.0
-    clip: float | None = None
-    validation: float = 0.0
-    validate_every: int | None = None
-    patience: int | None = None
-    precision: Literal["auto", "32", "bf16"] = "auto"
     seed: int = 0
-    device: str = "auto"
-    devices: int = 1
-    nodes: int = 1
-    sync_batchnorm: bool = False
-    strategy: Literal["ddp", "fsdp"] = "ddp"
-    activation_checkpointing: bool = False
-    workers: int = 0
-    threads: int | None = None
-    save_every: int = 500
-    keep_every: int | None = None
-    keep: Literal["last", "best"] = "last"
-    compile: bool = False
-    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    data: DataConfig = DataConfig()
+    model: ModelSettings = ModelSettings()
+    task: TaskConfig = TaskConfig()
+    scheme: SchemeSpec = DEFAULT_SCHEME
+    optimizer: OptimizerConfig = OptimizerConfig()
+    machine: MachineConfig = MachineConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, SchemeSpec):
@@ -200,135 +110,81 @@ class RunConfig:
         if self.hides and not self.scheme.options and not self.scheme.given:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
-        self._check_bounds()
-        for name in ("batch_size", "accumulate", "save_every", "devices", "nodes"):
-            require_at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience", "threads", "keep_every"):
-            if getattr(self, name) is not None:
-                require_at_least(self, name, 1)
-        for name in ("workers", "seed", "weight_decay"):
-            require_at_least(self, name, 0)
-        for name in ("epochs", "lr"):
-            require_positive(self, name)
-        for name in ("clip", "base_lr"):
-            if getattr(self, name) is not None:
-                require_positive(self, name)
+        check_bounds(self)
+        require_at_least(self, "seed", 0)
         self._check_alternatives()
-        self._check_combinations()
+        self._check_validation()
         self._check_processes()
-
-    def _check_bounds(self) -> None:
-        """Refuse impossible numbers in any field, and text that cannot be part of a path."""
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if isinstance(value, str) and "\0" in value:
-                raise UserError(f"{name} contains a NUL character, which no path or name may: {value!r}")
-            most = _MAX_SEED if name == "seed" else _MAXIMUM.get(name, _DEFAULT_MAXIMUM)
-            if isinstance(value, int) and abs(value) > most:
-                raise UserError(f"{name} takes numbers up to {most:,}, not {short_repr(value)}")
+        for name in self.model.ignores:
+            if self[name] != self.default_of(name):
+                raise UserError(f"{name} has no effect on the model {self.model.name!r} with these settings: omit it")
+        for name, (group, field) in fields_of(type(self)).items():
+            if {name, group} & self.omitted and self[name] != self.default_of(name):
+                raise UserError(f"{field} has no meaning in a run of {self.domain}: omit it")
 
     def _check_alternatives(self) -> None:
-        """Refuse fields that exclude each other, and betas that are invalid or do not apply."""
-        if self.warmup_epochs is not None:
-            require_at_least(self, "warmup_epochs", 0)
-        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
-        if self.optimizer in ("sgd", "lars") and self.betas != self.__dataclass_fields__["betas"].default:
-            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.optimizer}: omit them")
         for name, other in self.alternatives.items():
-            default = self.__dataclass_fields__[name].default
-            if getattr(self, other) is not None and getattr(self, name) != default:
+            if self[other] not in (None, self.default_of(other)) and self[name] != self.default_of(name):
                 raise UserError(f"{name} and {other} exclude each other: give one of them")
 
-    def _check_combinations(self) -> None:
-        for field in dataclasses.fields(self):
-            if field.name in self.omitted_fields and getattr(self, field.name) != field.default:
-                raise UserError(f"{field.name} has no meaning in a run of {self.domain}: omit it")
-        if self.batch_size % self.accumulate:
-            raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
-        self._check_memory_options()
-        if not 0 <= self.warmup < 1:
-            raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise UserError(f"ema must be a decay between 0 and 1, such as 0.999, not {self.ema}")
-        if not 0 <= self.validation < 1:
-            raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
-        if self.keep == "best" and self.validation == 0:
-            raise UserError("keep 'best' needs a validation loss: add --validation 0.1")
-        if self.patience is not None and self.validation == 0:
-            raise UserError("patience needs a validation loss: add --validation 0.1")
-        if self.weighting == "inverse-ratio" and self.hides and is_per_sample(self.scheme.make().ratio):
+    def _check_validation(self) -> None:
+        """Refuse what needs a validation loss without one, and weights that need one ratio for the mini-batch."""
+        from r2mae.masking.ratios import is_per_sample
+
+        for name, off in (("patience", None), ("validate_every", None), ("keep", "last")):
+            value = getattr(self.optimizer, name)
+            if value != off and self.data.validation == 0:
+                raise UserError(f"{name} {value} needs a validation loss: add --validation 0.1")
+        if self.task.weighting == "inverse-ratio" and self.hides and is_per_sample(self.scheme.make().ratio):
             raise UserError(
                 "weighting 'inverse-ratio' needs one ratio for the mini-batch, and every sample has its own under the "
                 f"scheme {self.scheme.name!r} with these options: leave weighting at 'mean'"
             )
-        if self.validate_every is not None and self.validation == 0:
-            raise UserError("validate_every needs validation data: add --validation 0.1")
 
     def _check_processes(self) -> None:
-        if self.batch_size % (self.accumulate * self.ranks):
-            machines = f" on each of {self.nodes} machines" if self.nodes > 1 else ""
+        optimizer, machine = self.optimizer, self.machine
+        if optimizer.batch_size % (optimizer.accumulate * machine.ranks):
+            machines = f" on each of {machine.nodes} machines" if machine.nodes > 1 else ""
             raise UserError(
-                f"batch_size {self.batch_size} does not split among {self.devices} devices{machines} with "
-                f"{self.accumulate} micro-batches each"
+                f"batch_size {optimizer.batch_size} does not split among {machine.devices} devices{machines} with "
+                f"{optimizer.accumulate} micro-batches each"
             )
-        if self.sync_batchnorm and self.ranks == 1:
-            raise UserError("sync_batchnorm is for several processes, and this run has one: omit it")
-        if self.sync_batchnorm and self.compile:
-            raise UserError("sync_batchnorm and compile do not go together: omit one")
+        if not optimizer.compile:
+            return
+        for name, used in (
+            ("sync_batchnorm", machine.sync_batchnorm),
+            ("strategy 'fsdp'", machine.strategy == "fsdp"),
+            ("activation_checkpointing", machine.activation_checkpointing),
+        ):
+            if used:
+                raise UserError(f"{name} and compile do not go together: omit one")
 
-    def _check_memory_options(self) -> None:
-        if self.strategy == "fsdp" and self.ranks == 1:
-            raise UserError("strategy 'fsdp' is for several processes, and this run has one: omit it")
-        if self.compile and self.strategy == "fsdp":
-            raise UserError("strategy 'fsdp' and compile do not go together: omit one")
-        if self.compile and self.activation_checkpointing:
-            raise UserError("activation_checkpointing and compile do not go together: omit one")
+    def __getitem__(self, name: str) -> Any:
+        """Return a field by its short name, such as `lr`."""
+        group, field = self.field(name)
+        return getattr(getattr(self, group) if group else self, field)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> "Key":
         """The root of all random numbers of the run."""
+        from r2mae.masking.keys import Key
+
         return Key.root(self.seed)
 
     @property
-    def ranks(self) -> int:
-        """Processes that train together, over all machines."""
-        return self.devices * self.nodes
-
-    @property
     def scheme_defaults(self) -> SchemeDefaults:
-        """The domain's defaults for the schemes of such a run."""
-        return self.ratios
+        """The defaults for the schemes of such a run: those of its model, or of the domain."""
+        return self.model.ratios or self.ratios
 
     @property
     def hides(self) -> bool:
         """Whether the run hides entries, and so has a masking scheme."""
-        return "scheme" not in self.omitted_fields
+        return "scheme" not in self.omitted
 
     @property
-    def peak_lr(self) -> float:
-        """The learning rate after the warm-up."""
-        return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
-
-    def warmup_of(self, total: int, samples: int) -> float:
-        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises.
-
-        Raises
-        ------
-        UserError
-            If the warm-up is as long as the run.
-        """
-        if self.warmup_epochs is None:
-            return self.warmup
-        fraction = self.warmup_epochs * samples / self.batch_size / total
-        if fraction >= 1:
-            epochs = total * self.batch_size / samples
-            raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
-        return fraction
-
-    def steps_between_validations(self, samples: int) -> int:
-        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
-        return self.validate_every or max(1, round(samples / self.batch_size))
+    def micro_batch(self) -> int:
+        """Samples of one micro-batch of one process."""
+        return self.optimizer.batch_size // (self.optimizer.accumulate * self.machine.ranks)
 
     @property
     def re_estimates_statistics(self) -> bool:
@@ -348,152 +204,327 @@ class RunConfig:
         """
 
     def with_measurement(self: _Own, **options: Any) -> _Own:
-        """Return the configuration with other values in some :attr:`measurement_fields`."""
-        return replace(self, **options)
+        """Return the configuration with other values of the group `evaluation`."""
+        return self.replace(**options)
 
     def measurement_settings(self) -> dict[str, Any]:
-        """Return the :attr:`measurement_fields` that have an effect, by name; they are stored with every result."""
-        return {name: getattr(self, name) for name in self.measurement_fields}
+        """Return the fields of `evaluation` that have an effect, by name; they are stored with every result."""
+        values = {field.name: getattr(self.evaluation, field.name) for field in dataclasses.fields(self.evaluation)}
+        return {name: value for name, value in values.items() if name not in self.model.ignores}
 
     def measured_in_words(self) -> str:
         """Return how scores are measured, as text for tables; empty if there is no choice."""
         return ""
 
-    def total_steps(self, samples: int) -> int:
-        """Return the optimiser steps of the run on `samples` training samples."""
-        wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
-        if wanted > _MAXIMUM["steps"]:
-            raise UserError(
-                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAXIMUM['steps']:,}: use fewer"
-            )
-        return round(wanted)
+    @classmethod
+    def default_of(cls, name: str) -> Any:
+        """Return the domain's default of a field, by its short name."""
+        group, field = fields_of(cls)[name]
+        return getattr(getattr(cls, group) if group else cls, field)
+
+    @classmethod
+    def default_model(cls) -> str:
+        """Return the name of the domain's default model."""
+        return cls.model.name
+
+    @classmethod
+    def settings_of(cls, model: str) -> type[ModelSettings]:
+        """Return the settings class of a model.
+
+        Raises
+        ------
+        UserError
+            If there is no such model.
+        """
+        if model == cls.default_model() or (not cls.models and not model):
+            return type(cls.model)
+        return settings_of(cls.models, model)
+
+    def field(self, name: str) -> tuple[str, str]:
+        """Return the group and the field of a short name; the group is empty for fields of the configuration itself."""
+        known = fields_of(type(self))
+        if name not in known and name in type(self.model).own_fields():
+            return "model", name
+        return known[name]
+
+    @classmethod
+    def with_prefixes(cls, values: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
+        """Return values by short names, with ``model.`` before the settings of the model.
+
+        Parameters
+        ----------
+        values : mapping
+            Values by name, as in :meth:`make`.
+        model : str, optional
+            The model, if the values do not name one; by default the domain's.
+
+        Raises
+        ------
+        UserError
+            For unknown groups or models, and a value that is given twice.
+        """
+        flat, known = _short_names(cls, values), {*fields_of(cls), *SCHEME_OPTIONS}
+        name = flat.get("model") or model or cls.default_model()
+        own = set() if not isinstance(name, str) else set(cls.settings_of(name).own_fields())
+        found: dict[str, Any] = {}
+        for key, value in flat.items():
+            _put(found, PREFIX + key if key in own - known else key, value)
+        return found
 
     @classmethod
     def make(cls: type[_Own], **values: Any) -> _Own:
-        """Return a configuration, with the scheme and its options by name: ``make(data=…, scheme="r2mae", low=0.5)``.
+        """Return a configuration with these values, and the domain's defaults for all others.
 
-        Options that are None keep their defaults.
+        Parameters
+        ----------
+        **values
+            Fields by their short names, such as ``data="digits", lr=0.01``; options of the scheme by name, such as
+            ``scheme="r2mae", low=0.5``, where None keeps the default; settings of the model as ``hidden`` or
+            ``model.hidden``; or groups as mappings, as in config.yaml.
 
         Raises
         ------
         UserError
             For values that are refused.
         """
-        fields, name, options = cls._split(values)
-        if "data" not in fields and cls.__dataclass_fields__["data"].default is dataclasses.MISSING:
-            raise UserError("the field 'data' is missing")
-        config = cls(**fields)
-        if name is None and not options:
-            return config
-        before = config.scheme.given_options if "scheme" in fields else {}
-        return config._with_scheme(config.scheme.name if name is None else name, {**before, **options})
+        return cls._make(None, values)
 
     def replace(self: _Own, **values: Any) -> _Own:
-        """Return the configuration with other values; options of the scheme are given by name, as in :meth:`make`.
+        """Return the configuration with other values, given as in :meth:`make`.
 
-        Another scheme has none of the options given before. If the domain's defaults differ for the new values, options
-        that were not given follow them.
+        Another scheme has none of the options given before, and another model none of the settings. If the defaults of
+        the schemes differ for the new values, options that were not given follow them.
 
         Raises
         ------
         UserError
             For values that are refused.
         """
-        fields, name, options = self._split(values)
-        before = fields.pop("scheme", self.scheme)
-        if name is not None and name != before.name:
-            before = SchemeSpec(name)
-        if not self.hides and not (options or name):
-            return replace(self, **fields)
-        # The scheme of before may not go with the other values.
-        changed = replace(self, **fields, scheme=DEFAULT_SCHEME)
-        if before.options and not options and changed.scheme_defaults == self.scheme_defaults:
-            return replace(changed, scheme=before)
-        return changed._with_scheme(before.name, {**before.given_options, **options})
-
-    def _with_scheme(self: _Own, name: str, given: Mapping[str, Any]) -> _Own:
-        if not self.hides:
-            named = next(iter(given), "scheme")
-            raise UserError(f"{named} has no meaning in a run of {self.domain}, which hides nothing: omit it")
-        return replace(self, scheme=SchemeSpec.resolve(name, given, self.scheme_defaults))
+        return type(self)._make(self, values)
 
     @classmethod
-    def _split(cls, values: Mapping[str, Any]) -> tuple[dict[str, Any], str | None, dict[str, Any]]:
-        """Return the fields among these values, the scheme's name, and its options."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for key in values:
-            if key not in known and key not in SCHEME_OPTIONS and key != SCHEME_OWN:
-                raise UserError(f"unknown field {key!r}: {nearest(key, sorted({*known, *SCHEME_OPTIONS}))}")
-        fields = {key: value for key, value in values.items() if key in known}
-        options = {key: value for key, value in values.items() if key in SCHEME_OPTIONS and value is not None}
-        name = fields.get("scheme")
+    def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:
+        values = _short_names(cls, values)
+        if before is None and "data" not in values and not cls.data.source:
+            raise UserError("the field 'data' is missing")
+        groups: dict[str, Any] = {name: getattr(before or cls, name) for name in group_names(cls)}
+        groups["model"], values = cls._model(groups["model"], values)
+        scheme = {name: values.pop(name) for name in [*values] if name in ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)}
+        own: dict[str, Any] = {}
+        by_group: dict[str, dict[str, Any]] = {}
+        known = fields_of(cls)
+        for name, value in values.items():
+            if name not in known:
+                raise UserError(f"unknown field {name!r}: {nearest(str(name), cls.names(groups['model']))}")
+            group, field = known[name]
+            (by_group.setdefault(group, {}) if group else own)[field] = value
+        for group, given in by_group.items():
+            groups[group] = dataclasses.replace(groups[group], **coerce_values(type(groups[group]), given, group=group))
+        own = coerce_values(cls, own)
+        rest = (
+            {} if before is None else {name: getattr(before, name) for name, (group, _) in known.items() if not group}
+        )
+        made = cls(**{**rest, **own, **groups})
+        return made._with_scheme(None if before is None else before, scheme)
+
+    @classmethod
+    def _model(cls, model: ModelSettings, values: dict[str, Any]) -> tuple[ModelSettings, dict[str, Any]]:
+        """Return the model that these values choose, and the values without its settings."""
+        name = values.get("model", model.name)
+        if not isinstance(name, str):
+            raise UserError(f"model takes a name, not {short_repr(name)}")
+        kind = type(model) if name == model.name else cls.settings_of(name)
+        own, known = kind.own_fields(), fields_of(cls)
+        given: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for field, value in values.items():
+            short = field.removeprefix("model.")
+            if short != field and short not in own:
+                raise UserError(f"the model {name!r} has no setting {field}: {nearest(short, own)}")
+            if short != field or (field in own and field not in known):
+                if short in given:
+                    raise UserError(f"{short} and model.{short} are the same setting: give one of them")
+                given[short] = value
+            elif field == "mask_input":
+                given[field] = value
+            elif field != "model":
+                _refuse_setting_of_other_model(cls, name, field)
+                others[field] = value
+        given = coerce_values(kind, given, group="model")
+        if kind is type(model):
+            return dataclasses.replace(model, name=name, **given), others
+        return kind(**{"mask_input": model.mask_input, **given, "name": name}), others
+
+    def _with_scheme(self: _Own, before: _Own | None, given: Mapping[str, Any]) -> _Own:
+        """Return the configuration with the given scheme and options, or with those of before."""
+        name = given.get("scheme")
+        options = {key: value for key, value in given.items() if key in SCHEME_OPTIONS and value is not None}
+        options |= own_options(given.get(SCHEME_OWN))
+        if isinstance(name, Mapping):
+            if options:
+                raise UserError(f"{next(iter(options))} is outside of the scheme, whose options are all inside")
+            if "given" in name:
+                name = SchemeSpec.from_dict(name, "scheme")
+            else:
+                options = {key: value for key, value in name.items() if key != "name"}
+                name = name.get("name")
         if not isinstance(name, str | SchemeSpec | None):
             raise UserError(f"scheme takes a name, not {short_repr(name)}")
-        if not isinstance(name, SchemeSpec):
-            fields.pop("scheme", None)
-        return fields, name if isinstance(name, str) else None, {**options, **own_options(values.get(SCHEME_OWN))}
+        if not self.hides:
+            if name is not None or options:
+                named = next(iter(options), "scheme")
+                raise UserError(f"{named} has no meaning in a run of {self.domain}, which hides nothing: omit it")
+            return self
+        old = DEFAULT_SCHEME if before is None else before.scheme
+        if isinstance(name, SchemeSpec):
+            old, name = name, None
+        elif name is not None and name != old.name:
+            old = SchemeSpec(name)
+        same = before is None or before.scheme_defaults == self.scheme_defaults
+        if old.options and not options and same:
+            return dataclasses.replace(self, scheme=old)
+        spec = SchemeSpec.resolve(old.name, {**old.given_options, **options}, self.scheme_defaults)
+        return dataclasses.replace(self, scheme=spec)
+
+    @classmethod
+    def names(cls, model: ModelSettings | None = None) -> list[str]:
+        """Return the short names of all fields, of the scheme's options and of a model's settings."""
+        own = type(model or cls.model).own_fields()
+        options = () if "scheme" in cls.omitted else SCHEME_OPTIONS
+        return sorted({*fields_of(cls), *options, *own} - cls.omitted)
+
+    def flat(self) -> dict[str, Any]:
+        """Return all fields by their short names, and the scheme's name and options."""
+        known = {
+            name: self[name] for name, (group, _) in fields_of(type(self)).items() if not self.omitted & {name, group}
+        }
+        settings = {name: getattr(self.model, name) for name in type(self.model).own_fields()}
+        scheme = {"scheme": self.scheme.name, **self.scheme.options} if self.hides else {}
+        return {**known, **{f"model.{name}": value for name, value in settings.items()}, **scheme}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain types, the domain's name first."""
-        fields = {key: value for key, value in dataclasses.asdict(self).items() if key not in self.omitted_fields}
-        plain = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-        if self.hides:
-            plain["scheme"] = self.scheme.to_dict()
-        return {"domain": self.domain, **plain}
+        """Return plain types, the domain's name first, and the fields of each group below its name."""
+        values: dict[str, Any] = {"domain": self.domain}
+        for field in dataclasses.fields(self):
+            if field.name not in self.omitted:
+                value = getattr(self, field.name)
+                plain = value.to_dict() if isinstance(value, Group | SchemeSpec) else value
+                if isinstance(value, Group):
+                    plain = {name: one for name, one in plain.items() if name not in self.omitted}
+                values[field.name] = list(plain) if isinstance(plain, tuple) else plain
+        return {name: value for name, value in values.items() if value != {}}
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
-        """Build from plain types; an unknown field raises a UserError.
-
-        The scheme is what :meth:`to_dict` writes, or a name, with options as fields of their own.
-        """
-        fields = {field.name for field in dataclasses.fields(cls)} - cls.omitted_fields
-        allowed = fields | ({*SCHEME_OPTIONS, SCHEME_OWN} if "scheme" in fields else set())
-        given = {key: value for key, value in values.items() if key != "domain"}
-        for key in given:
-            if key not in allowed:
-                raise UserError(f"{source}: unknown field {key!r}: {nearest(str(key), sorted(allowed))}")
-        if "data" not in given:
-            raise UserError(f"{source}: the field 'data' is missing")
-        scheme = given.pop("scheme", None) if "scheme" in fields else None
-        options = {key: given.pop(key) for key in [*given] if key not in fields}
-        plain = coerce_values(cls, given, f"{source}: ")
-        if isinstance(scheme, Mapping):
-            if options:
-                raise UserError(
-                    f"{source}: {next(iter(options))} is outside of the scheme, whose options are all inside"
-                )
-            return cls(**plain, scheme=SchemeSpec.from_dict(scheme, source))
-        if not isinstance(scheme, str | None):
-            raise UserError(f"{source}: scheme takes a name, not {short_repr(scheme)}")
+        """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError."""
         try:
-            return cls.make(**plain, scheme=scheme, **options)
+            return cls.make(**{str(key): value for key, value in values.items() if key != "domain"})
         except UserError as error:
-            raise UserError(f"{source}: {error}") from None
+            message = str(error)
+            raise UserError(message if message.startswith(f"{source}: ") else f"{source}: {message}") from None
 
     def differences(self, other: "RunConfig") -> dict[str, tuple[Any, Any]]:
         """Return what differs from another configuration: its own and the other's value, by field or scheme option.
 
-        Idle, machine and measurement fields are not compared, nor which options of the scheme were given.
+        The machine, the evaluation and idle fields are not compared, nor which options of the scheme were given.
         """
-        own, others = _flat(self.to_dict()), _flat(other.to_dict())
-        free = MACHINE_FIELDS.union(self.measurement_fields, self.idle_fields)
-        names = [*own, *(name for name in others if name not in own)]
-        pairs = {name: (own.get(name), others.get(name)) for name in names if name not in free}
-        timed = SCHEME_OPTIONS if self.scheme != other.scheme else {}  # 1 is a step, and 1.0 the end of the run
-        return {
-            name: pair
-            for name, pair in pairs.items()
-            if pair[0] != pair[1] or (name in timed and type(pair[0]) is not type(pair[1]))
-        }
+        free = {name for name, (group, _) in fields_of(type(self)).items() if group in ("machine", "evaluation")}
+        pairs = changed(self.flat(), other.flat())
+        if self.scheme != other.scheme:  # 1 is a step, and 1.0 the end of the run
+            own, others = self.scheme.options, other.scheme.options
+            pairs |= {name: (own[name], others[name]) for name in own if name in others and _unlike(own, others, name)}
+        return {name: pair for name, pair in pairs.items() if name not in free | self.idle_fields}
 
 
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain values with the scheme's name and options as fields of their own."""
-    scheme = dict(values.get("scheme") or {})
-    scheme.pop("given", None)
-    flat = {name: value for name, value in values.items() if name != "scheme"}
-    return {**({"scheme": scheme.pop("name")} if scheme else {}), **scheme, **flat}
+def _unlike(own: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
+    return (type(own[name]), own[name]) != (type(others[name]), others[name])
+
+
+_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
+
+
+def fields_of(kind: type[RunConfig]) -> dict[str, tuple[str, str]]:
+    """Return the group and the field of each short name; settings that only some models have are not among them."""
+    if kind not in _FIELDS:
+        _FIELDS[kind] = _find_fields(kind)
+    return _FIELDS[kind]
+
+
+def _find_fields(kind: type[RunConfig]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for top in dataclasses.fields(kind):
+        default = getattr(kind, top.name)
+        if not isinstance(default, Group):
+            if top.name != "scheme":
+                found[top.name] = ("", top.name)
+            continue
+        own = set(type(default).own_fields()) if isinstance(default, ModelSettings) else set()
+        for field in dataclasses.fields(default):
+            if field.name not in own:
+                short = top.name if field.name in _NAMED_AFTER_GROUP else field.name
+                found[short] = (top.name, field.name)
+    return found
+
+
+def group_names(kind: type[RunConfig]) -> tuple[str, ...]:
+    """Return the names of the groups of a configuration."""
+    return tuple(top.name for top in dataclasses.fields(kind) if isinstance(getattr(kind, top.name), Group))
+
+
+def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by short names; groups are mappings of fields, or prefixes as in `optimizer.lr`."""
+    groups = group_names(kind)
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        group, dot, field = str(name).partition(".")
+        if name in kind.omitted or group in kind.omitted:
+            raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
+        if isinstance(value, Group):
+            value = value.to_dict()
+        if name in groups and isinstance(value, Mapping):
+            entries = {str(key): entry for key, entry in value.items()}
+        elif dot and group in groups and group != "model":
+            entries = {field: value}
+        else:
+            _put(flat, str(name), value)
+            continue
+        allowed = {field: short for short, (of, field) in fields_of(kind).items() if of == (name if not dot else group)}
+        for key, entry in entries.items():
+            if key not in allowed and (name if not dot else group) != "model":
+                raise UserError(f"unknown field {name if not dot else group}.{key}: {nearest(key, sorted(allowed))}")
+            _put(flat, allowed.get(key, f"model.{key}"), entry)
+    return flat
+
+
+def _put(flat: dict[str, Any], name: str, value: Any) -> None:
+    if name in flat:
+        raise UserError(f"{name} is given twice, by itself and in its group: give it once")
+    flat[name] = value
+
+
+def flat_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a file by short names, whichever domain it is of.
+
+    The scheme of a run stays a mapping, and so does what is no group.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, Mapping) or name not in group_names(RunConfig):
+            _put(flat, str(name), value)
+            continue
+        for key, entry in value.items():
+            settings = name == "model" and key != "mask_input"
+            _put(flat, str(name) if key in _NAMED_AFTER_GROUP else PREFIX + str(key) if settings else str(key), entry)
+    return flat
+
+
+def _refuse_setting_of_other_model(kind: type[RunConfig], model: str, name: str) -> None:
+    """Say which model a setting is of, if it is one of the default model's."""
+    if name not in fields_of(kind) and name in type(kind.model).own_fields():
+        raise UserError(
+            f"{name} belongs to the model {kind.default_model()!r}, not to {model!r}: omit it "
+            "(options of a model are written --model.NAME)"
+        )
 
 
 def own_options(given: Any) -> dict[str, float]:

@@ -65,12 +65,12 @@ def together(config: RunConfig) -> Iterator[None]:
     SystemExit
         With the exit code of the processes, in the process that has started them.
     """
-    if config.ranks == 1:
+    if config.machine.ranks == 1:
         yield
         return
-    rank = process_rank(config.devices, config.nodes)
+    rank = process_rank(config.machine.devices, config.machine.nodes)
     if not is_launched():
-        raise SystemExit(launch(config.devices))
+        raise SystemExit(launch(config.machine.devices))
     ended = threading.Event()
     follower = threading.Thread(target=_follow, args=(os.getppid(), ended), daemon=True, name="r2mae launcher")
     follower.start()
@@ -233,7 +233,7 @@ def distribute(run: "Run", module: "Pretraining") -> nn.Module:
     With FSDP2, each process holds a part of every parameter, gradient and moment. The parameters of one layer at a
     time (:mod:`r2mae.training.units`) are gathered for its passes, all others for the whole step.
     """
-    if run.config.strategy == "fsdp":
+    if run.config.machine.strategy == "fsdp":
         return _shard(module, run.device)
     module.to(run.device)
     if run.ranks == 1:

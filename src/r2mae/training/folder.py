@@ -91,12 +91,7 @@ class RunFolder:
         recorded = results.get("measured", {})
         if not isinstance(recorded, dict):
             return None
-        old = jsonable(config.old_measurement_settings)  # older versions did not record these
-        wanted = jsonable(config.measurement_settings())
-        idle = set(config.measurement_fields) - set(wanted)  # older versions recorded these too
-        before, now = ({**old, **given} for given in (recorded, wanted))
-        same = all(before.get(name) == now.get(name) for name in (before.keys() | now.keys()) - idle)
-        return results if same else None
+        return results if recorded == jsonable(config.measurement_settings()) else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
@@ -115,7 +110,7 @@ class RunFolder:
                 f"{self.config_file} names no domain: runs of earlier versions are not read; "
                 "train again into another --out"
             )
-        if isinstance(config.get("scheme"), str):
+        if isinstance(config.get("data"), str):
             raise UserError(
                 f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
             )
@@ -133,10 +128,10 @@ class RunFolder:
         if self.config_file.exists():
             known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
             if known != fingerprint:
-                raise UserError(f"{config.data} has changed since {self.path} was begun: choose another --out")
+                raise UserError(f"{config.data.source} has changed since {self.path} was begun: choose another --out")
             return
         write_json(self.environment_file, environment())
-        write_json(self.data_file, {"data": config.data, "fingerprint": fingerprint})
+        write_json(self.data_file, {"data": config.data.source, "fingerprint": fingerprint})
         with atomic_write(self.config_file) as file:
             yaml.safe_dump(config.to_dict(), file, sort_keys=False)
 
@@ -182,10 +177,11 @@ class RunFolder:
         """Record in config.yaml how the run was measured, so that later uses of the model agree."""
         existing = self.read_config()
         measured = config.measurement_settings()
-        if {name: existing.get(name) for name in measured} == jsonable(measured):
+        evaluation = {**existing.get("evaluation", {}), **jsonable(measured)}
+        if evaluation == existing.get("evaluation", {}):
             return
         with atomic_write(self.config_file) as file:
-            yaml.safe_dump({**existing, **measured}, file, sort_keys=False)
+            yaml.safe_dump({**existing, "evaluation": evaluation}, file, sort_keys=False)
 
     def check_data(self, data: str, fingerprint: str) -> None:
         """Refuse data that have changed since the run was trained on them.

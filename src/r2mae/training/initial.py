@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import nn
 
@@ -49,14 +49,6 @@ class Origin:
         return {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
 
 
-@runtime_checkable
-class LoadsInitialWeights(Protocol):
-    """A domain whose runs may start from weights in a file."""
-
-    def load_initial_weights(self, config: Any, model: nn.Module) -> Origin | None:
-        """Load the weights that the configuration names into a fresh model; None if it names none."""
-
-
 def load_initial_weights(run: Run, model: nn.Module) -> dict[str, Any] | None:
     """Load the initial weights of a run into its fresh model, and return their record, or None.
 
@@ -65,7 +57,7 @@ def load_initial_weights(run: Run, model: nn.Module) -> dict[str, Any] | None:
     UserError
         If the weights are missing or do not fit.
     """
-    origin = run.domain.load_initial_weights(run.config, model) if isinstance(run.domain, LoadsInitialWeights) else None
+    origin: Origin | None = run.domain.load_initial_weights(run.config, model)
     if origin is None:
         return None
     if run.rank == 0:

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.order import BatchOrder, Share
-from r2mae.training.task import Batches, MovableBatches
+from r2mae.training.task import Batches
 
 
 class BatchError(UserError):
@@ -57,7 +57,7 @@ def make_loader(
     Parameters
     ----------
     data : Batches
-        The training samples. Without workers, they are moved to the device if possible (:class:`MovableBatches`).
+        The training samples. Without workers, they are moved to the device if possible (:meth:`Batches.on_device`).
     order : BatchOrder
         The samples of each step.
     key : Key
@@ -68,7 +68,7 @@ def make_loader(
         Device of the batches; by default the CPU.
     """
     device = device or torch.device("cpu")
-    moved = data.on_device(device) if workers == 0 and isinstance(data, MovableBatches) else data
+    moved = data.on_device(device) if workers == 0 else data
     return DataLoader(
         KeyedBatches(moved, key),
         batch_sampler=order,

@@ -90,7 +90,7 @@ class Wandb:
                 id=self._id,
                 resume="allow",
                 dir=str(folder.path),
-                config=config.to_dict(),
+                config={"domain": config.domain, **config.flat()},
             )
             self._run.define_metric("*", step_metric=_WANDB_STEP)
 
@@ -143,10 +143,10 @@ def tracker_of(config: RunConfig, folder: RunFolder) -> Iterator[Tracker | None]
     UserError
         If its library is not installed, or cannot be used.
     """
-    check_logger(config.logger)
+    check_logger(config.machine.logger)
     tracker: Tracker | None = None
     try:
-        match config.logger:
+        match config.machine.logger:
             case "tensorboard":
                 tracker = TensorBoard(folder)
             case "wandb":
@@ -157,7 +157,7 @@ def tracker_of(config: RunConfig, folder: RunFolder) -> Iterator[Tracker | None]
         raise
     except Exception as error:  # too old, without a login, or without a server: foreign code may raise anything
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(f"the logger {config.logger!r} cannot be used ({reason}): omit --logger") from None
+        raise UserError(f"the logger {config.machine.logger!r} cannot be used ({reason}): omit --logger") from None
     failed = True
     try:
         yield tracker
@@ -167,7 +167,7 @@ def tracker_of(config: RunConfig, folder: RunFolder) -> Iterator[Tracker | None]
             try:
                 tracker.finish(failed=failed)
             except Exception as error:
-                warn_once(f"the logger {config.logger!r} did not end its run: {error}")
+                warn_once(f"the logger {config.machine.logger!r} did not end its run: {error}")
 
 
 def _name_of(folder: RunFolder) -> str:

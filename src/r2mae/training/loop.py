@@ -38,7 +38,7 @@ from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
 from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
-from r2mae.training.task import Data, StartsFromWeights, Trainable
+from r2mae.training.task import Data, Trainable
 from r2mae.training.units import check_recomputable, recompute_activations
 from r2mae.training.validation import to_device
 
@@ -89,7 +89,7 @@ class Fitted:
             "measured": config.measurement_settings(),
             "steps": self.steps,
             "seconds": self.seconds,
-            "samples_per_second": self.steps * config.batch_size / max(self.seconds, 1e-9),
+            "samples_per_second": self.steps * config.optimizer.batch_size / max(self.seconds, 1e-9),
         }
         with FolderLock(self.folder.path):
             write_json(self.folder.results_file, results)
@@ -133,7 +133,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
     config, domain, folder = run.config, run.domain, RunFolder(out)
     if data is not None:
         check_fits_memory(config, domain, data)  # before anything is written
-    with FolderLock(folder.path) if run.rank == 0 else nullcontext(), cpu_threads(config.threads):
+    with FolderLock(folder.path) if run.rank == 0 else nullcontext(), cpu_threads(config.machine.threads):
         begun = folder.config_file.exists()
         if begun:
             folder.claim(config, run.fingerprint)
@@ -149,7 +149,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             checkpoint = read_checkpoint(folder.checkpoint)
         step = 0 if checkpoint is None else int(checkpoint[STEP])
         join(run)
-        fields = {name: value for name, value in config.to_dict().items() if name not in _OWN_FIELDS}
+        fields = {name: value for name, value in config.flat().items() if name not in _OWN_FIELDS}
         state = {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step}
         agree(run, {"the version of r2mae": __version__, **fields, **state})
         with keyed_torch(run.key):
@@ -164,7 +164,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
-            if config.keep == "best" and keeper.early.best < float("inf"):
+            if config.optimizer.keep == "best" and keeper.early.best < float("inf"):
                 load_weights(folder.best, module.evaluation_model)
             # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
@@ -177,25 +177,28 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
 def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
     """Build the model and the module that trains it; for a fresh run, also return the record of its initial weights.
 
-    The initial weights are random, or come with the data (:class:`StartsFromWeights`), or from a file.
+    The initial weights are random, or come with the data (:meth:`Data.load_start_weights`), or from a file.
     """
     config, samples = run.config, len(data.train)
-    total = config.total_steps(samples)
+    total = config.optimizer.total_steps(samples)
     task, model = run.domain.build(data.architecture)
-    if config.sync_batchnorm:
+    if config.machine.sync_batchnorm:
         check_has_batch_statistics(model)
-    if isinstance(data, StartsFromWeights):
-        data.load_start_weights(model)
+    data.load_start_weights(model)
     origin = load_initial_weights(run, model) if fresh else None
-    scheme = config.scheme.bind(total, samples / config.batch_size, config.batch_size) if config.hides else None
+    scheme = (
+        config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
+        if config.hides
+        else None
+    )
     if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
         logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
     if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
         logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
-    module = Pretraining(task, model, scheme, config, total, config.warmup_of(total, samples), rank=run.rank)
-    if config.compile:
+    module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
+    if config.optimizer.compile:
         model.compile()
-    if config.activation_checkpointing:
+    if config.machine.activation_checkpointing:
         check_recomputable(model)
         recompute_activations(model)
     return module, origin
@@ -204,7 +207,7 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
 def _statistics_mismatch(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
     """Whether a model trained on mixed ratios is measured only with batch statistics re-estimated at one ratio."""
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    return mixed and getattr(config, "bn_statistics", None) == "yes" and bool(batch_norms(model))
+    return mixed and getattr(config.evaluation, "bn_statistics", None) == "yes" and bool(batch_norms(model))
 
 
 def _train(
@@ -217,13 +220,13 @@ def _train(
 ) -> CheckpointKeeper:
     """Train from the checkpoint to the last step, or from the beginning if there is no checkpoint."""
     config = run.config
-    first, seconds, early = 0, 0.0, EarlyStopping(config.patience)
+    first, seconds, early = 0, 0.0, EarlyStopping(config.optimizer.patience)
     if checkpoint is not None:
         first, seconds = int(checkpoint[STEP]), float(checkpoint[SECONDS])
-        early = EarlyStopping(config.patience, **checkpoint[EARLY])
+        early = EarlyStopping(config.optimizer.patience, **checkpoint[EARLY])
     # FSDP gathers and drops layers, and would keep more freed memory than it needs.
-    memory = nullcontext() if config.strategy == "fsdp" else freed_memory_kept()
-    synced = synced_batch_norms(module.model) if config.sync_batchnorm else nullcontext()
+    memory = nullcontext() if config.machine.strategy == "fsdp" else freed_memory_kept()
+    synced = synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext()
     tracker = tracker_of(config, folder) if run.rank == 0 else nullcontext()
     with (
         MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics,
@@ -239,7 +242,7 @@ def _train(
             reporter=SilentReporter() if reporter is None or run.rank > 0 else reporter,
             total_steps=module.total_steps,
             validation=data.validation,
-            validate_every=config.steps_between_validations(len(data.train)),
+            validate_every=config.optimizer.steps_between_validations(len(data.train)),
             early=early,
             stop=stop,
             tracker=tracking,
@@ -254,7 +257,7 @@ def _train(
             raise SystemExit(128 + stopped.number) from None
         finally:
             keeper.reporter.stop()
-    if config.strategy == "fsdp":
+    if config.machine.strategy == "fsdp":
         weights = full_state(module.evaluation_model, here=run.rank == 0)
         if run.rank == 0:
             _, model = run.domain.build(data.architecture)
@@ -276,27 +279,27 @@ def take_steps(
         return
     order = BatchOrder(
         len(data.train),
-        config.batch_size,
+        config.optimizer.batch_size,
         module.total_steps,
         run.key,
-        accumulate=config.accumulate,
+        accumulate=config.optimizer.accumulate,
         first_step=keeper.step,
         rank=run.rank,
         ranks=run.ranks,
     )
-    batches = iter(make_loader(data.train, order, run.key.fold("batch"), workers=config.workers, device=device))
+    batches = iter(make_loader(data.train, order, run.key.fold("batch"), workers=config.machine.workers, device=device))
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=run.bf16, cache_enabled=False)
     without_sync = getattr(network, "no_sync", nullcontext)  # DDP sums gradients at the last micro-batch alone
     keeper.start()
     for step in range(keeper.step, module.total_steps):
         module.set_learning_rate(optimizer, step)
         optimizer.zero_grad()
-        for part in range(config.accumulate):
+        for part in range(config.optimizer.accumulate):
             batch = to_device(next(batches), device)
-            with nullcontext() if part == config.accumulate - 1 else without_sync():
+            with nullcontext() if part == config.optimizer.accumulate - 1 else without_sync():
                 with autocast():
                     loss = network(batch, step, part)
-                (loss / config.accumulate).backward()
+                (loss / config.optimizer.accumulate).backward()
         module.complete_gradients(signal_code(keeper.stop.number))
         optimizer.step()
         if keeper.after_step(module, optimizer):

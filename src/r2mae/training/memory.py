@@ -109,11 +109,11 @@ def check_fits_memory(
 
     from r2mae.training.devices import torch_device
 
-    config.total_steps(samples := len(data.train))
-    if config.batch_size > (most := max(_MANY, _PASSES * samples)):
+    config.optimizer.total_steps(samples := len(data.train))
+    if config.optimizer.batch_size > (most := max(_MANY, _PASSES * samples)):
         raise UserError(
-            f"batch_size {config.batch_size:,} goes over the {samples:,} training samples "
-            f"{config.batch_size // samples:,} times in every step: {most:,} is the most"
+            f"batch_size {config.optimizer.batch_size:,} goes over the {samples:,} training samples "
+            f"{config.optimizer.batch_size // samples:,} times in every step: {most:,} is the most"
         )
     architecture = data.architecture if architecture is None else architecture
     try:
@@ -123,12 +123,12 @@ def check_fits_memory(
     except Exception as error:  # torch has several messages for sizes whose product overflows
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"no model of these sizes can be made ({reason}): ask for smaller ones") from None
-    on_gpu = torch_device(config.device).type == "cuda"
-    free = torch.cuda.mem_get_info(torch_device(config.device))[0] if on_gpu else available_memory()
-    rows = config.batch_size // (config.accumulate * config.ranks)
+    on_gpu = torch_device(config.machine.device).type == "cuda"
+    free = torch.cuda.mem_get_info(torch_device(config.machine.device))[0] if on_gpu else available_memory()
+    rows = config.optimizer.batch_size // (config.optimizer.accumulate * config.machine.ranks)
     batch = rows * _BATCH_COPIES * _sample_bytes(data) if rows >= _MANY else 0
     weights = 0 if model is None else _weight_bytes(config, model, on_gpu)
-    needed = (weights + batch) * (1 if on_gpu else config.devices)  # processes on a CPU share its memory
+    needed = (weights + batch) * (1 if on_gpu else config.machine.devices)  # processes on a CPU share its memory
     if free is not None and needed > free:
         hint = "lower --batch-size, or split it with --accumulate" if batch > weights else _smaller(architecture)
         raise UserError(f"training takes at least {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: {hint}")
@@ -150,10 +150,12 @@ def _sketch(domain: "Trainable", architecture: Mapping[str, Any]) -> "nn.Module 
 def _weight_bytes(config: RunConfig, model: "nn.Module", on_gpu: bool) -> int:
     """Return what the weights take in each process while they are trained; a share of that where they are sharded."""
     size = _bytes([*model.parameters(), *model.buffers()])
-    whole = size + _BESIDE[config.optimizer] * _bytes([part for part in model.parameters() if part.requires_grad])
-    if config.strategy == "ddp":
+    whole = size + _BESIDE[config.optimizer.name] * _bytes([part for part in model.parameters() if part.requires_grad])
+    if config.machine.strategy == "ddp":
         return whole
-    return whole // config.ranks if on_gpu else max(size, whole // config.ranks)  # a CPU makes it as a whole first
+    return (
+        whole // config.machine.ranks if on_gpu else max(size, whole // config.machine.ranks)
+    )  # a CPU makes it as a whole first
 
 
 def _sample_bytes(data: "Data") -> int:

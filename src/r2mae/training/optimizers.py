@@ -20,7 +20,7 @@ Group = dict[str, Any]
 def default_groups(model: nn.Module, config: RunConfig) -> list[Group]:
     """Return all parameters; with AdamW, biases and norms form a separate group without weight decay."""
     groups: list[Group] = [{"params": list(model.parameters())}]
-    if config.optimizer == "adamw" and config.weight_decay > 0:
+    if config.optimizer.name == "adamw" and config.optimizer.weight_decay > 0:
         vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
         groups[0]["params"] = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
         groups.append({"params": vectors, "weight_decay": 0.0})
@@ -38,11 +38,11 @@ def torch_groups(groups: Sequence[ParameterGroup], lr: float) -> list[Group]:
 
 def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimizer:
     """Return the optimiser that a configuration names."""
-    lr, decay = config.peak_lr, config.weight_decay
-    betas = (float(config.betas[0]), float(config.betas[1]))
-    match config.optimizer:
+    lr, decay = config.optimizer.peak_lr, config.optimizer.weight_decay
+    betas = (float(config.optimizer.betas[0]), float(config.optimizer.betas[1]))
+    match config.optimizer.name:
         case "sgd":
-            fused = config.strategy == "ddp"  # torch has no such kernel for sharded parameters
+            fused = config.machine.strategy == "ddp"  # torch has no such kernel for sharded parameters
             return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=fused)
         case "lars":
             return LARS(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM)

@@ -50,24 +50,26 @@ class Run:
             For missing devices or number formats, far too many threads, a tracker that is not installed, or another
             number of processes than in the configuration.
         """
-        device = torch_device(config.device)
-        check_threads(config.threads)
-        check_logger(config.logger)
-        bf16 = uses_bf16(config.precision, device)
-        rank = 0 if single_process else process_rank(config.devices, config.nodes)
-        if config.ranks > 1:
-            if ":" in config.device:
-                raise UserError(f"--device {config.device} names one device: omit the number with --devices")
-            if device.type == "cuda" and torch.cuda.device_count() < config.devices:
-                raise UserError(f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.devices}")
-        if device.type == "cuda" and ":" not in config.device:
-            device = torch.device("cuda", local_rank() if config.ranks > 1 else torch.cuda.current_device())
+        device = torch_device(config.machine.device)
+        check_threads(config.machine.threads)
+        check_logger(config.machine.logger)
+        bf16 = uses_bf16(config.optimizer.precision, device)
+        rank = 0 if single_process else process_rank(config.machine.devices, config.machine.nodes)
+        if config.machine.ranks > 1:
+            if ":" in config.machine.device:
+                raise UserError(f"--device {config.machine.device} names one device: omit the number with --devices")
+            if device.type == "cuda" and torch.cuda.device_count() < config.machine.devices:
+                raise UserError(
+                    f"this machine has {torch.cuda.device_count()} CUDA devices, not {config.machine.devices}"
+                )
+        if device.type == "cuda" and ":" not in config.machine.device:
+            device = torch.device("cuda", local_rank() if config.machine.ranks > 1 else torch.cuda.current_device())
         return cls(config, domain, device, bf16, rank)
 
     @property
     def ranks(self) -> int:
         """Processes that train the model together."""
-        return self.config.ranks
+        return self.config.machine.ranks
 
     @property
     def key(self) -> Key:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_bytes
@@ -30,14 +30,6 @@ _Model = TypeVar("_Model", bound=nn.Module)
 _HEADER = 1 << 16  # bytes of slack for a model of few weights
 
 
-@runtime_checkable
-class HasSideFiles(Protocol):
-    """A model with further files in its run folder, so that other programs can open it."""
-
-    def side_files(self, architecture: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the text of each file by name; an architecture value equal to a text is stored only in that file."""
-
-
 def save_model(
     folder: RunFolder,
     architecture: Mapping[str, Any],
@@ -45,12 +37,18 @@ def save_model(
     description: Mapping[str, Any],
     statistics: Statistics | None = None,
 ) -> None:
-    """Write weights, statistics, side files, and last the description, whose presence means that all are complete."""
+    """Write weights, statistics, side files, and last the description, whose presence means that all are complete.
+
+    Side files are texts by name, from the model's method ``side_files(architecture)`` if it has one, so that other
+    programs can open the folder. A value of the architecture that is equal to a text is stored only in that file.
+    """
     save_weights(folder.weights, model)
     if statistics:
         with atomic_write(folder.statistics, "wb") as file:
             file.write(save_bytes({name: value.cpu().contiguous() for name, value in statistics.items()}))
-    files = model.side_files(architecture) if isinstance(model, HasSideFiles) else {}
+    files: Mapping[str, str] = {}
+    if (side_files := getattr(model, "side_files", None)) is not None:
+        files = side_files(architecture)
     for name, text in files.items():
         with atomic_write(folder.path / name, "wb") as file:
             file.write(text.encode())
@@ -194,7 +192,7 @@ def load_model(
             f"{folder.model_file} does not describe a model of the domain {domain.name!r}: "
             f"{hint_for(folder.model_file)}"
         )
-    if bn_statistics is not None and "bn_statistics" in getattr(config, "ignored", ()):
+    if bn_statistics is not None and "bn_statistics" in config.model.ignores:
         raise UserError("this model has no batch statistics: omit --bn-statistics")
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)

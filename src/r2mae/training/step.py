@@ -15,7 +15,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.distributed import local
 from r2mae.training.optimizers import SCALE, default_groups, make_optimizer, torch_groups
 from r2mae.training.schedule import learning_rate_factor
-from r2mae.training.task import GroupsParameters, HidesFixedCounts, MaskedBatch, Task, count_samples
+from r2mae.training.task import MaskedBatch, Task, count_samples
 from r2mae.training.weighting import sum_of_sample_means
 
 
@@ -69,15 +69,13 @@ class Pretraining(nn.Module):
         self.weights = task.weight_network(scheme.curriculum) if scheme and scheme.curriculum else None
         self._per_sample = scheme is not None and is_stratified_per_sample(scheme.ratio)
         # With per-sample ratios, training hides fixed counts, even if the task draws entries independently.
-        self._training_task = (
-            task.with_fixed_counts if self._per_sample and isinstance(task, HidesFixedCounts) else task
-        )
-        self.average = None if config.ema is None else _moving_average(model, config.ema)
-        self.total_steps, self.rank, self.ranks = total_steps, rank, config.ranks
+        self._training_task = task.with_fixed_counts if self._per_sample else task
+        self.average = None if config.optimizer.ema is None else _moving_average(model, config.optimizer.ema)
+        self.total_steps, self.rank, self.ranks = total_steps, rank, config.machine.ranks
         key = config.key
         self._ratio_key, self._mask_key, self._torch_key = key.fold("ratio"), key.fold("mask"), key.fold("torch")
-        self._warmup = config.warmup if warmup is None else warmup
-        self._scheduled = config.schedule != "constant" or self._warmup > 0
+        self._warmup = config.optimizer.warmup if warmup is None else warmup
+        self._scheduled = config.optimizer.schedule != "constant" or self._warmup > 0
         self._sums: list[Tensor] = []  # losses of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
@@ -85,10 +83,11 @@ class Pretraining(nn.Module):
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser, with the task's parameter groups or the default ones (:mod:`.optimizers`)."""
-        if isinstance(self.task, GroupsParameters):
-            groups = torch_groups(self.task.parameter_groups(self.model, self.config), self.config.peak_lr)
-        else:
+        chosen = self.task.parameter_groups(self.model, self.config)
+        if chosen is None:
             groups = default_groups(self.model, self.config)
+        else:
+            groups = torch_groups(chosen, self.config.optimizer.peak_lr)
         if self.weights is not None:
             groups.append({"params": list(self.weights.parameters()), "weight_decay": 0.0})
         return make_optimizer(groups, self.config)
@@ -97,10 +96,11 @@ class Pretraining(nn.Module):
         """Set the learning rate of a step."""
         if self._scheduled:
             config = self.config
-            lowest = getattr(config, "min_lr", 0.0) / config.peak_lr
-            factor = learning_rate_factor(step, self.total_steps, config.schedule, self._warmup, lowest)
+            lowest = getattr(config, "min_lr", 0.0) / config.optimizer.peak_lr
+            schedule = config.optimizer.schedule
+            factor = learning_rate_factor(step, self.total_steps, schedule, self._warmup, lowest)
             for group in optimizer.param_groups:
-                group["lr"] = config.peak_lr * factor * group.get(SCALE, 1.0)
+                group["lr"] = config.optimizer.peak_lr * factor * group.get(SCALE, 1.0)
 
     def forward(self, batch: Any, step: int, part: int) -> Tensor:
         """Return the scalar to differentiate for micro-batch `part` of a step: its loss, or its sum of losses."""
@@ -137,12 +137,12 @@ class Pretraining(nn.Module):
     def _mean_ratio(self, ratio: RatioLike, step: int) -> float:
         """Return the mean ratio: of the complete step with per-sample ratios, else of this micro-batch."""
         if self._per_sample and self.scheme is not None:
-            ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.batch_size)
+            ratio = draw(self.scheme.ratio, step, self._ratio_key, self.config.optimizer.batch_size)
         return float(np.mean(ratio))
 
     def _sum_losses(self, losses: Tensor, corrupted: MaskedBatch, rows: int) -> tuple[Tensor, Tensor | float]:
         """Return a micro-batch's sum of losses, and its normaliser."""
-        if self._per_sample and self.config.weighting == "mean":
+        if self._per_sample and self.config.task.weighting == "mean":
             return sum_of_sample_means(losses, corrupted, rows)
         return losses.sum(), self._denominator(corrupted, rows)
 
@@ -151,7 +151,7 @@ class Pretraining(nn.Module):
 
         If only a share of the hidden entries is predicted, the normaliser is scaled by this share.
         """
-        match self.config.weighting:
+        match self.config.task.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
                 return (corrupted.weights * corrupted.hidden).sum()
             case "mean":
@@ -166,7 +166,7 @@ class Pretraining(nn.Module):
     @property
     def _step_is_one_batch(self) -> bool:
         """Whether a step has one micro-batch, on one process."""
-        return self.config.accumulate == 1 and self.ranks == 1
+        return self.config.optimizer.accumulate == 1 and self.ranks == 1
 
     def complete_gradients(self, signal_code: float = 0.0) -> None:
         """Rescale the gradient of the sums to that of the weighted mean over the complete step, then clip it.
@@ -188,12 +188,12 @@ class Pretraining(nn.Module):
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
             # The loop divides by the number of micro-batches, and DDP and FSDP average gradients over processes.
-            scale = self.config.accumulate * self.ranks / both[1]
+            scale = self.config.optimizer.accumulate * self.ranks / both[1]
             torch._foreach_mul_([local(p.grad) for p in self.parameters() if p.grad is not None], scale)
-        if self.config.clip is not None:
+        if self.config.optimizer.clip is not None:
             for part in (self.model, self.weights):
                 if part is not None:
-                    nn.utils.clip_grad_norm_(part.parameters(), self.config.clip)
+                    nn.utils.clip_grad_norm_(part.parameters(), self.config.optimizer.clip)
 
     def end_step(self) -> Tensor:
         """Update the moving average with the new weights.

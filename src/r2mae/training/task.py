@@ -4,9 +4,9 @@ A task is typed by its batches and its model, ``Task[Batch, Model]``; a domain b
 model, ``Trainable[Config, Task, Model]``. An omitted parameter is ``Any``: the loop takes a plain ``Task``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,55 +14,58 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
 from r2mae.training.config import RunConfig
 
 
-@runtime_checkable
-class MaskedBatch(Protocol):
+class MaskedBatch:
     """What the loop needs of a masked mini-batch; usually a :class:`Corrupted`."""
 
-    @property
-    def inputs(self) -> Any:
-        """What the model sees."""
+    if TYPE_CHECKING:  # fields of the classes that inherit from this one
 
-    @property
-    def hidden(self) -> Bool[Tensor, "..."]:
-        """True at hidden entries, where the loss is computed; sample by sample, equally many entries per sample."""
+        @property
+        def inputs(self) -> Any:
+            """What the model sees."""
 
-    @property
-    def targets(self) -> Tensor:
-        """The clean values."""
+        @property
+        def hidden(self) -> Bool[Tensor, "..."]:
+            """True at hidden entries, where the loss is computed; sample by sample, equally many per sample."""
 
-    @property
-    def entries(self) -> int:
-        """Number of entries that can be hidden."""
+        @property
+        def targets(self) -> Tensor:
+            """The clean values."""
 
-    @property
-    def weights(self) -> Float[Tensor, "..."] | None:
-        """The task's own weights of the hidden entries, in the shape of the losses or broadcast to it."""
+        @property
+        def entries(self) -> int:
+            """Number of entries that can be hidden."""
+
+        @property
+        def weights(self) -> Float[Tensor, "..."] | None:
+            """The task's own weights of the hidden entries, in the shape of the losses or broadcast to it."""
 
     @property
     def count(self) -> Tensor | int:
-        """Number of hidden entries that the loss is computed on."""
+        """Number of hidden entries that the loss is computed on; a domain that knows it in advance may override this."""
+        return self.hidden.sum()
 
     @property
     def share(self) -> float:
         """Fraction of the hidden entries that the loss is computed on, 0 to 1."""
+        return 1.0
 
+    def loss_rows(self) -> Int64[Tensor, " losses"] | None:
+        """Return the sample (its row) of each loss, in the order of the flattened losses.
 
-@runtime_checkable
-class MapsLossesToSamples(Protocol):
-    """A mini-batch whose losses are neither one per entry nor one row per sample."""
-
-    def loss_rows(self) -> Int64[Tensor, " losses"]:
-        """Return the sample (its row) of each loss, in the order of the flattened losses."""
+        By default None: there is one loss per entry, or one row of losses per sample.
+        """
+        return None
 
 
 @dataclass(frozen=True)
-class Corrupted:
+class Corrupted(MaskedBatch):
     """A masked mini-batch, of which all hidden entries are predicted.
 
     Parameters
@@ -85,16 +88,6 @@ class Corrupted:
     entries: int
     weights: Float[Tensor, "..."] | None = None
 
-    @property
-    def count(self) -> Tensor | int:
-        """Number of hidden entries; a domain that knows it in advance may override this."""
-        return self.hidden.sum()
-
-    @property
-    def share(self) -> float:
-        """Return 1: every hidden entry is predicted."""
-        return 1.0
-
 
 @dataclass(frozen=True)
 class Output:
@@ -104,12 +97,12 @@ class Output:
     representation: Tensor
 
 
-@runtime_checkable
-class Batches(Protocol):
+class Batches:
     """Training or evaluation data, which makes a batch of any list of indices, given a key."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
+        raise NotImplementedError
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
         """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`count_samples`.
@@ -124,14 +117,16 @@ class Batches(Protocol):
             :func:`r2mae.masking.keys.words`, or from keys folded from this one, a sample is the same in every process
             and worker, and in a resumed run. In evaluation, keys are the same in every call.
         """
+        raise NotImplementedError
 
+    def on_device(self, device: torch.device) -> "Batches":
+        """Return batches that are made on the device, if all samples fit there; by default the object itself."""
+        return self
 
-@runtime_checkable
-class MovableBatches(Batches, Protocol):
-    """Samples that can be moved to the device all at once, so that no batch has to be copied."""
-
-    def on_device(self, device: torch.device) -> Batches:
-        """Return batches that are made on the device, or the object itself if it does not fit on the device."""
+    @property
+    def unaugmented(self) -> "Batches":
+        """The same samples without augmentation; by default there is none."""
+        return self
 
 
 def count_samples(batch: Any) -> int:
@@ -143,59 +138,6 @@ def count_samples(batch: Any) -> int:
 
 _Batch_contra = TypeVar("_Batch_contra", contravariant=True, default=Any)
 _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
-
-
-@runtime_checkable
-class Task(Protocol[_Batch_contra, _Model_contra]):
-    """How a domain hides entries, predicts them and scores the prediction.
-
-    A task has no state, so it is the same in training and evaluation. The argument `corrupted` always comes from its
-    own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with its own classes.
-    """
-
-    def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> MaskedBatch:
-        """Hide entries of a batch, which is on the model's device."""
-
-    def forward(self, model: _Model_contra, corrupted: Any) -> Output:
-        """Run the model."""
-
-    def losses(self, output: Any, corrupted: Any) -> Float[Tensor, "..."]:
-        """Return the loss of each entry, zero at visible entries; or only the losses of hidden entries."""
-
-    def embed(self, model: _Model_contra, batch: _Batch_contra) -> Float[Tensor, "batch width"]:
-        """Return the representation of unmasked samples that probes use; deterministic, with the model in eval mode."""
-
-    def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Return a new network that learns the loss weights of a curriculum."""
-
-    def learned_weights(self, network: nn.Module, corrupted: Any, output: Any) -> Float[Tensor, "units l"]:
-        """Return the learned weights as a matrix whose columns broadcast against the losses."""
-
-
-@runtime_checkable
-class Reconstructs(Protocol[_Model_contra]):
-    """A task that can run its complete model on unmasked inputs."""
-
-    def reconstruct(self, model: _Model_contra, batch: Any) -> Tensor:
-        """Return the output for an unmasked batch, in the order of its values and in any shape."""
-
-
-@runtime_checkable
-class HidesFixedCounts(Protocol):
-    """A task with a variant that hides a fixed count in every sample: the ratio times its entries, rounded."""
-
-    @property
-    def with_fixed_counts(self) -> Task:
-        """The variant, which :class:`~r2mae.training.step.Pretraining` uses for per-sample ratios."""
-
-
-@runtime_checkable
-class HasEvaluationTask(Protocol):
-    """A task that omits something in training, but not in evaluation and validation."""
-
-    @property
-    def evaluation_task(self) -> Task:
-        """The task for evaluation and validation."""
 
 
 @dataclass(frozen=True)
@@ -216,37 +158,96 @@ class ParameterGroup:
     decayed: bool = True
 
 
-@runtime_checkable
-class GroupsParameters(Protocol):
-    """A task that chooses which parameters of its model are trained, and how; omitted parameters stay frozen."""
+class Task(Generic[_Batch_contra, _Model_contra]):
+    """How a domain hides entries, predicts them and scores the prediction.
 
-    def parameter_groups(self, model: nn.Module, config: Any) -> list[ParameterGroup]:
-        """Return the groups of a run with this configuration, in the same order in every call."""
+    A task has no state, so it is the same in training and evaluation. The argument `corrupted` always comes from its
+    own :meth:`corrupt`, and `output` from its own :meth:`forward`; it may annotate them with its own classes. The first
+    four methods are required.
+    """
+
+    @property
+    def statistics_samples(self) -> int | None:
+        """Maximum number of training samples from which batch statistics are re-estimated.
+
+        It is set if a sample has many positions in them, such as an image in those of convolutions.
+        """
+        return None
+
+    def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> MaskedBatch:
+        """Hide entries of a batch, which is on the model's device."""
+        raise NotImplementedError
+
+    def forward(self, model: _Model_contra, corrupted: Any) -> Output:
+        """Run the model."""
+        raise NotImplementedError
+
+    def losses(self, output: Any, corrupted: Any) -> Float[Tensor, "..."]:
+        """Return the loss of each entry, zero at visible entries; or only the losses of hidden entries."""
+        raise NotImplementedError
+
+    def embed(self, model: _Model_contra, batch: _Batch_contra) -> Float[Tensor, "batch width"]:
+        """Return the representation of unmasked samples that probes use; deterministic, with the model in eval mode."""
+        raise NotImplementedError
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a new network that learns the loss weights of a curriculum."""
+        raise UserError("this model has no network for the loss weights of a curriculum: choose another scheme than cl")
+
+    def learned_weights(self, network: nn.Module, corrupted: Any, output: Any) -> Float[Tensor, "units l"]:
+        """Return the learned weights as a matrix whose columns broadcast against the losses."""
+        raise NotImplementedError
+
+    def reconstruct(self, model: _Model_contra, batch: Any) -> Tensor:
+        """Return the output for an unmasked batch, in the order of its values and in any shape; optional."""
+        raise NotImplementedError
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether the task has a method :meth:`reconstruct`, so that its model runs on unmasked inputs."""
+        return type(self).reconstruct is not Task.reconstruct
+
+    @property
+    def with_fixed_counts(self) -> "Task[_Batch_contra, _Model_contra]":
+        """The variant that hides a fixed count in every sample: the ratio times its entries, rounded.
+
+        :class:`~r2mae.training.step.Pretraining` uses it for per-sample ratios; a task that always does so returns
+        itself.
+        """
+        return self
+
+    @property
+    def evaluation_task(self) -> "Task[_Batch_contra, _Model_contra]":
+        """The task for evaluation and validation, if training omits something that they need."""
+        return self
+
+    def parameter_groups(self, model: _Model_contra, config: Any) -> "list[ParameterGroup] | None":
+        """Return which parameters are trained, and how, in the same order in every call; omitted ones stay frozen.
+
+        By default None: all, with the run's learning rate and weight decay.
+        """
+        return None
 
 
-@runtime_checkable
-class Data(Protocol):
+class Data:
     """The data that a domain loads for a configuration."""
 
-    @property
-    def train(self) -> Batches:
-        """Samples that the model learns from."""
+    if TYPE_CHECKING:  # fields of the classes that inherit from this one
 
-    @property
-    def validation(self) -> Batches | None:
-        """Validation samples, which the model does not learn from; None if there are none."""
+        @property
+        def train(self) -> Batches:
+            """Samples that the model learns from."""
 
-    @property
-    def architecture(self) -> dict[str, Any]:
-        """Plain values from which :meth:`Trainable.build` can build the model without the data."""
+        @property
+        def validation(self) -> Batches | None:
+            """Validation samples, which the model does not learn from; None if there are none."""
 
+        @property
+        def architecture(self) -> dict[str, Any]:
+            """Plain values from which :meth:`Trainable.build` can build the model without the data."""
 
-@runtime_checkable
-class StartsFromWeights(Protocol):
-    """Data of a run that starts from pretrained weights, such as fine-tuning."""
-
-    def load_start_weights(self, model: nn.Module) -> None:
-        """Load these weights into a fresh model."""
+    def load_start_weights(self, model: Any) -> None:
+        """Load the pretrained weights that such data come with, as in fine-tuning; by default there are none."""
 
 
 _Config = TypeVar("_Config", bound=RunConfig, default=Any)
@@ -274,3 +275,19 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
 
     def build(self, architecture: Mapping[str, Any]) -> tuple[_Task_co, _Model_co]:
         """Return the task and a model with fresh weights."""
+
+    def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
+        """Load the weights of a file that the configuration names, and return their origin; None without any."""
+
+
+@runtime_checkable
+class Measurable(Trainable[_Config, _Task_co, _Model_co], Protocol[_Config, _Task_co, _Model_co]):
+    """What measuring a finished run needs of a domain, in addition."""
+
+    @property
+    def evaluation_support(self) -> tuple[str, ...]:
+        """The arguments among `items`, `kept` and `progress` that `evaluate` takes; see the base class of domains."""
+
+    @property
+    def evaluate(self) -> Callable[..., dict[str, float]]:
+        """``evaluate(config, task, model, data, **options)``: scores by name."""

@@ -6,8 +6,8 @@ ended. Activation checkpointing drops what a layer made inside, and makes it aga
 calls of the layer. So a model that reads a layer's parameters without calling it does this within :func:`within`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -21,20 +21,14 @@ _LISTENED, _RECOMPUTED = "_r2mae_listened", "_r2mae_recomputed"
 _Result = TypeVar("_Result")
 
 
-@runtime_checkable
-class HasUnits(Protocol):
-    """A model that is, for the most part, a stack of layers.
-
-    Parameters of a unit are read only while it is called, or in a function that is called by :func:`within`.
-    """
-
-    def units(self) -> Sequence[nn.Module]:
-        """Return the layers, none of which is a part of another."""
-
-
 def units_of(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model; empty for a model that names none."""
-    return list(model.units()) if isinstance(model, HasUnits) else []
+    """Return the layers of a model that is, for the most part, a stack of layers, from its method ``units()``.
+
+    None of them is a part of another, and their parameters are read only while they are called, or in a function that
+    is called by :func:`within`. Empty for a model without such a method.
+    """
+    units = getattr(model, "units", None)
+    return [] if units is None else list(units())
 
 
 def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -43,7 +37,7 @@ def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -
     Parameters
     ----------
     unit : nn.Module
-        One of :meth:`HasUnits.units`.
+        One of :func:`units_of`.
     function : callable
         ``function(*arguments)`` returns tensors. It is called again in the backward pass where nothing is kept for
         it, so it depends on its arguments alone, and on torch's generator.

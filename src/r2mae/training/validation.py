@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
+from r2mae.evaluation.items import BatchReader
 from r2mae.masking.keys import Key
-from r2mae.training.task import Batches, Task
+from r2mae.training.task import Task
 from r2mae.training.weighting import sums_by_sample
 
 BATCH = 512
@@ -21,7 +22,7 @@ EVALUATION_KEY = Key.root(0).fold("evaluation batches")
 def masked_losses(
     task: Task,
     model: nn.Module,
-    data: Batches,
+    data: BatchReader,
     ratios: Sequence[float],
     *,
     seed: int = 0,
@@ -35,7 +36,7 @@ def masked_losses(
     ----------
     task, model
         The task and the model to evaluate. The model's mode (training or evaluation) is restored afterwards.
-    data : Batches
+    data : BatchReader
         Samples.
     ratios : sequence of float
         Mask ratios.
@@ -74,14 +75,14 @@ def masked_losses(
     return [float(s.sum() / c.sum()) for s, c in zip(sums, counts, strict=True)]
 
 
-def in_order(data: Batches, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
+def in_order(data: BatchReader, key: Key) -> Iterator[tuple[Int64[np.ndarray, " rows"], Any]]:
     """Yield the rows and the content of each batch, in order."""
     for first in range(0, len(data), BATCH):
         rows = np.arange(first, min(first + BATCH, len(data)))
         yield rows, data.batch(rows, key.rows(first))
 
 
-def read_all(data: Batches) -> None:
+def read_all(data: BatchReader) -> None:
     """Read all samples as :func:`masked_losses` does, for an object that records what is read."""
     for _ in in_order(data, EVALUATION_KEY):
         pass

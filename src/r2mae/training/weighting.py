@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from r2mae.training.task import MapsLossesToSamples, MaskedBatch
+from r2mae.training.task import MaskedBatch
 
 
 def sum_of_sample_means(
@@ -53,8 +53,9 @@ def sums_by_sample(
         As in :func:`sum_of_sample_means`.
     """
     flat = losses.flatten().double()
-    if isinstance(corrupted, MapsLossesToSamples):
-        return flat.new_zeros(rows).index_add_(0, corrupted.loss_rows(), flat)
+    places = corrupted.loss_rows()
+    if places is not None:
+        return flat.new_zeros(rows).index_add_(0, places, flat)
     return flat.view(rows, -1).sum(1) if _ordered_by_sample(losses, corrupted, rows) else None
 
 
@@ -67,11 +68,12 @@ def _repeat_for_losses(
     values: Float[Tensor, " rows"], losses: Tensor, corrupted: MaskedBatch
 ) -> Float[Tensor, " losses"]:
     """Return, for each of the flattened losses, the value of its sample."""
-    if isinstance(corrupted, MapsLossesToSamples):
-        return values[corrupted.loss_rows()]
+    places = corrupted.loss_rows()
+    if places is not None:
+        return values[places]
     if _ordered_by_sample(losses, corrupted, len(values)):
         return values.repeat_interleave(losses.numel() // len(values))
     raise TypeError(
         f"{type(corrupted).__name__} does not assign losses to samples: add a method loss_rows (see "
-        "r2mae.training.task.MapsLossesToSamples)"
+        "r2mae.training.task.MaskedBatch)"
     )

@@ -105,7 +105,7 @@ def test_layer_normalisation_knows_each_cell_alone() -> None:
 
 
 def test_without_batch_statistics_none_are_chosen() -> None:
-    config = CellsConfig(data="csle", norm="layer", batch_size=1)
+    config = CellsConfig.make(data="csle", norm="layer", batch_size=1)
     assert not config.re_estimates_statistics and "statistics" not in config.measured_in_words()
     with pytest.raises(UserError, match="bn_statistics has no effect"):
-        CellsConfig(data="csle", norm="layer", bn_statistics="no")
+        CellsConfig.make(data="csle", norm="layer", bn_statistics="no")

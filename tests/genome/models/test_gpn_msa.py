@@ -3,10 +3,10 @@
 import pytest
 import torch
 from benchmarks.genome_step import Plain
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from genome.made import network, task, windows
-from r2mae.genome.models.gpn_msa import AlignmentTransformer, build, sum_of_rows
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, build
 from r2mae.genome.task import BASES
 from r2mae.masking.keys import Key
 
@@ -44,20 +44,6 @@ def test_losses_and_gradients_are_those_of_logits_everywhere() -> None:
         torch.testing.assert_close(narrow[name], parameter.grad, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("species", [1, 4])
-def test_gathered_rows_are_the_product_of_one_hot_vectors(species: int) -> None:
-    torch.manual_seed(0)
-    tokens = torch.randint(0, 6, (3, 7, species), dtype=torch.uint8)
-    table = torch.randn(6 * species, 5, requires_grad=True)
-    other = table.detach().clone().requires_grad_()
-    found, plain = sum_of_rows(tokens, table), one_hot(tokens.long(), 6).flatten(2).float() @ other
-    torch.testing.assert_close(found, plain)
-    pull = torch.randn_like(plain)
-    found.backward(pull)
-    plain.backward(pull)
-    torch.testing.assert_close(table.grad, other.grad)
-
-
 def test_the_columns_of_all_species_are_used_and_their_order_matters() -> None:
     model, batch = network().eval(), windows(plain=True)
     seen = model.encode(batch["target"].long(), batch["aligned"])
@@ -87,7 +73,8 @@ def test_shorter_windows_fit() -> None:
 def test_building_from_plain_values() -> None:
     made = {
         "model": "gpn-msa", "width": 16, "layers": 1, "heads": 2, "inner": None, "dropout": 0.1, "window": 24,
-        "reference": "ref", "species": ["a", "b"], "corruption": "mask", "exact": False, "repeat_weight": 0.5,
+        "reference": "ref", "species": ["a", "b"], "corruption": "mask", "exact": False,
+        "repeat_weight": 0.5, "flip": 0.25,
     }  # fmt: skip
     built, model = build(made)
     assert model.species == ("a", "b")

@@ -180,7 +180,7 @@ def test_other_damage(store: AlignmentStore) -> None:
 
 
 def test_more_contigs_than_a_process_may_map(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alignment, "_MOST_MAPPED", 1)
+    monkeypatch.setattr(alignment, "MOST_MAPPED", 1)
     opened = AlignmentStore(store.folder)
     both = opened.windows(np.array([0, 1, 0]), np.array([0, 0, 0]), 5)
     assert (both[0] == both[2]).all()

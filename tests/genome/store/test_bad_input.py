@@ -37,7 +37,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 MAFS = {
     "other length of a row": (f"a\n{ROW}s x.c 0 3 + 9 ACG\n", "line 4", "has 3 columns, and the rows above it 4"),
     "other number of bases": ("a\ns ref.chr1 0 5 + 10 ACGT\n", "line 3", "says 5 bases and has 4", "truncated?"),
-    "past the end": ("a\ns ref.chr1 7 4 + 10 ACGT\n", "line 3", "ends at 11, past the end of 'ref.chr1' (10)"),
+    "past the end": ("a\ns ref.chr1 7 4 + 10 ACGT\n", "line 3", "ends at 11, past the end of chr1 (10)"),
     "two lengths": (f"a\n{ROW}\na\ns ref.chr1 4 1 + 11 A\n", "line 6", "chr1 has 11 positions here, and 10 before"),
     "no strand": (f"a\n{ROW}s x.c 0 4 ? 9 ACGT\n", "line 4", "the strand must be + or -, not '?'"),
     "no numbers": (f"a\n{ROW}s x.c 0 four + 9 ACGT\n", "line 4", "must be whole numbers"),

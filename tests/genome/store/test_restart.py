@@ -135,7 +135,7 @@ def test_two_builds_of_one_store(maf: Path) -> None:
 
     def second(stage: str, done: float) -> None:
         seen.append(stage)
-        with pytest.raises(UserError, match="another process is building it"):
+        with pytest.raises(UserError, match="another process is writing it"):
             build_store(maf, maf.with_name("store"), reference=maf.with_name("ref.fa"))
 
     build_store(maf, maf.with_name("store"), reference=maf.with_name("ref.fa"), progress=second)

@@ -1,7 +1,6 @@
 """Labelled variants: rows, labels, conditions, baselines, and the figure that the alignment alone reaches."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from genome.test_data import aligned, config
 from genome.test_domain import SMALL
 from r2mae.cli.main import main
 from r2mae.errors import UserError
-from r2mae.files import write_json
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, load_data
@@ -23,17 +21,9 @@ from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
-from r2mae.genome.variants.settings import VariantSettings, condition_of
+from r2mae.genome.variants.settings import VariantSettings
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
-
-
-def test_conditions() -> None:
-    assert condition_of(" site_differs = False") == ("site_differs", "False")
-    assert condition_of("kind=") == ("kind", "")
-    for text in ("n", "n>=2", "n!=2", "n==2", "=2", "n>1,2", "__import__('os')"):
-        with pytest.raises(UserError, match="write COLUMN=VALUE"):
-            condition_of(text)
 
 
 @pytest.fixture
@@ -73,14 +63,23 @@ def data_of(store: AlignmentStore, **fields: Any) -> tuple[GenomeConfig, GenomeD
 
 def test_rows_labels_and_classes(file: Path) -> None:
     read = read_labelled(VariantSettings(**settings(file, classes="kind")))
-    assert (len(read.block), read.unlabelled, read.binary) == (399, 1, False)
+    assert (len(read.block), read.binary) == (399, False)
     assert read.classes == ("missense", "synonymous")  # five rows are too few
-    assert (read.whose == -1).sum() == 4
-    some = read_labelled(VariantSettings(**settings(file, where=("kind=rare", "chrom=chr1"), label="harmful")))
-    assert some.binary
-    assert len(some.block) == 3
+    assert read.small == ("rare",)
+    assert (read.of_class == "rare").sum() == 4
+    assert read_labelled(VariantSettings(**settings(file, label="harmful"))).binary
     one = read_labelled(VariantSettings(**settings(file, label="kind", positive="rare")))
     assert one.labels.sum() == 5
+
+
+def test_small_classes_are_named(store: AlignmentStore, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made, _ = data_of(store, **settings(file, classes="kind"))
+    names = [metric.name for metric in DOMAIN.metrics_of(made)]
+    assert "spearman_missense" in names
+    assert "spearman_rare" not in names
+    DOMAIN.check(made)
+    told = f"{file}: classes with fewer than 20 variants are not measured by themselves: rare"
+    assert caplog.messages == [told]  # once
 
 
 def test_columns_against_scipy_and_scikit_learn(store: AlignmentStore, file: Path) -> None:
@@ -170,25 +169,11 @@ def test_few_held_out_variants_are_not_measured_by_themselves(store: AlignmentSt
 
 
 def test_other_variants_do_not_inherit_what_was_said_of_the_runs_own(store: AlignmentStore, file: Path) -> None:
-    own = config(
-        store, **SMALL, **settings(file, classes="kind", contrasts=("missense/synonymous",), where=("chrom=chr1",))
-    )
+    own = config(store, **SMALL, **settings(file, classes="kind", contrasts=("missense/synonymous",)))
     other = own.with_measurement(variants="other.tsv", label="harmful")
-    assert (other.classes, other.contrasts, other.where, other.label) == (None, (), (), "harmful")
+    assert (other.evaluation.classes, other.evaluation.contrasts, other.evaluation.label) == (None, (), "harmful")
     again = own.with_measurement(variants=str(file), label="harmful")
-    assert (again.classes, again.where) == ("kind", ("chrom=chr1",))
-
-
-def test_results_of_older_versions_are_still_read(store: AlignmentStore, tmp_path: Path) -> None:
-    made = config(store, **SMALL)
-    said = {name: value for name, value in made.measurement_settings().items() if name != "contrasts"}
-    write_json(tmp_path / "results.json", {"measured": said, "scores": {"accuracy": 0.5}})
-    assert RunFolder(tmp_path).results_for(made) is not None
-    assert RunFolder(tmp_path).baseline_for(made) is not None
-    other = replace(made, variants="a.tsv", label="x")
-    assert RunFolder(tmp_path).baseline_for(other) is None
-    write_json(tmp_path / "results.json", {"baseline": "alignment", "scores": {}})
-    assert RunFolder(tmp_path).baseline_for(other) is not None  # it does not say how it was measured
+    assert again.evaluation.classes == "kind"
 
 
 @pytest.mark.slow
@@ -197,13 +182,13 @@ def test_runs_are_measured_on_variants_and_again_on_others(
 ) -> None:
     fit(config(store, **SMALL, steps=1), DOMAIN, tmp_path / "run")
     words = ["evaluate", str(tmp_path / "run"), "variants", "--variants", str(file), "--label", "harmful", "--json"]
-    assert main([*words, "--baselines", "alignment", "phylo", "--where", "chrom=chr1"]) == 0
+    assert main([*words, "--baselines", "alignment", "phylo"]) == 0
     printed = capsys.readouterr().out
     assert '"auroc_blocks_low"' in printed
     assert '"masked_loss"' not in printed
     assert '"phylo"' in printed
     assert main(["evaluate", str(tmp_path / "run"), "variants", "--label", "fitness"]) == 2
-    assert "needs a file: --variants FILE" in capsys.readouterr().err
+    assert "required: --variants; for example: r2mae evaluate runs/genome variants" in capsys.readouterr().err
     again = ["--label", "fitness", "--classes", "kind", "--contrasts", "missense / synonymous", "--json"]
     assert main([*words[:5], *again]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -235,7 +220,7 @@ def test_a_comparison_measures_variants(
         "out",
     ]
     words += [*common, "--device", "cpu", "--baselines", "alignment", "phylo"]
-    measured = ["--variants", str(file), "--label", "fitness", "--where", "chrom=chr1", "--classes", "kind"]
+    measured = ["--variants", str(file), "--label", "fitness", "--classes", "kind"]
     assert main([*words, *measured]) == 0
     table = (tmp_path / "out" / "results.json").read_text()
     assert "spearman_missense" in table
@@ -254,16 +239,21 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such column": ({"label": "fitnes"}, "did you mean 'fitness'"),
     "words": ({"label": "kind"}, "--positive VALUE"),
     "no such value": ({"label": "kind", "positive": "misense"}, "did you mean 'missense'"),
-    "no rows": ({"where": ("pos=9999",)}, "has no variants that meet pos=9999"),
-    "one value": ({"label": "harmful", "where": ("harmful=1.0",)}, "one value alone"),
+    "one value": ({"label": "chrom", "positive": "chr1", "variants": "one.tsv"}, "one value alone"),
+    "no rows": ({"variants": "none.tsv"}, "has no variants"),
     "no such class": ({"classes": "gene"}, "has no column 'gene'"),
     "no such file": ({"variants": "x.tsv"}, "no such file"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_mistakes_are_found_before_anything_is_trained(case: str, store: AlignmentStore, file: Path) -> None:
+def test_mistakes_are_found_before_anything_is_trained(
+    case: str, store: AlignmentStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fields, told = BAD[case]
+    monkeypatch.chdir(file.parent)
+    Path("one.tsv").write_text("chrom\tpos\tref\talt\nchr1\t1\tA\tC\n")
+    Path("none.tsv").write_text("chrom\tpos\tref\talt\tfitness\n")
     with pytest.raises(UserError, match=told):
         DOMAIN.check(config(store, **settings(file, **fields)))
 
@@ -275,7 +265,7 @@ def test_settings_without_variants_and_other_stores(store: AlignmentStore, file:
     other = aligned(tmp_path, 320, 5, "b")
     (tmp_path / "c.tsv").write_text("chrom\tpos\tref\talt\tfitness\nchrX\t1\tA\tC\t1\nchrX\t1\tA\tG\t2\n")
     there, data = DOMAIN.load_other_data(made, str(other.folder), load_data(made).architecture)
-    assert there.variants is None
+    assert there.evaluation.variants is None
     unknown, _ = data_of(store, **settings(tmp_path / "c.tsv"))
     with pytest.raises(UserError, match="none of the variants can be scored with this store \\(the store has no such"):
         baseline_variants(unknown, "alignment", data)
@@ -289,12 +279,12 @@ def test_the_figure_of_the_alignment_alone(data_root: Path, tmp_path: Path) -> N
         genome / "sarbecovirus_61.aligned.fa.gz", tmp_path / "store", reference=genome / "MN908947.fa.gz"
     )
     table = pd.read_csv(genome / "sars2_fitness.tsv.gz", sep="\t")
-    table[table["expected_count"] >= 20].to_csv(tmp_path / "fitness.tsv", sep="\t", index=False)
-    made = GenomeConfig(
+    chosen = (table["expected_count"] >= 20) & ~table["site_differs_among_clade_founders"]
+    table[chosen].to_csv(tmp_path / "fitness.tsv", sep="\t", index=False)
+    made = GenomeConfig.make(
         data=str(store.folder),
         variants=str(tmp_path / "fitness.tsv"),
         label="fitness",
-        where=("site_differs_among_clade_founders=False",),
         classes="consequence",
     )
     found = baseline_variants(made, "alignment", load_data(made))

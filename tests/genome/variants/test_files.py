@@ -16,9 +16,7 @@ from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.variants.alleles import REASONS, Block, substitutions
-from r2mae.genome.variants.files import check_column, check_output, open_variants
-from r2mae.genome.variants.rows import text_file
-from r2mae.genome.variants.table import RegionVariants
+from r2mae.genome.variants.files import RegionVariants, check_column, check_output, open_variants, text_file
 
 HEADER = (
     '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'

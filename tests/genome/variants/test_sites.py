@@ -108,7 +108,7 @@ def test_species_are_found_by_name(small: AlignmentStore) -> None:
     model.species = ("s2",)
     scorer = model_scorer(small, model, WINDOW)
     assert scorer.columns is not None
-    assert scorer.columns.tolist() == [1]
+    assert scorer.columns == [1]
     model.species = ("s9",)
     with pytest.raises(UserError, match="lacks 1 of the 1 aligned species"):
         model_scorer(small, model, WINDOW)

@@ -19,7 +19,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> str:
 def vit(images: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of a small vision transformer."""
     out = tmp_path_factory.mktemp("vit") / "run"
-    config = ImagesConfig.make(data=images, model="vit-mae", model_settings=VIT, steps=2, batch_size=8, **MACHINE)
+    config = ImagesConfig.make(data=images, model={"name": "vit-mae", **VIT}, steps=2, batch_size=8, **MACHINE)
     fit(config, DOMAIN, out)
     return out
 

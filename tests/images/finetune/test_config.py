@@ -20,7 +20,7 @@ def test_what_speaks_to_a_scheme_is_refused_and_not_written() -> None:
 
 def test_the_rate_grows_with_the_batch() -> None:
     config = FinetuneConfig.make(**GIVEN, base_lr=5e-4, batch_size=1024)
-    assert config.peak_lr == pytest.approx(2e-3)
+    assert config.optimizer.peak_lr == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,12 @@ def test_recipes_of_mae_by_size(width: int, expected: tuple[float, ...]) -> None
 
 def test_the_recipe_of_a_probe_trains_one_layer_on_crops() -> None:
     made = FinetuneConfig.make(**{**PROBE, **recipe({"model": "vit-mae", "width": 768}, "linear")})
-    assert (made.base_lr, made.epochs, made.weight_decay, made.pool) == (0.1, 90, 0, "class")
+    assert (made.optimizer.base_lr, made.optimizer.epochs, made.optimizer.weight_decay, made.pool) == (
+        0.1,
+        90,
+        0,
+        "class",
+    )
     assert (made.mixup, made.cutmix, made.erasing, made.randaugment, made.smoothing) == (0, 0, 0, 0, 0)
     assert made.crop < 1
     assert made.flip

@@ -30,8 +30,8 @@ from r2mae.images.finetune.run import finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.sweep.measure import evaluate
 from r2mae.sweep.run_states import find_runs
-from r2mae.sweep.train_run import pretrain
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 
 pytestmark = pytest.mark.slow
 
@@ -239,7 +239,7 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
     _, results = pretrain(config, IMAGES, tmp_path / "run")
     assert "knn_accuracy" in results["scores"]
     assert "finetune_top1" not in results["scores"]
-    asked = ImagesConfig.make(**{**vars(config), "finetune_epochs": 2.0})
+    asked = config.replace(finetune_epochs=2.0)
     _, results = pretrain(asked, IMAGES, tmp_path / "run")  # measured again, and not trained again
     assert 0 <= results["scores"]["finetune_top1"] <= 1
     assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
@@ -248,15 +248,6 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
     states = find_runs(tmp_path)
     assert [(state.domain, state.scheme) for state in states] == [("images", "r2mae"), ("images", "")]
     assert states[1].score == results["scores"]["finetune_top1"]
-
-
-def test_results_of_older_versions_stay_valid(images: str, tmp_path: Path) -> None:
-    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=2, batch_size=8, **MACHINE)
-    pretrain(config, IMAGES, tmp_path)
-    file = tmp_path / "results.json"
-    older = {**json.loads(file.read_text()), "measured": {"bn_statistics": "yes"}, "scores": {"probe_accuracy": 0.5}}
-    file.write_text(json.dumps(older))
-    assert pretrain(config, IMAGES, tmp_path)[1]["scores"] == {"probe_accuracy": 0.5}
 
 
 @pytest.mark.parametrize("change", [{"finetune_epochs": -1.0}, {"finetune_epochs": 2.0}])
@@ -275,9 +266,14 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
     options = {"hidden": 16, "latent": 8, "steps": 2, "batch_size": 8, **MACHINE, **reading}
     fit(ImagesConfig.make(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
     own = plan(tmp_path / "run", PROBE)
-    assert (own.cache, own.skip_broken, own.draft, own.resize) == ("none", True, True, 8)
+    assert (own.machine.cache, own.data.skip_broken, own.data.draft, own.data.resize) == ("none", True, True, 8)
     other = plan(tmp_path / "run", PROBE, images)
-    assert (other.cache, other.skip_broken, other.draft, other.resize) == ("auto", False, False, 8)
+    assert (other.machine.cache, other.data.skip_broken, other.data.draft, other.data.resize) == (
+        "auto",
+        False,
+        False,
+        8,
+    )
     FINETUNED.check(other)
     with pytest.raises(UserError, match="skip_broken is for files of images"):
         FINETUNED.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))

@@ -14,7 +14,7 @@ from r2mae.images.models import MODELS
 from r2mae.images.models.mlp import MLPAutoencoder, Settings
 from r2mae.images.task import ImageTask, PixelTask
 from r2mae.masking.keys import Key
-from r2mae.sweep.train_run import pretrain
+from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model
 
 
@@ -26,19 +26,19 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.slow
 def test_one_file_and_one_line(toy: str, tmp_path: Path) -> None:
-    config = ImagesConfig(data="digits", model=toy, model_settings={"latent": 3}, steps=2, threads=1, device="cpu")
+    config = ImagesConfig.make(data="digits", model={"name": toy, "latent": 3}, steps=2, threads=1, device="cpu")
     _, results = pretrain(config, DOMAIN, tmp_path / "run")
     assert results["scores"].keys() >= {"probe_accuracy", "masked_mse", "clean_mse", "effective_rank"}
     there, task, model = load_model(tmp_path / "run", DOMAIN)
     assert there.differences(config) == {}
-    assert there.settings.latent == 3
+    assert there.model.latent == 3
     assert isinstance(task, ImageTask)
     embedded = DOMAIN.embed(config, task, model, "digits")["embedding"]
     assert embedded.shape == (1797, 3)
 
 
 def test_settings_reach_the_model(toy: str) -> None:
-    config = ImagesConfig(data="digits", model=toy, model_settings={"last_bias": 2, "strides": [1, 2]})
+    config = ImagesConfig.make(data="digits", model={"name": toy, "last_bias": 2, "strides": [1, 2]})
     data = load_data(config)
     assert data.architecture == {
         "model": "toy", "shape": [8, 8, 1], "latent": 4, "last_bias": 2.0, "kernels": "small", "strides": [1, 2],
@@ -53,18 +53,18 @@ def test_every_model_is_there() -> None:
     taken = {"model", "shape", "exact", "fill"}  # by the architecture itself
     for name in MODELS:
         small = {"patch": 4, "width": 8, "heads": 2, "layers": 1} if name == "vit-mae" else {}
-        config = ImagesConfig(data="digits", model=name, model_settings=small)
-        assert not taken & (config.architecture().keys() - {"model"})
-        assert config.settings.latent > 0
+        config = ImagesConfig.make(data="digits", model={"name": name, **small})
+        assert not taken & (config.model.architecture().keys() - {"model"})
+        assert config.model.latent > 0
         task, _ = DOMAIN.build(load_data(config).architecture)
         assert isinstance(task, ImageTask)
 
 
 def test_the_mlp_of_the_paper_has_the_old_description() -> None:
-    assert list(load_data(ImagesConfig(data="digits", fill="mean")).architecture) == [
+    assert list(load_data(ImagesConfig.make(data="digits", fill="mean")).architecture) == [
         "model", "shape", "hidden", "latent", "norm", "exact", "fill",
     ]  # fmt: skip
-    assert Settings(hidden=3).latent == ImagesConfig(data="digits").latent
+    assert Settings(hidden=3).latent == ImagesConfig.make(data="digits").model.latent
 
 
 def test_the_mlp_flattens_images_and_takes_flat_ones() -> None:

@@ -228,9 +228,14 @@ def test_batch_statistics_of_whole_images() -> None:
 @pytest.mark.parametrize("channels", [4, 8, 16, 32])
 def test_presets_have_the_recipe_of_the_paper(channels: int) -> None:
     config = ImagesConfig.from_dict({"data": "digits", **DOMAIN.presets[f"unet-{channels}"]})
-    assert (config.model, config.settings.channels, config.settings.share_colours) == ("unet", channels, True)
-    assert (config.optimizer, config.lr, config.batch_size, config.epochs) == ("adam", 1e-3, 256, 10)
-    assert (config.weight_decay, config.schedule, config.warmup) == (0, "constant", 0)
+    assert (config.model.name, config.model.channels, config.model.share_colours) == ("unet", channels, True)
+    assert (config.optimizer.name, config.optimizer.lr, config.optimizer.batch_size, config.optimizer.epochs) == (
+        "adam",
+        1e-3,
+        256,
+        10,
+    )
+    assert (config.optimizer.weight_decay, config.optimizer.schedule, config.optimizer.warmup) == (0, "constant", 0)
 
 
 @pytest.mark.parametrize("share", [True, False])

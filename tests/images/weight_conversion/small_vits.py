@@ -76,7 +76,7 @@ def picture_file(folder: Path, side: int = 16, channels: int = 3) -> Path:
 def config(data: Path, patch: int = 4, **fields: Any) -> ImagesConfig:
     default = {"steps": 2, "batch_size": 8, "threads": 1, "device": "cpu", "scheme": "fixed", "ratio": 0.75}
     settings = {"patch": patch, **SIZES, **fields.pop("settings", {})}
-    return ImagesConfig.make(data=str(data), model="vit-mae", model_settings=settings, **{**default, **fields})
+    return ImagesConfig.make(data=str(data), model={"name": "vit-mae", **settings}, **{**default, **fields})
 
 
 def finished(folder: Path, **fields: Any) -> Path:

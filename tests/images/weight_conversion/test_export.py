@@ -199,7 +199,7 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_model_of_ours_alone_is_refused(tmp_path: Path) -> None:
     from r2mae.images.config import ImagesConfig
 
-    small = ImagesConfig(data=str(picture_file(tmp_path)), hidden=4, latent=2, steps=1, threads=1, device="cpu")
+    small = ImagesConfig.make(data=str(picture_file(tmp_path)), hidden=4, latent=2, steps=1, threads=1, device="cpu")
     run = fit(small, DOMAIN, tmp_path / "mlp").folder.path
     with pytest.raises(UserError, match="a run of the model 'mlp', which is exported nowhere: vit-mae is"):
         to_timm(run, tmp_path / "out.pth")

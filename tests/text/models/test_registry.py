@@ -32,7 +32,7 @@ def test_a_model_is_a_module_with_settings_and_build() -> None:
 
 
 def test_settings_of_the_usual_model_are_fields_of_every_configuration() -> None:
-    config = TextConfig(data="x", layers=3, heads=2, hidden_size=10)
+    config = TextConfig.make(data="x", layers=3, heads=2, hidden_size=10)
     assert isinstance(config, RobertaSettings)
     for change in ({"layers": 0}, {"layers": 1001}, {"heads": 3}, {"dropout": 1.0}, {"batch_size": 0}):
         with pytest.raises(UserError):
@@ -45,7 +45,7 @@ def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown model 'bert'"):
         DOMAIN.build({"model": "bert"})
     with pytest.raises(UserError, match=r"unknown model .bert.: did you mean 'roberta'"):
-        TextConfig(data="x", model="bert")
+        TextConfig.make(data="x", model="bert")
 
 
 def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,13 +63,6 @@ def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> 
 
         def head(self, states: Tensor) -> Tensor:
             return self.out(states)
-
-        def forward(
-            self, input_ids: Tensor, columns: Tensor, targets: Tensor, units: Tensor | None = None
-        ) -> tuple[Tensor, Tensor]:
-            states = self.encode(input_ids, columns=columns).flatten(0, 1)
-            states = states if units is None else states[units]
-            return nn.functional.cross_entropy(self.head(states), targets, reduction="none"), states
 
     def made(architecture: Mapping[str, Any]) -> tuple[TokenTask, Bag]:
         return TokenTask.from_architecture(architecture), Bag(architecture["vocab_size"], architecture["hidden_size"])

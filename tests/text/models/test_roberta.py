@@ -110,7 +110,7 @@ def test_training_differs_by_dropout_alone() -> None:
 
 
 def test_blocks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("r2mae.text.models.roberta._LOGITS", 3 * WORDS)
+    monkeypatch.setattr("r2mae.text.task._STATES", 3)
     model = small().eval()
     _, columns, targets, units = hidden_tokens()
     with torch.no_grad():

@@ -5,8 +5,7 @@ import string
 
 import pytest
 
-from r2mae.text.tokenizer import train_bpe
-from r2mae.text.tokenizer.train import LONGEST_WORD
+from r2mae.text.tokenizer import LONGEST_WORD, train_bpe
 
 
 @pytest.mark.parametrize("long", ["a", "1", " ", "\n", "!", "数", "!\x1c"])

@@ -1,4 +1,7 @@
-"""The tables that are made of verdicts: all claims, and the seeds that those need which are open."""
+"""The tables that are made of verdicts: all claims, and the seeds that those need which are open.
+
+``r2mae reproduce --claims [FOLDER…]`` prints them, or writes them into a page.
+"""
 
 import math
 from collections import Counter
@@ -6,8 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from rich.markup import escape
+from rich.table import Table
+
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
+from r2mae.terminal import Terminal
+from r2mae_paper.claims import Results, judge
 from r2mae_paper.claims.claim import MEANING, Verdict
 
 COLUMNS = ("where", "the paper says", "number", "paper", "ours (95 % interval)", "verdict", "why")
@@ -81,3 +89,52 @@ def write_into(page: Path, verdicts: Sequence[Verdict]) -> None:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+_WITH_CLAIMS = ("--claims", "--markdown")
+
+
+def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Path], page: str | None) -> int:
+    """Judge all claims by the results in some folders, and print a table or write it into a page.
+
+    Raises
+    ------
+    UserError
+        If other options or names of figures, tables and studies are given, a folder does not exist, all folders are
+        empty, or the page has no marks for the table.
+    """
+    for word in words:
+        if word.startswith("--") and word.partition("=")[0] not in _WITH_CLAIMS:
+            raise UserError(f"--claims only reads results: omit {word.partition('=')[0]}")
+    if names:
+        raise UserError(
+            f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"
+        )
+    results = Results(folders)
+    if results.empty:
+        searched = ", ".join(map(str, folders))
+        raise UserError(
+            f"no results of a reproduction or a comparison in {searched}: r2mae reproduce NAME --out {folders[0]}"
+        )
+    verdicts = judge(results)
+    if page is None:
+        _print(verdicts)
+    else:
+        write_into(Path(page), verdicts)
+    print(f"{counts_of(verdicts)}{f' ({page})' if page else ''}")
+    return 0
+
+
+def _print(verdicts: Sequence[Verdict]) -> None:
+    terminal = Terminal()
+    for part, group in groupby(verdicts, key=lambda one: one.claim.part):
+        table = Table(title=part, title_justify="left", show_header=False, box=None, pad_edge=False, leading=1)
+        for one in group:
+            claim = one.claim
+            numbers = (("paper", claim.paper_in_words), ("ours", claim.ours_in_words(one.found)))
+            measured = ", ".join(f"{name} {number}" for name, number in numbers if number)
+            lines = [f"{claim.place}: {claim.sentence}"]
+            lines += [f"{claim.number}: {measured}"] if measured else []
+            table.add_row(escape(one.verdict), escape("\n".join([*lines, one.reason])))
+        terminal.print(table)
+        terminal.print()

@@ -3,7 +3,7 @@
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import confined_file, read_confined
-from r2mae.training.records import read_json
-from r2mae_paper.state import PLAN, state_of, version_of
-from r2mae_paper.studies import ENTRIES, folder_of
+from r2mae_paper.state import PLAN, json_in, state_of, version_in, version_of
+from r2mae_paper.studies import ENTRIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,23 +42,24 @@ class MissingRowsError(UnavailableError):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison says of itself, in ``compare.json`` or ``results.json``; without either its name is all.
+    """A comparison that can be used.
 
     Attributes
     ----------
-    folder : Path
+    name : str
+        Of its folder.
     data : str
         Name of its data; that of the folder if nothing says it.
-    version : str
-        Of r2mae; empty if nothing says it.
     config : mapping
         What its runs share; empty if nothing says it.
+    table : DataFrame
+        A line a run.
     """
 
-    folder: Path
+    name: str
     data: str
-    version: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any]
+    table: "pd.DataFrame"
 
 
 class Results:
@@ -94,7 +94,7 @@ class Results:
                     self._add(path)
 
     def _add(self, folder: Path) -> None:
-        for target in dict.fromkeys(map(folder_of, ENTRIES)):
+        for target in dict.fromkeys(entry.name for entry in ENTRIES.values()):
             if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
                 if target not in self.targets:
                     self.targets[target] = folder
@@ -142,13 +142,19 @@ class Results:
         """Return whether a target's results are of the paper's settings, which is the scale `full`."""
         return state_of(self.folder(target)).scale == "full"
 
-    def tables_of_comparisons(self, *columns: str) -> tuple[list[tuple[Comparison, "pd.DataFrame"]], list[str]]:
-        """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used."""
+    def usable_comparisons(self, *columns: str) -> tuple[list[Comparison], list[str]]:
+        """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used.
+
+        What they say of themselves is in ``compare.json`` or ``results.json``; damaged files say nothing.
+        """
         usable, reasons = [], []
         for folder in self.comparisons:
-            one = comparison_in(folder)
-            if one.version not in ("", r2mae.__version__):
-                reasons.append(f"{folder.name} is of r2mae {one.version}, this is {r2mae.__version__}")
+            published = json_in(folder / "results.json")
+            config = json_in(folder / "compare.json") or published.get("config")
+            config = config if isinstance(config, dict) else {}
+            version, data = version_in(published), config.get("data")
+            if version not in ("", r2mae.__version__):
+                reasons.append(f"{folder.name} is of r2mae {version}, this is {r2mae.__version__}")
                 continue
             try:
                 table = self.read(folder / "results.csv", "seed")
@@ -156,7 +162,8 @@ class Results:
                 reasons.append(str(error))
                 continue
             if set(columns) <= set(table):
-                usable.append((one, table))
+                name = Path(data).name if isinstance(data, str) and data else folder.name
+                usable.append(Comparison(folder.name, name, config, table))
         return usable, reasons
 
     def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
@@ -219,26 +226,6 @@ def _below(folder: Path) -> Iterator[Path]:
         if deep == _DEPTH:
             inside.clear()
         yield Path(here)
-
-
-def comparison_in(folder: Path) -> Comparison:
-    """Return what the files of a comparison say of it; damaged ones say nothing."""
-    published = _json_in(folder / "results.json")
-    config = _json_in(folder / "compare.json") or published.get("config")
-    config = config if isinstance(config, dict) else {}
-    environment = published.get("environment")
-    versions = environment.get("versions") if isinstance(environment, dict) else None
-    version = versions.get("r2mae") if isinstance(versions, dict) else None
-    data = config.get("data")
-    name = Path(data).name if isinstance(data, str) and data else folder.name
-    return Comparison(folder, name, version if isinstance(version, str) else "", config)
-
-
-def _json_in(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except UserError:
-        return {}
 
 
 def _is_comparison(path: Path) -> bool:

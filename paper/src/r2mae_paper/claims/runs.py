@@ -94,13 +94,13 @@ def _cells(results: Results, studies: Sequence[str]) -> Sources:
             own = results.as_the_paper(name) and key == paper
             ranked, types = _ranked_of(str(key)), _types_of(str(key), {})
             found.setdefault(str(key), (Source(group, "score", own, ranked, types, name),))
-    tables, broken = results.tables_of_comparisons(*_CELLS)
-    for one, runs in tables:
+    comparisons, broken = results.usable_comparisons(*_CELLS)
+    for one in comparisons:
         table = TABLES.get(one.data) or (
-            "table4" if runs.filter(regex="^condition").notna().any(axis=None) else "table6"
+            "table4" if one.table.filter(regex="^condition").notna().any(axis=None) else "table6"
         )
         types = _types_of(one.data, one.config)
-        other = Source(runs, "score", False, _ranked_of(one.data), types, table)
+        other = Source(one.table, "score", False, _ranked_of(one.data), types, table)
         found[one.data] = (*found.get(one.data, ()), other)
     chosen = {name: all_ for name, all_ in found.items() if all_[0].table in studies}
     if not chosen:
@@ -120,7 +120,7 @@ def _ranked_of(name: str) -> tuple[str, ...]:
     if known is None:
         return ()
     by_auroc = known.get("auroc_labels") or [label for label in known.get("labels", ()) if label == "condition"]
-    config = CellsConfig(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
+    config = CellsConfig.make(**{**known, "data": name, "auroc_labels": tuple(by_auroc)})
     return tuple(metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked and metric.higher_is_better)
 
 
@@ -135,8 +135,8 @@ def _texts(results: Results) -> Sources:
     except UnavailableError as error:
         reason = str(error)
     if not any(found.values()):
-        tables, _ = results.tables_of_comparisons("glue", "loss", "label", "scheme")
-        found = {f"{one.data} ({one.folder.name})": _of_model(runs, False) for one, runs in tables}
+        comparisons, _ = results.usable_comparisons("glue", "loss", "label", "scheme")
+        found = {f"{one.data} ({one.name})": _of_model(one.table, False) for one in comparisons}
     if not any(found.values()):
         raise UnavailableError(reason)
     return {name: all_ for name, all_ in found.items() if all_}

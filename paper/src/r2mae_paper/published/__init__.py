@@ -3,11 +3,13 @@
 ``tables.csv`` holds the settings of the tables, ``<table>.csv`` the entries of one table.
 """
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal, TypeAlias, cast
+from io import StringIO
+from typing import Literal, TypeAlias
+
+import pandas as pd
 
 Model: TypeAlias = Literal["beta", "latent"]
 
@@ -58,13 +60,13 @@ class Table:
 @cache
 def published(name: str) -> Table:
     """Return a table of the paper: "table5" or "table9"."""
-    (setting,) = (row for row in _rows("tables") if row["table"] == name)
+    setting = _rows("tables").set_index("table").loc[name]
     entries: dict[Model, dict[int, Printed]] = {}
-    for row in _rows(name):
-        values = (float(row[column]) for column in ("best_ratio", "best", "middle", "r2mae"))
-        entries.setdefault(cast(Model, row["model"]), {})[int(row["seed"])] = Printed(*values)
-    return Table(name, float(setting["low"]), float(setting["high"]), float(setting["quantile"]), entries)
+    for model, seed, *numbers in _rows(name).itertuples(index=False):
+        entries.setdefault(model, {})[seed] = Printed(*numbers)
+    low, high, quantile = (float(setting[key]) for key in ("low", "high", "quantile"))
+    return Table(name, low, high, quantile, entries)
 
 
-def _rows(stem: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(files(__name__).joinpath(f"{stem}.csv").read_text("utf-8").splitlines()))
+def _rows(stem: str) -> pd.DataFrame:
+    return pd.read_csv(StringIO(files(__name__).joinpath(f"{stem}.csv").read_text("utf-8")))

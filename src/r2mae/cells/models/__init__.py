@@ -2,8 +2,8 @@
 
 The module of a model has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; `takes_mask`
-  is True for a model that can have the mask as inputs (`mask_input`);
+- ``Settings``, a :class:`r2mae.training.models.ModelSettings`: its fields are the options ``--model.NAME``, its
+  docstring their help;
 - ``build(architecture)``, which returns a task (a :class:`r2mae.cells.task.GeneTask`) and a freshly initialised
   :class:`r2mae.cells.task.CountModel`. The mapping is saved in the run folder. It has `model`, the names of `genes` and
   `batches`, the settings, `mask_input` where the model gets the mask, and `representation`.
@@ -12,14 +12,16 @@ The module of a model has
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from r2mae.training.models import ModelSettings, check_sizes
+
 MODELS = {
     "mlp": "r2mae.cells.models.mlp",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPSettings:
-    """Settings of the default model, which are fields of every configuration. Here, as the module `mlp` imports torch.
+class MLPSettings(ModelSettings):
+    """Settings of the default model. They are here because its module `mlp` imports torch.
 
     Parameters
     ----------
@@ -33,9 +35,14 @@ class MLPSettings:
 
     takes_mask: ClassVar[bool] = True
 
+    name: str = "mlp"
     n_hidden: int = 2000
     n_latent: int = 1000
     norm: Literal["batch", "layer"] = "batch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, ("n_hidden", "n_latent"))
 
     @property
     def ignores(self) -> tuple[str, ...]:

@@ -2,18 +2,18 @@
 
 A model's module has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
+- ``Settings``, a :class:`r2mae.training.models.ModelSettings`: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a :class:`r2mae.genome.task.AlignmentTask` and a freshly initialised
   :class:`r2mae.genome.task.WindowModel`. The mapping is saved in the run folder: `model`, the settings, `window` (the
   longest), `reference` and `species` (names; the model's species other than the reference, in the order of its
-  embedding), `corruption`, `exact` and `repeat_weight`.
+  embedding), `corruption`, `exact`, `repeat_weight` and `flip`.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.errors import UserError
-from r2mae.training.models import check_dropout, check_sizes
+from r2mae.training.models import ModelSettings, check_dropout, check_sizes
 
 MODELS = {
     "gpn-msa": "r2mae.genome.models.gpn_msa",
@@ -21,8 +21,8 @@ MODELS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpnMsaSettings:
-    """Settings of the default model, fields of every configuration. They are here because `gpn_msa` imports torch.
+class GpnMsaSettings(ModelSettings):
+    """Settings of the default model. They are here because its module `gpn_msa` imports torch.
 
     Parameters
     ----------
@@ -40,6 +40,7 @@ class GpnMsaSettings:
 
     mask_tokens: ClassVar[bool] = True
 
+    name: str = "gpn-msa"
     width: int = 768
     layers: int = 12
     heads: int = 12
@@ -47,8 +48,7 @@ class GpnMsaSettings:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if inherited := getattr(super(), "__post_init__", None):
-            inherited()
+        super().__post_init__()
         check_sizes(self, ("width", "layers", "heads", "inner"))
         if self.width % (2 * self.heads):
             raise UserError(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import embedding, embedding_bag, gelu, one_hot
+from torch.nn.functional import embedding, gelu, one_hot
 
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.models.attention import attend, rotary_angles, rotate
@@ -87,7 +87,7 @@ class AlignmentTransformer(WindowModel):
         return made
 
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
 
     def forward(
@@ -164,39 +164,9 @@ class ColumnEmbedding(nn.Module):
             raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
         states = embedding(target, self.target)
         if self.aligned is not None:
-            states = states + sum_of_rows(aligned, self.aligned)
+            states = states + one_hot(aligned.long(), _TOKENS).flatten(2).to(self.aligned.dtype) @ self.aligned
         normed: Tensor = self.norm(states)
         return normed
-
-
-def sum_of_rows(
-    tokens: UInt8[Tensor, "batch length others"], table: Float[Tensor, "rows width"]
-) -> Float[Tensor, "batch length width"]:
-    """Return the sum of one row of the table for each species: species s with token t has row 6 s + t.
-
-    On a CPU the forward pass gathers rows, and only the backward pass makes one-hot vectors: their product is faster
-    than scattering, and only uint8 tokens are saved for it. On other devices it is a plain matrix product.
-    """
-    if tokens.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
-        return one_hot(tokens.long(), _TOKENS).flatten(2).to(table.dtype) @ table
-    return _SumOfRows.apply(tokens.flatten(0, 1), table).view(*tokens.shape[:2], -1)  # type: ignore[no-untyped-call, no-any-return]
-
-
-class _SumOfRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tokens: Tensor, table: Tensor) -> Tensor:
-        ctx.save_for_backward(tokens)
-        return embedding_bag(_rows(tokens), table, mode="sum")
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
-        (tokens,) = ctx.saved_tensors
-        flags = grads[0].new_zeros(len(tokens), tokens.shape[1] * _TOKENS)
-        return None, flags.scatter_(1, _rows(tokens), 1.0).t() @ grads[0]
-
-
-def _rows(tokens: Tensor) -> Tensor:
-    return tokens.long() + torch.arange(0, tokens.shape[1] * _TOKENS, _TOKENS)
 
 
 class Layer(nn.Module):

@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import unknown
 from r2mae.genome.store.meta import (
     REFERENCE,
-    TRACKS,
     Layout,
     contig_file,
     damaged,
@@ -20,11 +19,12 @@ from r2mae.genome.store.meta import (
     read_meta,
 )
 from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
-from r2mae.genome.store.tracks import Track, read_track
+from r2mae.genome.store.tracks import read_track, track_names
 
 _TOKEN = np.uint8(SOFT - 1)
 _SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
-_MOST_MAPPED = 20_000  # files; systems limit the maps of a process
+MOST_MAPPED = 20_000
+"""Files that are mapped at a time; systems limit the maps of a process."""
 
 
 class Windows(NamedTuple):
@@ -74,7 +74,7 @@ class AlignmentStore:
             if found != size:
                 raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
         self._contigs: dict[int, np.ndarray] = {}
-        self._tracks: dict[str, Track] = {}
+        self._tracks: dict[str, np.ndarray] = {}
 
     def __repr__(self) -> str:
         return (
@@ -128,7 +128,7 @@ class AlignmentStore:
             name = contig_file(contig)
             found = open_array(self.folder, name, np.uint8, self.layout.lengths[contig], len(self.species))
             self._verify_small(name)
-            if len(self._contigs) >= _MOST_MAPPED:
+            if len(self._contigs) >= MOST_MAPPED:
                 self._contigs.clear()
             self._contigs[contig] = found
         return self._contigs[contig]
@@ -211,24 +211,20 @@ class AlignmentStore:
     @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks: values for each position, such as conservation."""
-        return tuple(sorted(path.stem for path in (self.folder / TRACKS).glob("*.json")))
+        return track_names(self.folder)
 
-    def track(self, name: str) -> Track:
-        """Open a track.
+    def track(self, name: str) -> Float[np.ndarray, " positions"]:
+        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
 
         Raises
         ------
         UserError
             If there is none of this name, or it is damaged.
         """
-        if name not in self.tracks:
-            if not self.tracks:
-                raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
-            raise unknown("track", name, self.tracks)
-        found = read_track(self.folder, name, self.layout)
-        if found.values.nbytes <= _SMALL:
-            found.verify()
-        return found
+        if name not in self._tracks:
+            is_small = self.layout.positions * 4 <= _SMALL
+            self._tracks[name] = read_track(self.folder, name, self.layout, verify=is_small)
+        return self._tracks[name]
 
     def track_windows(
         self,
@@ -241,9 +237,7 @@ class AlignmentStore:
     ) -> Float[np.ndarray, "batch length"]:
         """Return windows of a track as float32, `missing` where it has no value and outside of the contig."""
         places = self._places(contigs, starts, length)
-        if name not in self._tracks:
-            self._tracks[name] = self.track(name)
-        values = self._tracks[name].values[np.maximum(places, 0)].astype(np.float32)
+        values = self.track(name)[np.maximum(places, 0)].astype(np.float32)
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
@@ -265,7 +259,7 @@ class AlignmentStore:
             if progress is not None:
                 progress(done / total)
         for name in self.tracks:
-            read_track(self.folder, name, self.layout).verify()
+            read_track(self.folder, name, self.layout, verify=True)
 
     def _verify(self, name: str) -> None:
         if digest_of(self.folder / name) != self.meta.files[name][1]:

@@ -5,8 +5,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
@@ -16,32 +15,26 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import sync, write_json
-from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.fasta import (
-    contigs_of_files,
-    fill_from_rows,
-    first_difference,
-    read_reference,
-    read_rows,
-    species_of_rows,
-)
+from r2mae.files import exclusive, read_json, sync, write_json
+from r2mae.genome.store.alignment import MOST_MAPPED, AlignmentStore
+from r2mae.genome.store.fasta import FastaFiles, read_reference
 from r2mae.genome.store.maf import MafFiles
 from r2mae.genome.store.meta import (
     CHUNK,
     FORMAT,
     META,
     REFERENCE,
-    Layout,
     Meta,
+    Placed,
+    Source,
     allocate,
     contig_file,
     digest_of,
     read_meta,
 )
 from r2mae.genome.store.sources import Kind, Progress, kind_of, name_of, table_lines
-from r2mae.genome.store.tokens import GAP, SOFT, UNKNOWN
-from r2mae.genome.store.zarr_exchange import fill_from_zarr, zarr_layout
+from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, UNKNOWN
+from r2mae.genome.store.zarr_exchange import ZarrGroup
 from r2mae.training.fingerprint import fingerprint
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
@@ -63,7 +56,7 @@ class _Request:
     def plan(self) -> dict[str, Any]:
         """Return plain values that are the same only for the same build."""
         given = [] if self.reference is None else [self.reference]
-        return {
+        values = {
             "format": FORMAT,
             "kind": self.kind,
             "files": [file.name for file in self.files],
@@ -72,6 +65,15 @@ class _Request:
             "contig": self.contig,
             "fingerprint": fingerprint(*self.files, *given),
         }
+        return dict(json.loads(json.dumps(values)))
+
+    def source(self, folder: Path, progress: Progress) -> Source:
+        """Open the files; the folder is for temporary ones."""
+        if self.kind == "maf":
+            return MafFiles(self.files, self.species, self.reference, progress)
+        if self.kind == "fasta":
+            return FastaFiles(self.files, self.species, self.contig, self.reference, folder, progress)
+        return ZarrGroup(self.files[0], self.species, self.reference, progress)
 
 
 def build_store(
@@ -112,12 +114,30 @@ def build_store(
         Wrong input, with file and line; or a folder that is something else.
     """
     request = _request(sources, species, reference, contig)
-    out = Path(out).expanduser()
+    out = Path(out).expanduser().absolute()
     plan = request.plan()
-    if not _is_built(out, plan):
-        with _unfinished(out.absolute(), plan) as folder:
-            if folder is not None:
-                _build(request, plan, folder, progress or (lambda stage, done: None))
+    if _is_built(out, plan):
+        return AlignmentStore(out)
+    folder = out.with_name(f".{out.name}.unfinished")
+    try:
+        with exclusive(out):
+            if not _is_built(out, plan):  # by another process, since we looked
+                _begin(folder, plan)
+                try:
+                    source = request.source(folder, progress := progress or (lambda stage, done: None))
+                    _Builder(source, folder, request.reference, progress).build(plan)
+                except UserError:  # of the input, with which no build can resume
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
+                folder.rename(out)
+                sync(out.parent)
+                for name in (_PLAN, _DONE):  # only now: without them a build that was killed here would begin again
+                    (out / name).unlink()
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or out.parent}: cannot be written ({error.strerror or error}): choose a place with room; "
+            "rerun the same command to resume"
+        ) from None
     return AlignmentStore(out)
 
 
@@ -176,247 +196,156 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     hint = "delete it, or name another folder"
     if not (out / META).is_file():
         raise UserError(f"{out}: exists and is no alignment store: {hint}")
-    if read_meta(out).made_from != json.loads(json.dumps(plan)):
+    if read_meta(out).made_from != plan:
         raise UserError(f"{out}: exists, and was built of something else or with other options: {hint}")
     return True
 
 
-@contextmanager
-def _unfinished(out: Path, plan: dict[str, Any]) -> Iterator[Path | None]:
-    """Yield the folder in which a store is made, which becomes `out` if no error occurs; None if `out` is made by now.
-
-    After a kill or a full disk the folder remains, and the same build resumes; another build begins again.
-    """
-    from filelock import FileLock, Timeout
-
-    folder = out.with_name(f".{out.name}.unfinished")
-    lock = FileLock(out.with_name(f".{out.name}.lock"))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with lock.acquire(timeout=0):
-            if _is_built(out, plan):  # by another process, since the caller looked
-                yield None
-                Path(lock.lock_file).unlink(missing_ok=True)
-                return
-            if _read_json(folder / _PLAN) != json.loads(json.dumps(plan)):
-                shutil.rmtree(folder, ignore_errors=True)
-                (folder / contig_file(0)).parent.mkdir(parents=True)
-                write_json(folder / _PLAN, plan)
-            try:
-                yield folder
-            except UserError:  # of the input, with which no build can resume
-                shutil.rmtree(folder, ignore_errors=True)
-                Path(lock.lock_file).unlink(missing_ok=True)
-                raise
-            folder.rename(out)
-            sync(out.parent)
-            for name in (_PLAN, _DONE):  # only now: without them a build that was killed here would begin again
-                (out / name).unlink()
-            Path(lock.lock_file).unlink(missing_ok=True)
-    except Timeout:
-        raise UserError(f"{out}: another process is building it: wait for it, or name another store") from None
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or out.parent}: cannot be written ({error.strerror or error}): choose a place with room; "
-            "rerun the same command to resume"
-        ) from None
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+def _begin(folder: Path, plan: dict[str, Any]) -> None:
+    """Make the folder in which a store is built; that of the same build is kept, with the contigs that are finished."""
+    if read_json(folder / _PLAN) != plan:
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / contig_file(0)).parent.mkdir(parents=True)
+        write_json(folder / _PLAN, plan)
+    for path in folder.glob("contigs/*.tmp"):
+        path.unlink()
 
 
 class _Builder:
-    """Contigs of a store that are filled, and completed one by one.
+    """The contigs of a store, which are filled, and completed one by one.
 
     Parameters
     ----------
+    source : Source
     folder : Path
-    layout : Layout
     given : Path, optional
         The reference's own FASTA.
     progress : Progress
     """
 
-    def __init__(self, folder: Path, layout: Layout, given: Path | None, progress: Progress) -> None:
-        self.folder, self.layout, self.given, self.progress = folder, layout, given, progress
-        width = len(layout.species)
-        none = [0] * width
-        # Of finished contigs: size and checksum of each file; sums of the counts.
-        self.done: dict[str, Any] = _read_json(folder / _DONE) or {
-            "files": {},
-            "counts": {},
-            "known": none,
-            "same": none,
-        }
+    def __init__(self, source: Source, folder: Path, given: Path | None, progress: Progress) -> None:
+        self.source, self.layout, self.folder, self.given = source, source.layout, folder, given
         self.open: dict[int, np.ndarray] = {}
+        self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
+        zeros = [0] * len(self.layout.species)
+        # Of finished contigs: size and checksum of each file; sums of the counts.
+        started = {"files": {}, "counts": {}, "known": zeros, "same": zeros}
+        self.done: dict[str, Any] = read_json(folder / _DONE) or started
         self._noted = time.monotonic()
-        missing = sum(length for number, length in enumerate(layout.lengths) if not self.is_done(number))
-        if missing * (width + 1) > shutil.disk_usage(folder).free:
+        missing = sum(length for number, length in enumerate(self.layout.lengths) if not self.is_done(number))
+        if missing * (len(zeros) + 1) > shutil.disk_usage(folder).free:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(folder))
         if self.done["files"]:
             self.reference = np.asarray(np.lib.format.open_memmap(folder / REFERENCE, mode="r+"))
         else:
-            self.reference = allocate(folder / REFERENCE, np.uint8, layout.positions)
+            self.reference = allocate(folder / REFERENCE, np.uint8, self.layout.positions)
             if given is not None:
                 progress("reading the reference", 0.0)
-                read_reference(given, layout, self.reference)
+                read_reference(given, self.layout, self.reference)
             self._note()
 
     def is_done(self, number: int) -> bool:
         """Return whether a contig was finished, now or before an interruption."""
         return contig_file(number) in self.done["files"]
 
+    def build(self, plan: dict[str, Any]) -> None:
+        """Read the source, and complete the store."""
+        finished = {number for number in range(len(self.layout.contigs)) if self.is_done(number)}
+        for part, complete in enumerate(self.source.parts):
+            for placed in self.source.blocks(part, finished):
+                self.place(placed)
+            for number in complete:
+                if number not in finished:
+                    self.finish(number)
+        self._note()
+        for path in self.folder.glob("*.rows"):  # temporary files of the source
+            path.unlink()
+        reference = self.folder / REFERENCE
+        files = {name: self.done["files"][name] for name in map(contig_file, range(len(self.layout.contigs)))}
+        Meta(
+            self.layout,
+            {**files, REFERENCE: (reference.stat().st_size, digest_of(reference))},
+            made_from=plan,
+            counts={"positions": self.layout.positions, **self.source.counts, **self.done["counts"]},
+            known=tuple(self.done["known"]),
+            same=tuple(self.done["same"]),
+        ).write(self.folder)
+
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the array of a contig that is to be filled; it holds zeros."""
+        """Return the array of a contig that is to be filled; it holds zeros at first."""
         if number not in self.open:
+            if len(self.open) >= MOST_MAPPED:
+                self.open.clear()
             path = self.folder / f"{contig_file(number)}.tmp"
-            self.open[number] = allocate(path, np.uint8, self.layout.lengths[number], len(self.layout.species))
+            shape = self.layout.lengths[number], len(self.layout.species)
+            known = np.lib.format.open_memmap(path, mode="r+") if path.exists() else allocate(path, np.uint8, *shape)
+            self.open[number] = np.asarray(known)
         return self.open[number]
 
-    def compare(self, number: int, start: int, mine: UInt8[np.ndarray, " positions"], where: str) -> None:
-        """Refuse bases of the reference that its own FASTA contradicts."""
-        if self.given is None:
-            return
-        first = int(self.layout.offsets[number]) + start
-        if (found := first_difference(mine, self.reference[first : first + len(mine)])) is not None:
-            raise UserError(
-                f"{where}: the reference has {found[1]} at {self.layout.contigs[number]}:{start + found[0] + 1:,}, and "
-                f"{self.given} has {found[2]}: is it of the same assembly?"
-            )
+    def place(self, placed: Placed) -> None:
+        """Write a block where no earlier one was written.
 
-    def finish(self, number: int, overlapping: int | None = None) -> None:
-        """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum.
-
-        Parameters
-        ----------
-        number : int
-        overlapping : int, optional
-            Where blocks were written, and those positions have a mark: positions of later blocks that were omitted.
+        Raises
+        ------
+        UserError
+            If the reference's own FASTA contradicts it.
         """
+        number, start, tokens, where = placed
+        if self.given is not None:
+            first = int(self.layout.offsets[number]) + start
+            mine, own = tokens[:, 0] & _TOKEN, self.reference[first : first + len(tokens)] & _TOKEN
+            wrong = np.flatnonzero((mine != own) & (mine != UNKNOWN) & (own != UNKNOWN))
+            if len(wrong):
+                at = int(wrong[0])
+                raise UserError(
+                    f"{where}: the reference has {LETTERS[mine[at]]} at {self.layout.contigs[number]}:"
+                    f"{start + at + 1:,}, and {self.given} has {LETTERS[own[at]]}: is it of the same assembly?"
+                )
+        target = self.contig(number)[start : start + len(tokens)]
+        taken = target[:, 0] & _COVERED != 0
+        if taken.any():
+            self.overlapping[number] += int(taken.sum())
+            target[~taken] = tokens[~taken]
+        else:
+            target[:] = tokens
+        target[:, 0] |= _COVERED
+
+    def finish(self, number: int) -> None:
+        """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
         tokens, name = self.contig(number), contig_file(number)
         offset = int(self.layout.offsets[number])
         known, same = (np.array(self.done[key]) for key in ("known", "same"))
-        counts = {"uncovered": 0, "unknown_reference": 0, "soft_masked": 0, "overlapping": overlapping or 0}
+        counts = Counter(overlapping=self.overlapping[number], uncovered=0, unknown_reference=0, soft_masked=0)
         for first in range(0, len(tokens), CHUNK):
             block = tokens[first : first + CHUNK]
             own = block[:, 0]
-            if overlapping is not None:
-                free = own & _COVERED == 0
-                counts["uncovered"] += int(free.sum())
-                block[free] = UNKNOWN
-                own &= ~_COVERED
+            free = own & _COVERED == 0
+            block[free] = UNKNOWN
+            own &= ~_COVERED
             reference = self.reference[offset + first : offset + first + len(block)]
             if self.given is not None:
                 np.copyto(own, reference, where=own & _TOKEN == UNKNOWN)
                 own |= reference & np.uint8(SOFT)
             reference[:] = own
-            bases = own & _TOKEN
+            bases, plain = own & _TOKEN, block & _TOKEN
+            counts["uncovered"] += int(free.sum())
             counts["unknown_reference"] += int((bases == UNKNOWN).sum())
             counts["soft_masked"] += int((own >= SOFT).sum())
-            plain = block & _TOKEN
             known += (plain < GAP).sum(0, dtype=np.int32)
             same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
         path = self.folder / name
         sync(path.with_name(f"{path.name}.tmp").rename(path))
         del self.open[number]
         self.done["files"][name] = path.stat().st_size, digest_of(path)
+        self.done |= {"known": known.tolist(), "same": same.tolist()}
         for kind, count in counts.items():
             key = f"{kind}_positions"
             self.done["counts"][key] = self.done["counts"].get(key, 0) + count
-        self.done |= {"known": known.tolist(), "same": same.tolist()}
         if time.monotonic() - self._noted >= _EVERY:
             self._note()
 
     def _note(self) -> None:
+        """Write down which contigs are finished."""
         sync(self.folder / REFERENCE)
         write_json(self.folder / _DONE, self.done)
         self._noted = time.monotonic()
-
-    def write_meta(self, plan: dict[str, Any], counts: dict[str, int]) -> None:
-        """Write the description of the store, when all contigs are finished."""
-        self._note()
-        path = self.folder / REFERENCE
-        names = map(contig_file, range(len(self.layout.contigs)))
-        Meta(
-            self.layout,
-            {**{name: self.done["files"][name] for name in names}, REFERENCE: (path.stat().st_size, digest_of(path))},
-            made_from=plan,
-            counts={"positions": self.layout.positions, **counts, **self.done["counts"]},
-            known=tuple(self.done["known"]),
-            same=tuple(self.done["same"]),
-        ).write(self.folder)
-
-
-def _build(request: _Request, plan: dict[str, Any], folder: Path, progress: Progress) -> None:
-    builds = {"maf": _build_maf, "fasta": _build_fasta, "zarr": _build_zarr}
-    builder, counts = builds[request.kind](request, folder, progress)
-    builder.write_meta(plan, counts)
-
-
-def _build_maf(request: _Request, folder: Path, progress: Progress) -> tuple[_Builder, dict[str, int]]:
-    maf = MafFiles(request.files, request.species, request.reference, lambda done: progress("finding species", done))
-    builder = _Builder(folder, maf.layout, request.reference, progress)
-    contigs = range(len(maf.layout.contigs))
-    overlapping: Counter[int] = Counter()
-    finished = {number for number in contigs if builder.is_done(number)}
-    for contig, start, tokens, where, ends in maf.blocks(finished, lambda done: progress("reading", done)):
-        if builder.is_done(contig):
-            name = maf.layout.contigs[contig]
-            raise UserError(f"{where}: a block of {name}, which was complete: did the file change? rerun")
-        builder.compare(contig, start, tokens[:, 0], where)
-        target = builder.contig(contig)[start : start + len(tokens)]
-        taken = target[:, 0] & _COVERED != 0
-        if taken.any():
-            overlapping[contig] += int(taken.sum())
-            target[~taken] = tokens[~taken]
-        else:
-            target[:] = tokens
-        target[:, 0] |= _COVERED
-        if ends:
-            builder.finish(contig, overlapping[contig])
-    for number in contigs:  # those that have no block, but a second row in one
-        if not builder.is_done(number):
-            builder.finish(number, overlapping[number])
-    return builder, maf.counts
-
-
-def _build_fasta(request: _Request, folder: Path, progress: Progress) -> tuple[_Builder, dict[str, int]]:
-    files = request.files
-    spools = [folder / f"rows{number}" for number in range(len(files))]
-    rows = [read_rows(file, spool) for file, spool in zip(files, spools, strict=True)]
-    species = species_of_rows(files, rows, request.species)
-    contigs = contigs_of_files(files, request.contig, request.reference, species[0])
-    kept = [(one.tokens[0] & _TOKEN) != GAP for one in rows]
-    for file, columns in zip(files, kept, strict=True):
-        if not columns.any():
-            raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
-    layout = Layout(species, contigs, tuple(int(columns.sum()) for columns in kept))
-    builder = _Builder(folder, layout, request.reference, progress)
-    for number, (file, one, columns) in enumerate(zip(files, rows, kept, strict=True)):
-        progress("turning rows into columns", number / len(files))
-        if not builder.is_done(number):
-            builder.compare(number, 0, one.tokens[0][columns], str(file))
-            fill_from_rows(builder.contig(number), one, columns, species)
-            builder.finish(number)
-    total = sum(one.columns for one in rows)
-    for spool in spools:
-        spool.unlink()
-    return builder, {"columns": total, "inserted_columns": total - layout.positions}
-
-
-def _build_zarr(request: _Request, folder: Path, progress: Progress) -> tuple[_Builder, dict[str, int]]:
-    (path,) = request.files
-    layout = zarr_layout(path, request.species, request.reference)
-    builder = _Builder(folder, layout, request.reference, progress)
-    for number in range(len(layout.contigs)):
-        progress("reading", number / len(layout.contigs))
-        if not builder.is_done(number):
-            target = builder.contig(number)
-            fill_from_zarr(target, path, layout, number)
-            builder.compare(number, 0, target[:, 0], str(path))
-            builder.finish(number)
-    return builder, {}

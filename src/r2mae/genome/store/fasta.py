@@ -1,16 +1,16 @@
 """FASTA: alignments whose rows are aligned to the first, and the reference's own sequence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.genome.store.meta import CHUNK, Layout
-from r2mae.genome.store.sources import kind_of, name_of, read_lines
-from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, UNKNOWN, first_invalid, tokenise
+from r2mae.genome.store.meta import CHUNK, Layout, Placed, Source
+from r2mae.genome.store.sources import Progress, kind_of, name_of, read_lines
+from r2mae.genome.store.tokens import GAP, INVALID, SOFT, UNKNOWN, tokenise
 
 _TOKEN = np.uint8(SOFT - 1)
 _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
@@ -44,7 +44,7 @@ def read_fasta(path: Path) -> Iterator[Piece]:
             if not name:
                 raise UserError(f"{path}, line {number:,}: letters before the first header (>name)")
             tokens = tokenise(letters, soft=True)
-            if (bad := first_invalid(tokens)) >= 0:
+            if (bad := tokens.find(INVALID)) >= 0:
                 shown = repr(letters[bad : bad + 1].decode("ascii", "backslashreplace"))
                 raise UserError(f"{path}, line {number:,}: holds {shown}, which is no letter of an alignment")
             yield Piece(number, name, tokens)
@@ -89,37 +89,82 @@ def read_rows(path: Path, spool: Path) -> Rows:
     return Rows([*lengths], columns, np.memmap(spool, np.uint8, "r", shape=(len(lengths), columns)))
 
 
-def species_of_rows(files: Sequence[Path], rows: Sequence[Rows], listed: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the species of alignments of one reference: the listed ones, or all.
+class FastaFiles(Source):
+    """FASTA files whose rows are aligned to the first; each file is a contig. Columns where it has a gap are omitted.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    listed : sequence of str, optional
+        Species to keep; by default all, in order of appearance. A species without a row is unknown.
+    contig : str, optional
+        Name of the contig of a single file; by default that of the only record of `given`, or of the first row.
+        Several files are contigs of their names.
+    given : Path, optional
+        The reference's own FASTA.
+    folder : Path
+        A folder for temporary files.
+    progress : callable
+        Called with a stage and the fraction of it that is done.
 
     Raises
     ------
     UserError
-        A listed species that no file has, or files of other references.
+        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
+        name for several files.
     """
-    names = list(dict.fromkeys(name for one in rows for name in one.names))
-    for name in listed or ():
-        if name not in names:
-            raise unknown("species", name, names)
-    for one, file in zip(rows, files, strict=True):
-        if one.names[0] != names[0]:
-            raise UserError(
-                f"{file}: the first row is {one.names[0]!r}, and {names[0]!r} in {files[0]}: all files begin with the "
-                "row of one reference"
-            )
-    return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        listed: Sequence[str] | None,
+        contig: str | None,
+        given: Path | None,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self.files, self._progress = files, progress
+        self._rows = [read_rows(file, folder / f"{number}.rows") for number, file in enumerate(files)]
+        names = list(dict.fromkeys(name for rows in self._rows for name in rows.names))
+        for name in listed or ():
+            if name not in names:
+                raise unknown("species", name, names)
+        self._kept = [(rows.tokens[0] & _TOKEN) != GAP for rows in self._rows]
+        for rows, kept, file in zip(self._rows, self._kept, files, strict=True):
+            if rows.names[0] != names[0]:
+                raise UserError(
+                    f"{file}: the first row is {rows.names[0]!r}, and {names[0]!r} in {files[0]}: all files begin with "
+                    "the row of one reference"
+                )
+            if not kept.any():
+                raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
+        species = tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
+        contigs = _contigs(files, contig, given, names[0])
+        self.layout = Layout(species, contigs, tuple(int(kept.sum()) for kept in self._kept))
+        self.parts = [[number] for number in range(len(files))]
+        columns = sum(rows.columns for rows in self._rows)
+        self.counts = {"columns": columns, "inserted_columns": columns - self.layout.positions}
+
+    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
+        """Yield the columns of a file, some at a time."""
+        if part in skipped:
+            return
+        rows, done = self._rows[part], 0
+        places = [rows.names.index(name) if name in rows.names else -1 for name in self.layout.species]
+        for first in range(0, rows.columns, CHUNK):
+            inside = self._kept[part][first : first + CHUNK]
+            block = np.stack([rows.tokens[place, first : first + CHUNK][inside] for place in places], 1)
+            block[:, 1:] &= _TOKEN
+            block[:, [place < 0 for place in places]] = UNKNOWN
+            yield Placed(part, done, block, str(self.files[part]))
+            done += len(block)
+            self._progress("turning rows into columns", (part + done / self.layout.lengths[part]) / len(self.files))
 
 
-def contigs_of_files(files: Sequence[Path], contig: str | None, reference: Path | None, first: str) -> tuple[str, ...]:
-    """Return the contigs: of one file as asked for, as the reference's only record or as its row; else as the files.
-
-    Raises
-    ------
-    UserError
-        Two files of one name, or a name for several files.
-    """
+def _contigs(files: Sequence[Path], contig: str | None, given: Path | None, first: str) -> tuple[str, ...]:
+    """Return the contigs of files."""
     if len(files) == 1:
-        only = {piece.name for piece in read_fasta(reference)} if reference is not None and contig is None else set()
+        only = {piece.name for piece in read_fasta(given)} if given is not None and contig is None else set()
         return (contig or (only.pop() if len(only) == 1 else first),)
     if contig is not None:
         raise UserError("--contig names the contig of one FASTA file; several are named after their files")
@@ -132,21 +177,6 @@ def contigs_of_files(files: Sequence[Path], contig: str | None, reference: Path 
             raise UserError(f"two files are called {name}: a FASTA file is a contig, named after the file")
         found.append(name)
     return tuple(found)
-
-
-def fill_from_rows(
-    out: UInt8[np.ndarray, "positions species"], rows: Rows, kept: Bool[np.ndarray, " columns"], species: Sequence[str]
-) -> None:
-    """Write the kept columns of an alignment as positions × species; a species without a row is unknown."""
-    places = [rows.names.index(name) if name in rows.names else -1 for name in species]
-    done = 0
-    for first in range(0, rows.columns, CHUNK):
-        inside = kept[first : first + CHUNK]
-        block = np.stack([rows.tokens[place, first : first + CHUNK][inside] for place in places], 1)
-        block[:, 1:] &= _TOKEN
-        block[:, [place < 0 for place in places]] = UNKNOWN
-        out[done : done + len(block)] = block
-        done += len(block)
 
 
 def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
@@ -183,12 +213,3 @@ def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " position
             raise UserError(
                 f"{path}: {name} has {lengths[name]:,} positions, and {length:,} in the alignment: same assembly?"
             )
-
-
-def first_difference(
-    mine: UInt8[np.ndarray, " positions"], given: UInt8[np.ndarray, " positions"]
-) -> tuple[int, str, str] | None:
-    """Return the first position at which two copies of the reference have different known bases, and these bases."""
-    one, other = mine & _TOKEN, given & _TOKEN
-    found = np.flatnonzero((one != other) & (one != UNKNOWN) & (other != UNKNOWN))
-    return (int(found[0]), LETTERS[one[found[0]]], LETTERS[other[found[0]]]) if len(found) else None

@@ -1,7 +1,7 @@
 """Sets of positions as intervals: BED files, regions as people type them, and what is left of them."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import name_of, table_lines, whole
+from r2mae.genome.store.sources import integer, name_of, table_lines
 
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
@@ -49,7 +49,7 @@ class Intervals:
         return cls(np.ascontiguousarray(contigs), np.ascontiguousarray(starts), np.ascontiguousarray(ends))
 
     @classmethod
-    def whole(cls, layout: Layout) -> "Intervals":
+    def everywhere(cls, layout: Layout) -> "Intervals":
         """Return all positions of all contigs."""
         return cls.of((number, 0, length) for number, length in enumerate(layout.lengths))
 
@@ -63,7 +63,7 @@ class Intervals:
         return int((self.ends - self.starts).sum())
 
     def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Tell which positions (counted from 0, with their contigs' numbers) lie in one of the intervals."""
+        """Return which positions (counted from 0, with their contigs' numbers) are in one of the intervals."""
         if not len(self):
             return np.zeros(len(positions), bool)
         at = np.searchsorted(self.contigs << 40 | self.starts, contigs << 40 | positions, "right") - 1
@@ -89,7 +89,7 @@ class Intervals:
         return self._where(other, lambda mine, its: mine and its)
 
     def _where(self, other: "Intervals", keep: Callable[[bool, bool], bool]) -> "Intervals":
-        """Walk along all ends of both, and keep what lies between two of them if it should be."""
+        """Keep the positions between neighbouring ends of both for which `keep` is true."""
         events = sorted(
             (contig, place, which, change)
             for which, intervals in enumerate((self, other))
@@ -106,23 +106,47 @@ class Intervals:
 
 
 def read_bed(path: str | Path, layout: Layout) -> Intervals:
-    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are not looked at.
+    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are ignored.
 
-    Intervals of contigs that the store lacks are left out.
+    Intervals of contigs that the store lacks are omitted.
 
     Raises
     ------
     UserError
         A wrong line, or no contig that the store has; names file and line.
     """
-    path = _existing(path)
-    found: list[tuple[int, int, int]] = []
+    path = Path(path).expanduser()
+    return Intervals.of((contig, start, end) for _, contig, start, end, _ in interval_lines(path, layout))
+
+
+def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
+    """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
+
+    Lines of contigs that the store lacks are omitted.
+
+    Parameters
+    ----------
+    path : Path
+    layout : Layout
+    value : bool
+        Whether a line has exactly one more column, as in bedGraph.
+
+    Raises
+    ------
+    UserError
+        A wrong line, or no contig that the store has; names file and line.
+    """
+    if path.is_dir() or not path.exists():
+        raise UserError(f"{path}: there is no such file")
     others: set[str] = set()
+    none = True
     for number, line in table_lines(path):
-        fields = line.split()
-        start, end = map(whole, fields[1:3]) if len(fields) > 2 else (None, None)
+        where, fields = f"{path}, line {number:,}", line.split()
+        is_row = len(fields) == 4 if value else len(fields) >= 3
+        start, end = map(integer, fields[1:3]) if is_row else (None, None)
         if start is None or end is None:
-            raise UserError(f"{path}, line {number:,}: a line of BED is contig, start and end")
+            form = "bedGraph is contig, start, end and value" if value else "BED is contig, start and end"
+            raise UserError(f"{where}: a line of {form}")
         contig = name_of(fields[0])
         place = layout.find(contig)
         if place is None:
@@ -130,13 +154,12 @@ def read_bed(path: str | Path, layout: Layout) -> Intervals:
             continue
         if start > end or end > layout.lengths[place]:
             raise UserError(
-                f"{path}, line {number:,}: {start:,} to {end:,} does not fit {contig}, which has "
-                f"{layout.lengths[place]:,} positions"
+                f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
             )
-        found.append((place, start, end))
-    if not found:
+        none = False
+        yield where, place, start, end, fields[-1]
+    if none:
         raise UserError(f"{path}: {nothing_of(others, layout)}")
-    return Intervals.of(found)
 
 
 def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
@@ -176,10 +199,3 @@ def nothing_of(others: Iterable[str], layout: Layout) -> str:
     theirs = f"names {', '.join(named[:3])}{' …' if len(named) > 3 else ''}" if named else "has no intervals"
     mine = f"{', '.join(layout.contigs[:3])}{' …' if len(layout.contigs) > 3 else ''}"
     return f"{theirs}, and the store has the contigs {mine}: give the contigs the same names"
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path).expanduser()
-    if path.is_dir() or not path.exists():
-        raise UserError(f"{path}: there is no such file")
-    return path

@@ -4,14 +4,15 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, UInt8
 
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_json
@@ -76,6 +77,44 @@ class Layout:
     def find(self, contig: str) -> int | None:
         """Return a contig's number, or None."""
         return self._numbers.get(contig)
+
+
+class Placed(NamedTuple):
+    """A part of an alignment: positions of the reference × species.
+
+    Parameters
+    ----------
+    contig, start : int
+        Number of the contig, and first position.
+    tokens : uint8 ndarray, shape (positions, species)
+    where : str
+        The file, and the line of the reference's row if there is one, for errors.
+    """
+
+    contig: int
+    start: int
+    tokens: UInt8[np.ndarray, "positions species"]
+    where: str
+
+
+class Source(ABC):
+    """An alignment that a store is built of. Its parts are read one after the other."""
+
+    layout: Layout
+    counts: dict[str, int]
+    """What was counted: complete when all parts have been read."""
+    parts: list[list[int]]
+    """For each part, the numbers of the contigs that are complete after it."""
+
+    @abstractmethod
+    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
+        """Yield what a part holds, except of some contigs; of several blocks at a position, the first counts.
+
+        Raises
+        ------
+        UserError
+            Wrong input; names the file, and the line if there is one.
+        """
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Training, validation and test windows: parts of a genome that lie apart."""
+"""Training, validation and test windows: separate parts of a genome."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int64
@@ -9,9 +10,10 @@ from jaxtyping import Int64
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
-from r2mae.genome.store.tokens import unknown
+from r2mae.genome.store.tokens import SOFT, UNKNOWN
 
-_STEP = 1 << 22  # positions that are looked at at a time
+_TOKEN = np.uint8(SOFT - 1)
+_STEP = 1 << 22  # positions that are read at a time
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def divide(
     if gap < window:
         raise UserError(f"the gap between parts must be as wide as a window ({window}) or wider, not {gap}")
     layout = store.layout
-    allowed = read_regions(include, layout) if include else Intervals.whole(layout)
+    allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
     if exclude:
         allowed = allowed.without(read_regions(exclude, layout))
     tested, validated = read_regions(test, layout), read_regions(validation, layout)
@@ -80,7 +82,7 @@ def divide(
 
 @dataclass(frozen=True)
 class WindowStarts:
-    """Where windows begin, as arithmetic rows, so that a whole genome's need little memory.
+    """Where windows begin, as arithmetic rows, so that those of a genome need little memory.
 
     Parameters
     ----------
@@ -88,8 +90,8 @@ class WindowStarts:
         Of each row: number of the contig, the first start, and how many windows, each `stride` after the one before.
     stride, length : int
         Positions between starts, and of a window.
-    left_out : int
-        Windows that were left out since too much of the reference is unknown.
+    omitted : int
+        Windows that are omitted since too much of the reference is unknown.
     """
 
     contigs: Int64[np.ndarray, " rows"]
@@ -97,14 +99,11 @@ class WindowStarts:
     counts: Int64[np.ndarray, " rows"]
     stride: int
     length: int
-    left_out: int = 0
+    omitted: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_ends", np.cumsum(self.counts))
-
-    @property
+    @cached_property
     def _bounds(self) -> Int64[np.ndarray, " rows"]:
-        found: Int64[np.ndarray, " rows"] = self.__dict__["_ends"]
+        found: Int64[np.ndarray, " rows"] = np.cumsum(self.counts)
         return found
 
     def __len__(self) -> int:
@@ -122,11 +121,16 @@ class WindowStarts:
         inside = chosen - (self._bounds[row] - self.counts[row])
         return self.contigs[row], self.first[row] + inside * self.stride
 
+    def only(self, indices: Sequence[int] | np.ndarray) -> "WindowStarts":
+        """Return some of the windows."""
+        contigs, first = self.at(indices)
+        return replace(self, contigs=contigs, first=first, counts=np.ones_like(first))
+
 
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that lie in a part with all their positions.
+    """List the windows that are completely within a part.
 
     Parameters
     ----------
@@ -135,7 +139,7 @@ def window_starts(
     length, stride : int
         Positions of a window, and between the starts of two.
     most_unknown : float
-        Fraction of a window at which the reference may be unknown; windows with more are left out.
+        Fraction of a window at which the reference may be unknown; windows with more are omitted.
 
     Raises
     ------
@@ -175,7 +179,7 @@ def _kept(
         count = min((end - length - start) // stride + 1, per_step)
         last = start + (count - 1) * stride + length
         total = np.zeros(last - start + 1, np.int64)
-        np.cumsum(unknown(store.reference[offset + start : offset + last]), out=total[1:])
+        np.cumsum(store.reference[offset + start : offset + last] & _TOKEN == UNKNOWN, out=total[1:])
         places = np.arange(count) * stride
         yield start, (total[places + length] - total[places]) <= most_unknown * length
         start += count * stride

@@ -102,7 +102,7 @@ def name_of(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def whole(field: bytes) -> int | None:
+def integer(field: bytes) -> int | None:
     """Return a whole number of a file, or None if it is none or has more than :data:`DIGITS` digits."""
     return int(field) if field.isdigit() and len(field) <= DIGITS else None
 

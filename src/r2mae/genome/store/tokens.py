@@ -1,7 +1,7 @@
 """The alphabet of an alignment: a byte for every species at every position."""
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import UInt8
 
 A, C, G, T, GAP, UNKNOWN = range(6)
 LETTERS = "ACGT-N"
@@ -49,14 +49,9 @@ def tokenise(text: bytes, *, soft: bool = False) -> bytes:
     Returns
     -------
     bytes
-        With :data:`INVALID` where a byte is no letter of an alignment; see :func:`first_invalid`.
+        With :data:`INVALID` where a byte is no letter of an alignment.
     """
     return text.translate(SOFT_TABLE if soft else PLAIN_TABLE)
-
-
-def first_invalid(tokens: bytes) -> int:
-    """Return where the first byte stands that is no letter of an alignment, or -1."""
-    return tokens.find(INVALID)
 
 
 def letters(tokens: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
@@ -78,9 +73,3 @@ def reverse_complement(
 ) -> UInt8[np.ndarray, "batch length *species"]:
     """Return windows as they read on the other strand: positions reversed, bases complemented."""
     return complement(tokens[:, ::-1])
-
-
-def unknown(tokens: UInt8[np.ndarray, "..."]) -> Bool[np.ndarray, "..."]:
-    """Tell which tokens are unknown, whatever their soft-mask bit."""
-    found: Bool[np.ndarray, "..."] = (tokens & np.uint8(SOFT - 1)) == UNKNOWN
-    return found

@@ -1,9 +1,7 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,64 +9,67 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError, unknown
-from r2mae.files import atomic_path, write_json
-from r2mae.genome.store.intervals import nothing_of
+from r2mae.files import atomic_path, read_json, write_json
+from r2mae.genome.store.intervals import interval_lines, nothing_of
 from r2mae.genome.store.meta import TRACKS, Layout, allocate, damaged, digest_of, open_array
-from r2mae.genome.store.sources import name_of, table_lines, whole
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
 Dtype = Literal["float16", "float32"]
 
 
-@dataclass(frozen=True)
-class Track:
-    """A value for each position of all contigs, one after the other; NaN where there is none.
+def track_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the tracks of a store."""
+    return tuple(sorted(path.stem for path in (folder / TRACKS).glob("*.json")))
+
+
+def check_track(folder: Path, name: str) -> None:
+    """Refuse a track that a store does not have.
+
+    Raises
+    ------
+    UserError
+    """
+    names = track_names(folder)
+    if not names:
+        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
+    if name not in names:
+        raise unknown("track", name, names)
+
+
+def track_digest(folder: Path, name: str) -> str | None:
+    """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
+    found = read_json((folder / _file(name)).with_suffix(".json"))
+    return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
+
+
+def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Float[np.ndarray, " positions"]:
+    """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
 
     Parameters
     ----------
     folder : Path
         The store.
     name : str
-    values : float16 or float32 ndarray
-        Mapped from the file.
-    digest : str
-        blake2b of the file.
-    """
-
-    folder: Path
-    name: str
-    values: Float[np.ndarray, " positions"]
-    digest: str
-
-    def verify(self) -> None:
-        """Compare the file with its checksum.
-
-        Raises
-        ------
-        UserError
-            If it has changed.
-        """
-        if digest_of(self.folder / _file(self.name)) != self.digest:
-            raise damaged(self.folder, f"track {self.name!r} has changed")
-
-
-def read_track(folder: Path, name: str, layout: Layout) -> Track:
-    """Open a track of a store.
+    layout : Layout
+        Of the store.
+    verify : bool
+        Compare the file with its checksum.
 
     Raises
     ------
     UserError
-        If it is damaged.
+        If there is none of this name, or it is damaged.
     """
-    try:
-        values = json.loads((folder / _file(name)).with_suffix(".json").read_text("utf-8"))
-        dtype, digest = np.dtype(values["dtype"]), str(values["digest"])
-    except (OSError, ValueError, TypeError, KeyError):
-        raise damaged(folder, f"track {name!r} cannot be read") from None
-    if dtype not in (np.float16, np.float32):
-        raise damaged(folder, f"track {name!r} is {dtype}")
-    return Track(folder, name, open_array(folder, _file(name), dtype, layout.positions), digest)
+    check_track(folder, name)
+    values = read_json((folder / _file(name)).with_suffix(".json"))
+    if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
+        raise damaged(folder, f"the description of track {name!r} cannot be read")
+    found: Float[np.ndarray, " positions"]
+    found = open_array(folder, _file(name), np.dtype(values["dtype"]), layout.positions)
+    if verify and digest_of(folder / _file(name)) != values.get("digest"):
+        raise damaged(folder, f"track {name!r} has changed")
+    return found
 
 
 def add_track(
@@ -79,7 +80,7 @@ def add_track(
     *,
     dtype: Dtype = "float16",
     progress: Callable[[float], None] | None = None,
-) -> Track:
+) -> None:
     """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store.
 
     Parameters
@@ -118,7 +119,6 @@ def add_track(
         digest = digest_of(place)
         target.with_suffix(".json").unlink(missing_ok=True)
     write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
-    return read_track(folder, name, layout)
 
 
 Piece = tuple[str, int, int, Any]
@@ -146,34 +146,15 @@ def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces
 
 
 def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
-    others: set[str] = set()
-    none = True
-    for number, line in table_lines(path):
-        where = f"{path}, line {number:,}"
-        fields = line.split()
-        start, end = map(whole, fields[1:3]) if len(fields) == 4 else (None, None)
-        if start is None or end is None:
-            raise UserError(f"{where}: a line of bedGraph is contig, start, end and value")
+    for where, contig, start, end, text in interval_lines(path, layout, value=True):
         try:
-            value = float(fields[3])
+            value = float(text)
         except ValueError:
             value = math.inf
         if math.isinf(value):
-            raise UserError(f"{where}: the value must be a number, not {fields[3][:20].decode('ascii', 'replace')!r}")
-        contig = name_of(fields[0])
-        place = layout.find(contig)
-        if place is None:
-            others.add(contig)
-            continue
-        if not start < end <= layout.lengths[place]:
-            raise UserError(
-                f"{where}: {start:,} to {end:,} does not fit {contig}, which has {layout.lengths[place]:,} positions"
-            )
-        none = False
-        offset = int(layout.offsets[place])
+            raise UserError(f"{where}: the value must be a number, not {text[:20].decode('ascii', 'replace')!r}")
+        offset = int(layout.offsets[contig])
         yield where, offset + start, offset + end, value
-    if none:
-        raise UserError(f"{path}: {nothing_of(others, layout)}")
 
 
 def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:

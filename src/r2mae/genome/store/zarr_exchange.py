@@ -1,15 +1,14 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import UInt8
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.meta import Layout, Placed, Source
 from r2mae.genome.store.sources import Progress, check_lengths
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
@@ -46,73 +45,84 @@ def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
     return found
 
 
-def zarr_layout(path: Path, species: Sequence[str] | None, given: Path | None = None) -> Layout:
-    """Return the layout of a group; it names the species in its attribute `species`, else they have to be listed.
+class ZarrGroup(Source):
+    """A zarr group with an array of letters for each contig, positions × species.
+
+    Parameters
+    ----------
+    path : Path
+    listed : sequence of str, optional
+        Species to keep; by default all of the group's attribute `species`. A group without it has the listed ones.
+    given : Path, optional
+        The reference's own FASTA.
+    progress : callable
+        Called with a stage and the fraction of it that is done.
 
     Raises
     ------
     UserError
         Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
-        with the reference's own FASTA that may be given; or species that are not named.
+        with the reference's own FASTA; or species that are not named.
     """
-    group, arrays = _arrays(path)
-    widths = {name: array.shape[1] if len(array.shape) == 2 else -1 for name, array in arrays.items()}
-    width = next(iter(widths.values()))
-    for name, array in arrays.items():
-        if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or widths[name] != width or 0 in array.shape:
-            raise UserError(
-                f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of positions x "
-                f"{width} species"
-            )
-    names = _named(path, group, "species") or species
-    if names is None:
-        raise UserError(f"{path}: does not name its {width} species: list them, in order, with --species FILE")
-    if len(names) != width or len(set(names)) != width:
-        raise UserError(f"{path}: has {width} species, and {len(set(names))} names are given for them")
-    for name in species or ():
-        if name not in names:
-            raise unknown("species", name, names)
-    chosen = tuple(dict.fromkeys([names[0], *(names if species is None else species)]))
-    order = _named(path, group, "contigs") or []
-    contigs = tuple(order if sorted(order) == sorted(arrays) else sorted(arrays))
-    lengths = {name: int(arrays[name].shape[0]) for name in contigs}
-    files = [*path.rglob("*"), *([given] if given else [])]
-    held = sum(file.stat().st_size for file in files if file.is_file())
-    check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
-    return Layout(chosen, contigs, tuple(lengths.values()))
 
+    def __init__(self, path: Path, listed: Sequence[str] | None, given: Path | None, progress: Progress) -> None:
+        self.path, self._progress = path, progress
+        group, self._arrays = _arrays(path)
+        widths = {name: array.shape[1] if len(array.shape) == 2 else -1 for name, array in self._arrays.items()}
+        width = next(iter(widths.values()))
+        for name, array in self._arrays.items():
+            if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or widths[name] != width or 0 in array.shape:
+                raise UserError(
+                    f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of "
+                    f"positions x {width} species"
+                )
+        names = _named(path, group, "species") or listed
+        if names is None:
+            raise UserError(f"{path}: does not name its {width} species: list them, in order, with --species FILE")
+        if len(names) != width or len(set(names)) != width:
+            raise UserError(f"{path}: has {width} species, and {len(set(names))} names are given for them")
+        for name in listed or ():
+            if name not in names:
+                raise unknown("species", name, names)
+        chosen = tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
+        self._columns = [list(names).index(name) for name in chosen]
+        order = _named(path, group, "contigs") or []
+        contigs = tuple(order if sorted(order) == sorted(self._arrays) else sorted(self._arrays))
+        lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
+        files = [*path.rglob("*"), *([given] if given else [])]
+        held = sum(file.stat().st_size for file in files if file.is_file())
+        check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
+        self.layout = Layout(chosen, contigs, tuple(lengths.values()))
+        self.parts = [[number] for number in range(len(contigs))]
+        self.counts = {}
 
-def fill_from_zarr(out: UInt8[np.ndarray, "positions species"], path: Path, layout: Layout, number: int) -> None:
-    """Copy the array of a contig.
-
-    Raises
-    ------
-    UserError
-        A byte that is no letter of an alignment, a gap in the reference, or an array that cannot be read.
-    """
-    group, arrays = _arrays(path)
-    stored = _named(path, group, "species") or list(layout.species)
-    columns = [stored.index(name) for name in layout.species]
-    contig, step = layout.contigs[number], _CHUNK * 4
-    for first in range(0, len(out), step):
-        try:
-            found = np.ascontiguousarray(arrays[contig][first : first + step]).view(np.uint8)
-        except UserError:
-            raise
-        except Exception as error:  # the library raises many kinds
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(f"{path}: array {contig!r} cannot be read ({reason}): export or fetch it again") from None
-        text = np.ascontiguousarray(found[:, columns])
-        tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
-        tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
-        wrong = np.argwhere((tokens == INVALID) | ((tokens == GAP) & (np.arange(len(columns)) == 0)))
-        if len(wrong):
-            row, column = wrong[0].tolist()
-            raise UserError(
-                f"{path}: {contig}:{first + row + 1:,} of {layout.species[column]} is "
-                f"{chr(text[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
-            )
-        out[first : first + len(tokens)] = tokens
+    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
+        """Yield the array of a contig, some positions at a time."""
+        if part in skipped:
+            return
+        contig, length, step = self.layout.contigs[part], self.layout.lengths[part], _CHUNK * 4
+        for first in range(0, length, step):
+            try:
+                found = np.ascontiguousarray(self._arrays[contig][first : first + step]).view(np.uint8)
+            except UserError:
+                raise
+            except Exception as error:  # the library raises many kinds
+                reason = " ".join(str(error).split())[:120]
+                raise UserError(
+                    f"{self.path}: array {contig!r} cannot be read ({reason}): export or fetch it again"
+                ) from None
+            text = np.ascontiguousarray(found[:, self._columns])
+            tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
+            tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
+            wrong = np.argwhere((tokens == INVALID) | ((tokens == GAP) & (np.arange(text.shape[1]) == 0)))
+            if len(wrong):
+                row, column = wrong[0].tolist()
+                raise UserError(
+                    f"{self.path}: {contig}:{first + row + 1:,} of {self.layout.species[column]} is "
+                    f"{chr(text[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
+                )
+            yield Placed(part, first, tokens, str(self.path))
+            self._progress("reading", (part + first / length) / len(self.parts))
 
 
 def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Variants: reading and writing files of them, scoring them, and measuring how well scores tell them apart."""
+"""Variants: reading and writing files of them, scoring them, and measuring how well scores discriminate."""

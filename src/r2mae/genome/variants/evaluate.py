@@ -1,6 +1,6 @@
 """Measure scores of variants against a label: those of a model, of the alignment, and of columns of the file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -8,21 +8,20 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
-from r2mae.genome.baselines import composition
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, species_columns
+from r2mae.genome.evaluate import composition
 from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
-from r2mae.genome.variants.alleles import REASONS, Substitutions, tally
+from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions, tally
 from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, read_labelled
 from r2mae.genome.variants.metrics import Measure, area, blocks_of, correlation, ranking, with_intervals
-from r2mae.genome.variants.settings import BENIGN, HELD_OUT, VariantSettings, contrast_name, sides_of
+from r2mae.genome.variants.settings import BENIGN, HELD_OUT, contrast_name, sides_of
 from r2mae.genome.variants.sites import SiteLogs, model_scorer, scores_of
 from r2mae.training.validation import evaluating
 
 _PSEUDOCOUNT = 0.25
-_CHUNK = 2048  # sites between reports of progress
 
 
 def model_scores(
@@ -42,11 +41,13 @@ def model_scores(
     UserError
         As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
-    read = read_labelled(config)
+    read = read_labelled(config.evaluation)
     found = _found(read, config, data)
     with evaluating(model):
-        logs = _told(model_scorer(data.store, model, config.window), progress)
-        return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
+        logs = model_scorer(data.store, model, config.data.window, progress=progress)
+        return measured(
+            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
+        )
 
 
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
@@ -61,15 +62,19 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
     data : GenomeData
     """
     if name in ("alignment", "composition"):
-        read = read_labelled(config)
+        read = read_labelled(config.evaluation)
         found = _found(read, config, data)
         logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
-        return measured(read, found, scores_of(found, logs).astype(np.float64), data.held_out)
+        return measured(
+            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
+        )
     column = name.removesuffix(BENIGN)
-    read = read_labelled(config, [column])
+    read = read_labelled(config.evaluation, [column])
     found = _found(read, config, data)
     values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
-    return measured(read, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
+    return measured(
+        read, config.evaluation.contrasts, found, np.where(found.reasons == 0, values, np.nan), data.held_out
+    )
 
 
 def alignment_logs(data: GenomeData) -> SiteLogs:
@@ -87,7 +92,7 @@ def alignment_logs(data: GenomeData) -> SiteLogs:
     ) -> Float32[np.ndarray, "sites 4"]:
         tokens = torch.from_numpy(store.windows(contigs, positions, 1)[:, 0, 1:])
         if columns is not None:
-            tokens = tokens[:, columns.tolist()]
+            tokens = tokens[:, columns]
         counts = one_hot(tokens.long(), len(LETTERS))[..., :GAP].sum(1)
         # Not divided by their sum: equal counts have to give equal scores, to the last bit.
         found: Float32[np.ndarray, "sites 4"] = (counts + _PSEUDOCOUNT).log().float().numpy()
@@ -109,13 +114,19 @@ def composition_logs(data: GenomeData) -> SiteLogs:
 
 
 def measured(
-    read: Labelled, found: Substitutions, scores: Float64[np.ndarray, " n"], held_out: Intervals | None = None
+    read: Labelled,
+    contrasts: Sequence[str],
+    found: Substitutions,
+    scores: Float64[np.ndarray, " n"],
+    held_out: Intervals | None,
 ) -> dict[str, float]:
     """Compare scores, which are low for harmful variants, with the label; NaN counts as no score.
 
     Parameters
     ----------
     read : Labelled
+    contrasts : sequence of str
+        Pairs of classes.
     found : Substitutions
     scores : float64 ndarray
     held_out : Intervals, optional
@@ -129,7 +140,8 @@ def measured(
         parts[HELD_OUT] = usable & held_out.hold(found.contigs, found.positions)
         result["variants" + HELD_OUT] = float(parts[HELD_OUT].sum())
     for where, inside in parts.items():
-        for suffix, chosen, measure in _measures(read, scores, inside, least=SMALLEST if where else 2):
+        measures = _measures(read, contrasts, scores, inside, least=SMALLEST if where else 2)
+        for suffix, chosen, measure in measures:
             numbered: Int64[np.ndarray, " n"] = np.unique(blocks[chosen], return_inverse=True)[1]
             values = with_intervals(measure, numbered)
             result |= {_renamed(name, suffix + where): value for name, value in values.items()}
@@ -137,17 +149,21 @@ def measured(
 
 
 def _measures(
-    read: Labelled, scores: Float64[np.ndarray, " n"], inside: Bool[np.ndarray, " n"], *, least: int
+    read: Labelled,
+    contrasts: Sequence[str],
+    scores: Float64[np.ndarray, " n"],
+    inside: Bool[np.ndarray, " n"],
+    *,
+    least: int,
 ) -> Iterator[tuple[str, Bool[np.ndarray, " n"], Measure]]:
     """Yield what is measured on these variants: all, if they are enough; the classes; and the contrasts of classes."""
-    members = {name: inside & (read.whose == number) for number, name in enumerate(read.known)}
     if inside.sum() >= least and (least == 2 or is_large(inside, read.labels, read.binary)):
         yield "", inside, _against_label(read, inside, scores)
     for name in read.classes:
-        if is_large(members[name], read.labels, read.binary):
-            yield f"_{name}", members[name], _against_label(read, members[name], scores)
-    for contrast in read.contrasts:
-        harmful, other = (members[name] for name in sides_of(contrast))
+        if is_large(members := inside & (read.of_class == name), read.labels, read.binary):
+            yield f"_{name}", members, _against_label(read, members, scores)
+    for contrast in contrasts:
+        harmful, other = (inside & (read.of_class == name) for name in sides_of(contrast))
         if min(harmful.sum(), other.sum()) >= SMALLEST:
             chosen = harmful | other
             yield f"_{contrast_name(contrast)}", chosen, area(harmful[chosen], -scores[chosen])
@@ -164,27 +180,18 @@ def _renamed(name: str, suffix: str) -> str:
     return f"{metric}{suffix}{mark}{end}"
 
 
-def _found(read: Labelled, settings: VariantSettings, data: GenomeData) -> Substitutions:
-    found = read.found_in(data.store)
+def _found(read: Labelled, config: GenomeConfig, data: GenomeData) -> Substitutions:
+    """Compare the alleles with the store.
+
+    Raises
+    ------
+    UserError
+        If none can be scored.
+    """
+    found = substitutions(read.block, data.store)
     if not (found.reasons == 0).any():
         most = list(REASONS)[int(tally(found.reasons).argmax())]
-        raise UserError(f"{settings.variants}: none of the variants can be scored with this store ({REASONS[most]})")
+        raise UserError(
+            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
+        )
     return found
-
-
-def _told(logs: SiteLogs, progress: Callable[[int, int], None] | None) -> SiteLogs:
-    """Report progress between chunks of sites."""
-    if progress is None:
-        return logs
-
-    def told(
-        contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
-    ) -> Float32[np.ndarray, "sites 4"]:
-        found = np.empty((len(contigs), 4), np.float32)
-        for first in range(0, len(contigs), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            found[part] = logs(contigs[part], positions[part])
-            progress(min(first + _CHUNK, len(contigs)), len(contigs))
-        return found
-
-    return told

@@ -1,23 +1,19 @@
-"""Variants with a label, read whole: what scores are compared with."""
+"""Variants with a label, with which scores are compared."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.metrics import Metric
-from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
+from r2mae.genome.variants.alleles import Block
 from r2mae.genome.variants.files import open_variants
-from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, condition_of, contrast_name, sides_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -34,7 +30,7 @@ _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 
 @dataclass(frozen=True)
 class Labelled:
-    """Rows that meet the conditions and have a label.
+    """Variants that have a label.
 
     Parameters
     ----------
@@ -43,33 +39,21 @@ class Labelled:
     labels : float64 ndarray
         1 and 0 where the label has two values.
     binary : bool
-    classes : tuple of str
-        Those that are large enough to be measured.
-    known : tuple of str
-        These, and others that are large enough for a contrast.
-    whose : int64 ndarray
-        Which of `known` each row is of, -1 for others.
+    of_class : ndarray of str
+        The class of each variant.
+    classes, small : tuple of str
+        Classes that are large enough to be measured by themselves, and the others.
     columns : dict
         Numbers of other columns that were asked for.
-    unlabelled : int
-        Rows that meet the conditions and have no label.
-    contrasts : tuple of str
-        Pairs of classes that are told apart.
     """
 
     block: Block
     labels: Float64[np.ndarray, " n"]
     binary: bool
+    of_class: np.ndarray
     classes: tuple[str, ...]
-    known: tuple[str, ...]
-    whose: Int64[np.ndarray, " n"]
+    small: tuple[str, ...]
     columns: dict[str, Float64[np.ndarray, " n"]]
-    unlabelled: int
-    contrasts: tuple[str, ...] = ()
-
-    def found_in(self, store: AlignmentStore) -> Substitutions:
-        """Compare the alleles with a store."""
-        return substitutions(self.block, store)
 
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
@@ -93,57 +77,35 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     assert settings.label is not None
     path = Path(settings.variants).expanduser()
     source = open_variants(path)
-    conditions = [condition_of(text) for text in settings.where]
     named = list(dict.fromkeys([settings.label, *([settings.classes] if settings.classes else []), *more]))
     tables = []
     for block in source.blocks(_ROWS):
-        met: Bool[np.ndarray, " n"] = np.ones(len(block), bool)
-        for column, value in conditions:
-            met &= np.array(source.values(block, column)) == value
         alleles = dict(enumerate((block.contigs, block.positions, block.refs, block.alts)))
-        tables.append(pd.DataFrame(alleles | {name: source.values(block, name) for name in named})[met])
+        tables.append(pd.DataFrame(alleles | {name: source.values(block, name) for name in named}))
     if not sum(map(len, tables)):
-        conditioned = f" that meet {', '.join(settings.where)}" if conditions else ""
-        raise UserError(f"{path}: has no variants{conditioned}")
+        raise UserError(f"{path}: has no variants")
     table = pd.concat(tables, ignore_index=True)
     labels, binary = _labels(table[settings.label].tolist(), settings, path)
-    kept = table[~np.isnan(labels)]
-    read = _divided(kept, labels[kept.index], binary, settings, more, len(table) - len(kept))
-    _check_contrasts(read, settings, path)
-    return read
-
-
-def _divided(
-    table: "pd.DataFrame",
-    labels: Float64[np.ndarray, " n"],
-    binary: bool,
-    settings: VariantSettings,
-    more: Sequence[str],
-    unlabelled: int,
-) -> Labelled:
-    """Divide rows that have a label into classes."""
-    block = Block(0, [], list(range(len(table))), *(table[number].tolist() for number in range(4)))
-    names = table[settings.classes].tolist() if settings.classes else [""] * len(table)
-    array = np.array(names)
-    classes = [name for name in sorted(set(names)) if name and is_large(array == name, labels, binary)]
-    sides = sorted({side for contrast in settings.contrasts for side in sides_of(contrast)}.difference(classes))
-    known = (*classes, *(side for side in sides if (array == side).sum() >= SMALLEST))
-    numbered = {name: number for number, name in enumerate(known)}
-    whose: Int64[np.ndarray, " n"] = np.array([numbered.get(name, -1) for name in names], np.int64)
-    columns = {name: numbers(table[name].tolist()) for name in more}
-    return Labelled(block, labels, binary, tuple(classes), known, whose, columns, unlabelled, settings.contrasts)
-
-
-def _check_contrasts(read: Labelled, settings: VariantSettings, path: Path) -> None:
-    """Refuse a contrast with a class that has too few variants."""
-    for contrast in read.contrasts:
+    table, labels = table[~np.isnan(labels)], labels[~np.isnan(labels)]
+    of_class = np.array(table[settings.classes].tolist() if settings.classes else [""] * len(table))
+    names = [str(name) for name in np.unique(of_class) if name]
+    classes = tuple(name for name in names if is_large(of_class == name, labels, binary))
+    for contrast in settings.contrasts:
         for name in sides_of(contrast):
-            if name not in read.known:
-                others = nearest(name, read.known) if read.known else "and no other class has as many"
+            if (of_class == name).sum() < SMALLEST:
                 raise UserError(
                     f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
-                    f"contrast {contrast}: {others}"
+                    f"contrast {contrast}: {nearest(name, [other for other in names if other != name])}"
                 )
+    return Labelled(
+        Block(0, [], list(range(len(table))), *(table[number].tolist() for number in range(4))),
+        labels,
+        binary,
+        of_class,
+        classes,
+        tuple(name for name in names if name not in classes),
+        {name: numbers(table[name].tolist()) for name in more},
+    )
 
 
 def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
@@ -174,9 +136,7 @@ def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tupl
         return np.where(np.isfinite(found), found, np.nan), False
     labels: Float64[np.ndarray, " n"] = np.array([known.get(text.strip().lower(), np.nan) for text in texts])
     if len(set(labels[~np.isnan(labels)].tolist())) < 2:
-        raise UserError(
-            f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: nothing can be told apart"
-        )
+        raise UserError(f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: it needs two")
     return labels, True
 
 
@@ -201,7 +161,7 @@ def column_names(settings: VariantSettings) -> tuple[str, ...]:
 
 
 def check_variants(settings: VariantSettings) -> None:
-    """Refuse variants that cannot be measured on: the file is read whole, and remembered."""
+    """Refuse variants that cannot be measured on. The file is read once for each modification time."""
     if settings.variants is not None:
         shape_of(settings)
 
@@ -217,6 +177,10 @@ def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
 @lru_cache(maxsize=8)
 def _shape_of(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
     read = read_labelled(settings)
+    if read.small:
+        few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
+        text = f"{settings.variants}: classes with fewer than {few} are not measured by themselves: "
+        logging.getLogger("r2mae").warning("%s", text + ", ".join(read.small))
     return read.binary, read.classes
 
 
@@ -229,19 +193,13 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
-    classed = {main.name + f"_{name}": f"{main.label}, {name}" for name in classes}
-    told = {f"auroc_{contrast_name(one)}": f"AUROC of {' from '.join(sides_of(one))}" for one in settings.contrasts}
-    held = {name + HELD_OUT: f"{label}, held out" for name, label in ({main.name: main.label} | classed | told).items()}
+    sides = {contrast_name(one): " from ".join(sides_of(one)) for one in settings.contrasts}
+    areas = {f"auroc_{name}": f"AUROC of {words}" for name, words in sides.items()}
+    classed = {f"{main.name}_{name}": f"{main.label}, {name}" for name in classes}
+    everywhere = {main.name: main.label} | classed | areas
+    more = classed | areas | {name + HELD_OUT: f"{label}, held out" for name, label in everywhere.items()}
+    bounds = {name: (0, 1) if name.removesuffix(HELD_OUT) in areas else main.bounds for name in more}
     return (
         *default,
-        *(
-            Metric(
-                name,
-                label,
-                bounds=(0, 1) if name.removesuffix(HELD_OUT) in told else main.bounds,
-                ranked=False,
-                optional=True,
-            )
-            for name, label in (classed | told | held).items()
-        ),
+        *(Metric(name, label, bounds=bounds[name], ranked=False, optional=True) for name, label in more.items()),
     )

@@ -1,4 +1,4 @@
-"""How well scores tell harmful variants from others, with intervals over blocks of neighbouring positions."""
+"""How well scores discriminate harmful variants from others, with intervals over blocks of neighbouring positions."""
 
 from collections.abc import Callable
 

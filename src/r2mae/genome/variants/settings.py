@@ -11,9 +11,9 @@ BENIGN = ":benign"
 """What the name of a column ends in whose high values are benign."""
 
 
-OF_VARIANTS = ("variants", "label", "positive", "where", "classes", "contrasts")
+OF_VARIANTS = ("variants", "label", "positive", "classes", "contrasts")
 """The fields of :class:`VariantSettings`."""
-NO_VARIANTS: Mapping[str, Any] = MappingProxyType({**dict.fromkeys(OF_VARIANTS), "where": (), "contrasts": ()})
+NO_VARIANTS: Mapping[str, Any] = MappingProxyType({**dict.fromkeys(OF_VARIANTS), "contrasts": ()})
 """Their values where there are no variants."""
 
 
@@ -30,26 +30,22 @@ class VariantSettings:
         the ROC curve and the precision-recall curve. Other numbers: Spearman's correlation.
     positive : str, optional
         The value of the label that marks harmful variants, which low scores find; by default 1, or true.
-    where : list of str
-        Values that rows must have, COLUMN=VALUE such as consequence=missense.
     classes : str, optional
         A column whose values divide the variants into classes that are measured one by one, too.
     contrasts : list of str
-        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores tell the variants of
-        one from those of the other, as the area under the ROC curve, whatever the label.
+        Pairs of these classes, HARMFUL/OTHER such as stop_gained/synonymous: how well low scores discriminate
+        the variants of one from those of the other, as the area under the ROC curve, whatever the label.
     """
 
     variants: str | None = None
     label: str | None = None
     positive: str | None = None
-    where: tuple[str, ...] = ()
     classes: str | None = None
     contrasts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if inherited := getattr(super(), "__post_init__", None):
             inherited()
-        object.__setattr__(self, "where", tuple(self.where))
         object.__setattr__(self, "contrasts", tuple(dict.fromkeys("/".join(sides_of(one)) for one in self.contrasts)))
         if self.variants is None:
             for name in OF_VARIANTS[1:]:
@@ -59,26 +55,10 @@ class VariantSettings:
             raise UserError("variants need the column that scores are compared with: --label COLUMN")
         if self.contrasts and self.classes is None:
             raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
-        for condition in self.where:
-            condition_of(condition)
 
 
 HELD_OUT = "_held_out"
 """What scores of variants at positions that the model has not learned end in."""
-
-
-def condition_of(text: str) -> tuple[str, str]:
-    """Return the column of a condition and the value that rows must have there.
-
-    Raises
-    ------
-    UserError
-        If these are not two.
-    """
-    column, sign, value = (part.strip() for part in text.partition("="))
-    if not column or not sign or column[-1] in "<>!" or value.startswith("="):
-        raise UserError(f"where {text!r} is no condition: write COLUMN=VALUE, and select by other rules beforehand")
-    return column, value
 
 
 def sides_of(contrast: str) -> tuple[str, str]:

@@ -42,10 +42,12 @@ class SiteScorer:
         See :data:`Predict`.
     window : int
         Positions.
-    columns : int64 ndarray, optional
+    columns : list of int, optional
         Which aligned species are shown; by default all.
     rows : int
         Windows of a forward pass.
+    progress : callable, optional
+        Called with the number of sites done and the total.
     """
 
     def __init__(
@@ -54,11 +56,12 @@ class SiteScorer:
         predict: Predict,
         window: int,
         *,
-        columns: Int64[np.ndarray, " species"] | None = None,
+        columns: list[int] | None = None,
         rows: int = ROWS,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.store, self.predict, self.window, self.columns = store, predict, window, columns
-        self.sites = max(rows // 2, 1)
+        self.sites, self.progress = max(rows // 2, 1), progress
 
     def __call__(
         self, contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
@@ -68,6 +71,8 @@ class SiteScorer:
         for first in range(0, len(contigs), self.sites):
             part = slice(first, first + self.sites)
             found[part] = self._some(contigs[part], positions[part])
+            if self.progress is not None:
+                self.progress(min(part.stop, len(contigs)), len(contigs))
         return found
 
     def _some(
@@ -83,7 +88,7 @@ class SiteScorer:
         target = tokens[:, :, 0].long().scatter(1, places, MASK)
         aligned = tokens[:, :, 1:]
         if self.columns is not None:
-            aligned = aligned[:, :, self.columns.tolist()]
+            aligned = aligned[:, :, self.columns]
         logs = self.predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
         count = len(contigs)
         mean: Float32[np.ndarray, "sites 4"] = ((logs[:count] + logs[count:].flip(1)) / 2).numpy()
@@ -93,12 +98,19 @@ class SiteScorer:
 def window_start(
     positions: Int64[np.ndarray, " sites"], sizes: Int64[np.ndarray, " sites"], length: int
 ) -> Int64[np.ndarray, " sites"]:
-    """Return where windows begin: half a window before the position, moved to lie inside of the contig if it can."""
+    """Return where windows begin: half a window before the position, moved into the contig if it can."""
     found: Int64[np.ndarray, " sites"] = np.clip(positions - length // 2, 0, np.maximum(sizes - length, 0))
     return found
 
 
-def model_scorer(store: AlignmentStore, model: WindowModel, window: int, *, rows: int = ROWS) -> SiteScorer:
+def model_scorer(
+    store: AlignmentStore,
+    model: WindowModel,
+    window: int,
+    *,
+    rows: int = ROWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> SiteScorer:
     """Return the scorer of a model, whose species are found in the store by name.
 
     Raises
@@ -118,7 +130,9 @@ def model_scorer(store: AlignmentStore, model: WindowModel, window: int, *, rows
         logs: Tensor = logits.float().log_softmax(-1)
         return logs
 
-    return SiteScorer(store, predict, window, columns=species_columns(store, model.species), rows=rows)
+    return SiteScorer(
+        store, predict, window, columns=species_columns(store, model.species), rows=rows, progress=progress
+    )
 
 
 def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:

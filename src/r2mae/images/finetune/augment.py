@@ -70,7 +70,7 @@ def augment(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -
         made = random_resized_crop(images, size, key, scale=(config.crop, 1.0))
     else:
         made = scaled(images)
-    if config.task.flip:
+    if config.flip:
         made = random_flip(made, key)
     if config.randaugment:
         made = rand_augment(made.clamp(0, 1), key, config.randaugment)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from r2mae.errors import UserError
-from r2mae.images.finetune.config import FINETUNABLE, FinetuneConfig
+from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
@@ -22,8 +23,7 @@ from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import RatioLike
-from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output, ParameterGroup
+from r2mae.training.task import Corrupted, Output, ParameterGroup, Task
 
 IMAGES, TARGETS = "images", "targets"
 """Entries of a batch: images (or cached features), and soft labels."""
@@ -237,7 +237,7 @@ def check_finetunable(model: str) -> None:
 
 
 @dataclass(frozen=True)
-class ClassificationTask:
+class ClassificationTask(Task[Any, Any]):
     """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
 
     def corrupt(self, batch: Mapping[str, Tensor], ratio: RatioLike, key: Key) -> Corrupted:
@@ -264,14 +264,6 @@ class ClassificationTask:
     def embed(self, model: Classifier, batch: Tensor) -> Float[Tensor, "batch features"]:
         """Return the input of the last layer, for unaugmented images."""
         return model.features(scaled(batch))
-
-    def weight_network(self, curriculum: Curriculum) -> nn.Module:
-        """Raise TypeError: only hidden entries have learned weights."""
-        raise TypeError("fine-tuning has no curriculum")
-
-    def learned_weights(self, network: nn.Module, corrupted: Corrupted, output: Output) -> Tensor:
-        """Raise TypeError, as :meth:`weight_network`."""
-        raise TypeError("fine-tuning has no curriculum")
 
     def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
         """Return the parameters that are trained, the head's first.

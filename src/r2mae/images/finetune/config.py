@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.images.config import ImagesDataConfig, ImagesMachineConfig
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.training.config import HIDING_FIELDS, RunConfig
-
-FINETUNABLE = ("vit-mae", "mlp")
-"""The models that can be fine-tuned; for others, only a linear probe of features is possible."""
+from r2mae.training.config import OptimizerConfig, RunConfig
 
 _BATCH = 256
 _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
@@ -58,8 +56,6 @@ class FinetuneConfig(RunConfig):
         Fraction of each label that is spread over all classes.
     erasing : float
         Probability that a rectangle of an image is erased.
-    resize, resize_mode, test_fraction, cache, skip_broken, draft
-        How the images are read, as in :class:`r2mae.images.config.ImagesConfig`.
     split_seed : int
         Seed of the split into training and test images, if a set has no official one: that of the pretrained run, so
         that no test image was used in pretraining.
@@ -67,14 +63,16 @@ class FinetuneConfig(RunConfig):
 
     domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
-    omitted_fields: ClassVar[frozenset[str]] = HIDING_FIELDS | {"preset", "strategy", "activation_checkpointing"}
+    common_fields: ClassVar[tuple[str, ...]] = ("probe", "cached", "pool", "base_lr", "resize")
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy", "activation_checkpointing"}
+    )
 
-    run: str
+    run: str = ""
     weights: str = ""
     probe: Literal["none", "linear"] = "none"
     pool: Literal["mean", "class"] = "mean"
     cached: bool = False
-    base_lr: float | None = 1e-3
     layer_decay: float = 0.75
     drop_path: float = 0.1
     min_lr: float = 0.0
@@ -86,20 +84,18 @@ class FinetuneConfig(RunConfig):
     cutmix: float = 1.0
     smoothing: float = 0.1
     erasing: float = 0.25
-    resize: int | None = None
-    resize_mode: Literal["squash", "crop"] = "squash"
-    test_fraction: float = 0.2
-    cache: Literal["auto", "memory", "mmap", "none"] = "auto"
-    skip_broken: bool = False
-    draft: bool = False
     split_seed: int = 0
-    epochs: float = 100
-    batch_size: int = _BATCH
-    optimizer: Literal["adam", "adamw", "sgd", "lars"] = "adamw"
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    warmup: float = 0.0
-    warmup_epochs: float | None = 5.0
-    weight_decay: float = 0.05
+    data: ImagesDataConfig = ImagesDataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(
+        name="adamw",
+        epochs=100,
+        batch_size=_BATCH,
+        base_lr=1e-3,
+        schedule="cosine",
+        warmup_epochs=5.0,
+        weight_decay=0.05,
+    )
+    machine: ImagesMachineConfig = ImagesMachineConfig()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,16 +114,13 @@ class FinetuneConfig(RunConfig):
                 raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
         if not 0 <= self.randaugment <= 10:
             raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
-        if not 0 <= self.min_lr < self.peak_lr:
-            raise UserError(f"min_lr must be 0 or more and below the learning rate {self.peak_lr:g}, not {self.min_lr}")
+        peak = self.optimizer.peak_lr
+        if not 0 <= self.min_lr < peak:
+            raise UserError(f"min_lr must be 0 or more and below the learning rate {peak:g}, not {self.min_lr}")
         if self.crop_from == "original" and self.crop == 1:
             raise UserError("crop_from original needs random crops: omit it, or give a crop below 1")
-        if self.crop_from == "original" and self.resize is None:
+        if self.crop_from == "original" and self.data.resize is None:
             raise UserError("crop_from original needs --resize N, the size of the crops: add it")
-        if not 0 < self.test_fraction < 1:
-            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
-        if self.resize is not None and self.resize < 1:
-            raise UserError(f"resize must be 1 or more, not {self.resize}")
 
     def _check_probe_options(self) -> None:
         """Refuse options that have no effect with this probe, or that do not fit the batch."""
@@ -139,7 +132,7 @@ class FinetuneConfig(RunConfig):
             self._require_values(
                 _NO_AUGMENTATION, "has no effect with --cached, whose features are of images without augmentation"
             )
-        share = self.batch_size // (self.accumulate * self.ranks)
+        share = self.micro_batch
         if (self.mixup or self.cutmix) and share % 2:
             raise UserError(
                 f"mixup and cutmix mix pairs of images, and a micro-batch has {share}: make batch_size even, or set "

@@ -30,6 +30,7 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
+from r2mae.training.task import Batches, Data
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 TOP = 5
@@ -38,7 +39,7 @@ _BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledBatches:
+class LabelledBatches(Batches):
     """Samples with soft labels, a batch at a time.
 
     Parameters
@@ -93,7 +94,7 @@ class LabelledBatches:
         return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
 
 
-class FinetuneData:
+class FinetuneData(Data):
     """The data of a fine-tuning run. Each part is read on access: evaluation needs no pretrained model.
 
     Parameters
@@ -119,7 +120,8 @@ class FinetuneData:
         """Training and test images."""
         config = self.config
         found = read_splits(config)
-        for note in fraction_notes(config.data.source, config.data.test_fraction, FinetuneConfig.test_fraction, found):
+        usual = FinetuneConfig.data.test_fraction
+        for note in fraction_notes(config.data.source, config.data.test_fraction, usual, found):
             logging.getLogger("r2mae").warning("%s", note)
         return found
 

@@ -108,7 +108,7 @@ class FinetunedImages(Domain):
 def _reading(config: FinetuneConfig) -> ImagesConfig:
     """Return a configuration of pretraining that reads and splits the same images in the same way."""
     same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
-    return ImagesConfig.make(seed=config.split_seed, **{name: getattr(config, name) for name in same})
+    return ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
 
 
 FINETUNED = FinetunedImages()

@@ -90,7 +90,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     if probe == "none":
         check_finetunable(architecture["model"])
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
-    own: dict[str, Any] = {name: getattr(pretraining, name) for name in _READING}
+    own: dict[str, Any] = {name: pretraining[name] for name in _READING}
     if data is not None:  # reader options for image files do not apply to arrays
         own |= applicable_options(data, pretraining.machine.cache, pretraining.data.skip_broken, pretraining.data.draft)
     own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
@@ -98,7 +98,7 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     if "warmup" in options or own.get("steps") is not None:
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
-        own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.epochs))), **own}
+        own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
     return FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
@@ -186,8 +186,8 @@ def finetune_scores(
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
     name = f"finetune-{epochs:g}"
-    own: dict[str, Any] = {name: getattr(config, name) for name in (*_READING, *_MACHINE, "seed")}
-    if config.finetune_recipe == "mae":
+    own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
+    if config.evaluation.finetune_recipe == "mae":
         if config.data.resize is None or is_array(config.data.source):
             raise UserError(
                 f"finetune_recipe mae crops files of images for --resize N, not {config.data.source}: omit it"
@@ -196,7 +196,7 @@ def finetune_scores(
     else:
         sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
         own, splits_read = {**own, "batch_size": next(sizes, 16)}, splits
-    if RunFolder(kept.parent).read_config().get("data") != config.data.source:
+    if RunFolder(kept.parent).read_config()["data"]["source"] != config.data.source:
         name = f"{name}-{Path(config.data.source).stem}"
     planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
     reporter = _ProgressReporter(progress) if progress else None

@@ -2,14 +2,8 @@
 
 The module of a model has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help; `latent`, a
-  field or a property, is the width of the representation. It may have more attributes: `ignores`, fields of the
-  configuration that do nothing for the model, and are refused with it; `exchanged`, True for a model that other
-  libraries have, so that a run may start from their weights; `reconstructs`, False for a model that does not
-  reconstruct unmasked images; `ratios`, the defaults of the schemes, if not those of the domain; `error_bound`, the
-  largest masked error; `takes_mask`, True for a model that can have the mask as inputs (`mask_input`); `mask_tokens`,
-  True for one that is mask-aware without it; ``check_shape(shape)``, which refuses images of a height, width and number
-  of channels that the model does not accept, before anything is written;
+- ``Settings``, which inherits from :class:`ImageModelSettings`: its fields are the options ``--model.NAME``, its
+  docstring their help;
 - ``build(architecture)``, which returns a task (:class:`r2mae.images.task.ImageTask`) and a freshly initialised model.
   The mapping is saved in the run folder. It has `model`; `shape` (height, width, channels); the settings; `mask_input`
   if the model gets the mask; `exact`; and `fill` if hidden pixels get the mean colour.
@@ -18,16 +12,36 @@ The module of a model has
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from r2mae.training.models import ModelSettings, check_sizes
+
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
     "unet": "r2mae.images.models.unet",
     "vit-mae": "r2mae.images.models.vit_mae",
 }
 
+FINETUNABLE = ("vit-mae", "mlp")
+"""The models that can be fine-tuned completely; for others, only a linear probe of features is possible."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class MLPSettings:
-    """Settings of the default model, which are fields of every configuration. Here, as the module `mlp` imports torch.
+class ImageModelSettings(ModelSettings):
+    """Settings of a model of images."""
+
+    exchanged: ClassVar[bool] = False
+    """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
+    reconstructs: ClassVar[bool] = True
+    """Whether the model reconstructs unmasked images."""
+    error_bound: ClassVar[float] = 1.0
+    """The largest possible error of a hidden value."""
+
+    def check_shape(self, shape: tuple[int, int, int]) -> None:
+        """Refuse images of a height, width and number of channels that the model does not accept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPSettings(ImageModelSettings):
+    """Settings of the default model. They are here because its module `mlp` imports torch.
 
     Parameters
     ----------
@@ -41,9 +55,14 @@ class MLPSettings:
 
     takes_mask: ClassVar[bool] = True
 
+    name: str = "mlp"
     hidden: int = 512
     latent: int = 256
     norm: Literal["batch", "layer"] = "batch"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes(self, ("hidden", "latent"))
 
     @property
     def ignores(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d
 
 from r2mae.errors import UserError
-from r2mae.images.task import scaled
+from r2mae.images.models import ImageModelSettings
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask
@@ -29,7 +30,7 @@ _WEIGHT_CHANNELS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(ImageModelSettings):
     """Settings of the U-Net.
 
     Parameters
@@ -42,10 +43,12 @@ class Settings:
 
     takes_mask: ClassVar[bool] = True
 
+    name: str = "unet"
     channels: int = 16
     share_colours: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.channels <= _MAX_CHANNELS:
             raise UserError(f"model.channels must be 1 to {_MAX_CHANNELS:,}, not {self.channels:,}")
 
@@ -91,7 +94,7 @@ class UNet(nn.Module):
         self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks and the layers between them; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the blocks and the layers between them; see :func:`r2mae.training.units.units_of`."""
         return [*self.down, self.bottleneck, *self.enlarge, *self.up]
 
     def encode(self, images: Float[Tensor, "batch height width colours"]) -> Float[Tensor, "batch latent"]:
@@ -152,7 +155,7 @@ def _conv_block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 @dataclass(frozen=True)
-class UNetTask:
+class UNetTask(ImageTask["UNet"]):
     """Hide pixels of images that keep their shape; the loss is the squared error at hidden pixels.
 
     Parameters
@@ -175,7 +178,10 @@ class UNetTask:
     fill: tuple[float, ...] = ()
     mask_input: bool = False
 
-    statistics_samples: ClassVar[int] = 2048  # every image has many positions: a quarter of the default is enough
+    @property
+    def statistics_samples(self) -> int:
+        """A quarter of the default, as every image has many positions."""
+        return 2048
 
     @property
     def with_fixed_counts(self) -> "UNetTask":

@@ -145,7 +145,7 @@ def read_finished(run: Path) -> FinishedModel:
         raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
     config, _, network = load_model(run, domain)
     state = {name: value.detach() for name, value in network.state_dict().items()}
-    crop = getattr(config, "resize_mode", "squash") == "crop"
+    crop = getattr(config.data, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
         return replace(_classifier(state, architecture), crop=crop)
     return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)

@@ -2,7 +2,7 @@
 
 A model's module has
 
-- ``Settings``, a frozen dataclass: its fields are the options ``--model.NAME``, its docstring their help;
+- ``Settings``, a :class:`r2mae.training.models.ModelSettings`: its fields are the options ``--model.NAME``, its docstring their help;
 - ``build(architecture)``, which returns a :class:`r2mae.text.task.TokenTask` and a freshly initialised
   :class:`r2mae.text.task.TokenModel`. The mapping is saved in the run folder: `model`, the settings, `vocab_size`,
   `length` (of the longest sequence), the numbers of the special tokens (`bos_id`, `eos_id`, `pad_id`, `mask_id`,
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.errors import UserError
-from r2mae.training.models import check_dropout, check_sizes
+from r2mae.training.models import ModelSettings, check_dropout, check_sizes
 
 MODELS = {
     "roberta": "r2mae.text.models.roberta",
@@ -21,8 +21,8 @@ MODELS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobertaSettings:
-    """Settings of the default model, fields of every configuration. They are here because `roberta` imports torch.
+class RobertaSettings(ModelSettings):
+    """Settings of the default model. They are here because its module `roberta` imports torch.
 
     Parameters
     ----------
@@ -40,6 +40,7 @@ class RobertaSettings:
 
     mask_tokens: ClassVar[bool] = True
 
+    name: str = "roberta"
     hidden_size: int = 512
     layers: int = 8
     heads: int = 8
@@ -47,8 +48,7 @@ class RobertaSettings:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if inherited := getattr(super(), "__post_init__", None):
-            inherited()
+        super().__post_init__()
         check_sizes(self, ("hidden_size", "layers", "heads", "intermediate_size"))
         if self.hidden_size % self.heads:
             raise UserError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, gelu, scaled_dot_product_attention
+from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 
-_LOGITS = 1 << 25  # logits at a time where no gradients are kept, 128 MiB
 _POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
 # The second name of each tied tensor in `RobertaForMaskedLM`, and its first name.
 _TIED = {
@@ -103,13 +102,19 @@ class MaskedLanguageModel(TokenModel):
         made = {"config.json": str(config.to_json_string())}
         if "tokenizer" not in architecture:
             return made
-        longest = config.max_position_embeddings - architecture["pad_id"] - 1
-        files = tokenizer_of(architecture).files(max_length=longest)
+        files = tokenizer_of(architecture).files(max_length=self.positions)
         rules = architecture["tokenizer"]  # unchanged, independent of the version of the tokenizers library
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
 
+    @property
+    def positions(self) -> int:
+        """The longest sequence that the model has positions for; RoBERTa's begin after the padding's number."""
+        embeddings: Any = self.roberta.embeddings
+        found: int = len(embeddings.position_embeddings.weight) - embeddings.padding_idx - 1
+        return found
+
     def units(self) -> list[nn.Module]:
-        """Return the layers; see :class:`r2mae.training.units.HasUnits`."""
+        """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.roberta.encoder.layer]
 
     def stock(self) -> "RobertaForMaskedLM":
@@ -122,24 +127,6 @@ class MaskedLanguageModel(TokenModel):
         model.train(self.training)
         return model
 
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        targets: Int[Tensor, " units"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
-        """Return cross entropies of hidden tokens, and the last hidden states there; see :class:`TokenModel`."""
-        states = self.encode(input_ids, columns=columns).flatten(0, 1)
-        if units is not None:
-            states = states.index_select(0, units)
-        rows = max(1, len(states) if torch.is_grad_enabled() else _LOGITS // self.config.vocab_size)
-        losses = [
-            cross_entropy(self.head(part).float(), part_targets, reduction="none")
-            for part, part_targets in zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
-        ]
-        return torch.cat(losses), states
-
     def encode(
         self,
         input_ids: Int[Tensor, "batch length"],
@@ -150,8 +137,8 @@ class MaskedLanguageModel(TokenModel):
         """Return the last hidden states; see :class:`TokenModel`. The last layer is computed only at `columns`."""
         module, length = self.roberta.embeddings, input_ids.shape[1]
         first, positions = module.padding_idx + 1, module.position_embeddings.weight
-        if length > len(positions) - first:
-            raise ValueError(f"sequences have {length} tokens, and the model has {len(positions) - first} positions")
+        if length > self.positions:
+            raise ValueError(f"sequences have {length} tokens, and the model has {self.positions} positions")
         places = positions[first : first + length] + module.token_type_embeddings.weight[0]
         states = self._drop(module.LayerNorm(module.word_embeddings(input_ids) + places))
         mask = None if attention_mask is None else attention_mask[:, None, None, :]

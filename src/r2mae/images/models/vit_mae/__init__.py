@@ -1,13 +1,14 @@
 """`vit-mae`, the masked autoencoder of a vision transformer (paper: "ViT MAE models"). Settings load no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
+from r2mae.images.models import ImageModelSettings
 from r2mae.lazy import lazy_exports
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.models import PREFIX, check_sizes
+from r2mae.training.models import check_sizes
 
 if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
@@ -29,7 +30,7 @@ _SIZES = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(ImageModelSettings):
     """Settings of the vision transformer; by default those of ViT-B/16 with the decoder of the masked autoencoder.
 
     Parameters
@@ -50,19 +51,18 @@ class Settings:
         Embedding of unmasked images: the mean over patches, or the class token.
     """
 
-    ignores: ClassVar[tuple[str, ...]] = ("exact", "fill", "bn_statistics")
-    """Fields of the configuration that do nothing for this model, and are refused with it."""
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
     exchanged: ClassVar[bool] = True
     """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = False
     """Whether it reconstructs unmasked images."""
-    ratios: ClassVar[SchemeDefaults] = PATCH_RATIOS
+    ratios: ClassVar[SchemeDefaults | None] = PATCH_RATIOS
     """Defaults of the schemes, instead of the domain's."""
     error_bound: ClassVar[float] = float("inf")
     """The largest possible error of a hidden patch: the output is not clipped."""
 
+    name: str = "vit-mae"
     patch: int = 16
     width: int = 768
     layers: int = 12
@@ -76,7 +76,8 @@ class Settings:
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
-        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"), prefix=PREFIX)
+        super().__post_init__()
+        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"))
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:
@@ -85,6 +86,11 @@ class Settings:
                 raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
         if not 0 < self.decode <= 1:
             raise UserError(f"model.decode must be above 0 and at most 1, not {self.decode}")
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """Fields that count and fill pixels, or are about batch statistics."""
+        return ("exact", "fill", "bn_statistics")
 
     @property
     def latent(self) -> int:
@@ -104,7 +110,7 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     from r2mae.images.models.vit_mae.task import PatchTask
 
     height, width, channels = (int(side) for side in architecture["shape"])
-    settings = Settings(**{one.name: architecture[one.name] for one in fields(Settings) if one.name in architecture})
+    settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})
     settings.check_shape((height, width, channels))
     model = VisionTransformerMAE((height, width, channels), **{name: getattr(settings, name) for name in _SIZES})
     task = PatchTask(

@@ -22,12 +22,12 @@ from r2mae.images.patches import (
     standardised_patches,
     unpatchify,
 )
-from r2mae.images.task import GREY, Pictures, check_images, scaled
+from r2mae.images.task import GREY, ImageTask, Pictures, check_images, scaled
 from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, element_mask, patch_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Output
+from r2mae.training.task import MaskedBatch, Output
 
 
 class Choice(NamedTuple):
@@ -67,7 +67,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HiddenPatches:
+class HiddenPatches(MaskedBatch):
     """A mini-batch with patches hidden.
 
     Parameters
@@ -192,7 +192,7 @@ def _choose_predicted(
 
 
 @dataclass(frozen=True)
-class PatchTask:
+class PatchTask(ImageTask["VisionTransformerMAE"]):
     """Masked autoencoding of patches (section "ViT-MAE" of the paper).
 
     Parameters

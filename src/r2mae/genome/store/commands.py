@@ -1,0 +1,148 @@
+"""``r2mae data alignment build | info | track | export | import``: make, inspect and convert stores of alignments."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from r2mae.errors import UserError
+
+if TYPE_CHECKING:
+    from r2mae.genome.store.alignment import AlignmentStore
+    from r2mae.genome.store.sources import Progress
+
+_MOST_CONTIGS = 30  # in a table
+
+
+def build(
+    sources: Sequence[str],
+    out: str,
+    species: str | None = None,
+    reference: str | None = None,
+    contig: str | None = None,
+) -> None:
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group."""
+    from r2mae.genome.store.build import build_store
+
+    kept = None if species is None else Path(species)
+    with _stage_bars() as progress:
+        store = build_store([*sources], out, species=kept, reference=reference, contig=contig, progress=progress)
+    _print_summary(store)
+
+
+def import_group(group: str, out: str, species: str | None = None, reference: str | None = None) -> None:
+    """Make a store of a zarr group."""
+    if not Path(group).is_dir():
+        raise UserError(f"{group}: is not the folder of a zarr group")
+    build([group], out, species, reference)
+
+
+def info(store: str, verify: bool = False, json: bool = False) -> None:
+    """Print the contents of a store, and compare it with its checksums."""
+    opened = _open(store)
+    if verify:
+        with _stage_bars() as progress:
+            opened.verify(lambda done: progress("verifying", done))
+    if json:
+        from r2mae.files import print_json
+
+        layout, meta = opened.layout, opened.meta
+        contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
+        contents = {"species": layout.species, "contigs": contigs, "counts": meta.counts, "tracks": opened.tracks}
+        print_json({**contents, "known": meta.known, "same": meta.same, "fingerprint": meta.content})
+        return
+    _print_summary(opened)
+    _print_tables(opened)
+    if verify:
+        print("all checksums match")
+
+
+def track(store: str, file: str, name: str, dtype: Literal["float16", "float32"] = "float16") -> None:
+    """Add values for each position."""
+    from r2mae.genome.store.tracks import add_track
+
+    opened = _open(store)
+    with _stage_bars() as progress:
+        add_track(
+            opened.folder, opened.layout, file, name, dtype=dtype, progress=lambda done: progress("reading", done)
+        )
+    print(f"{store}: track {name}")
+
+
+def export(store: str, out: str) -> None:
+    """Write a store as a zarr group."""
+    from r2mae.genome.store.zarr_exchange import export_zarr
+
+    opened = _open(store)
+    with _stage_bars() as progress:
+        export_zarr(opened, Path(out), progress)
+    print(out)
+
+
+def _open(folder: str) -> "AlignmentStore":
+    from r2mae.genome.store.alignment import AlignmentStore
+
+    return AlignmentStore(folder)
+
+
+def _print_summary(store: "AlignmentStore") -> None:
+    """Print a summary of a store: its size, and what was omitted from it."""
+    layout, counts = store.layout, store.meta.counts
+    contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
+    print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
+    for name, note in _NOTES.items():
+        if counts.get(name):
+            print(f"  {counts[name]:,} {note}")
+
+
+_NOTES = {
+    "uncovered_positions": "positions have no block: every species is unknown there",
+    "unknown_reference_positions": "positions of the reference are unknown",
+    "soft_masked_positions": "positions are soft-masked",
+    "inserted_columns": "columns were omitted, where the reference has a gap",
+    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
+    "second_rows": "second rows of a species in a block were omitted",
+    "without_reference": "blocks without the reference were omitted",
+}
+
+
+def _print_tables(store: "AlignmentStore") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from r2mae.terminal import Terminal
+
+    layout, meta = store.layout, store.meta
+    console = Terminal()
+    table = Table("species", box=None, pad_edge=False)
+    for name in ("known", "as the reference"):
+        table.add_column(name, justify="right")
+    for name, known, same in zip(layout.species, meta.known, meta.same, strict=True):
+        table.add_row(escape(name), f"{known / layout.positions:.1%}", f"{same / max(known, 1):.1%}")
+    console.print(table)
+    table = Table("contig", box=None, pad_edge=False)
+    table.add_column("positions", justify="right")
+    for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
+        table.add_row(escape(name), f"{length:,}")
+    console.print(table)
+    if len(layout.contigs) > _MOST_CONTIGS:
+        print(f"and {len(layout.contigs) - _MOST_CONTIGS:,} more contigs")
+    if store.tracks:
+        print(f"tracks: {', '.join(store.tracks)}")
+
+
+@contextmanager
+def _stage_bars() -> Iterator["Progress"]:
+    """Show a bar with the time left for each stage of the work."""
+    from r2mae.training.progress import counting_bar
+
+    bars: dict[str, Callable[[int, int], None]] = {}
+    with ExitStack() as stack:
+
+        def update(stage: str, done: float) -> None:
+            if stage not in bars:
+                stack.close()  # the bar of the stage before
+                bars[stage] = stack.enter_context(counting_bar(stage, counted=False, transient=True))
+            bars[stage](round(done * 10_000), 10_000)
+
+        yield update

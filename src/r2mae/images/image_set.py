@@ -1,0 +1,186 @@
+"""A set of labelled images, its official parts, and how labels of several parts become numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from r2mae.errors import UserError
+from r2mae.images.arrays import AnyImages, pick
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet:
+    """Images of one size, with their labels, if they have any.
+
+    Parameters
+    ----------
+    name : str
+        Name of the set, or of its file or folder.
+    images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
+        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch, of an array and of
+        :class:`~r2mae.images.arrays.StoredImages`, which are decoded or mapped on access.
+    labels : int64 ndarray of shape (n,), or None
+        Indices into `classes`.
+    classes : tuple of str, or None
+        Names of the classes.
+    attributes : uint8 ndarray of shape (n, k), or None
+        0 or 1 for each of k attributes, which do not exclude each other.
+    attribute_names : tuple of str, or None
+        Their names.
+
+    Raises
+    ------
+    ValueError
+        Labels without classes, attributes without names or the reverse, of another length, labels outside the classes,
+        or attributes other than 0 and 1.
+    """
+
+    name: str
+    images: AnyImages
+    labels: Int64[np.ndarray, " n"] | None = None
+    classes: tuple[str, ...] | None = None
+    attributes: UInt8[np.ndarray, "n k"] | None = None
+    attribute_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        pairs = {"labels": (self.labels, self.classes), "attributes": (self.attributes, self.attribute_names)}
+        for kind, (values, names) in pairs.items():
+            if (values is None) != (names is None):
+                raise ValueError(f"{self.name}: {kind} and their names come together")
+            if values is None or names is None:
+                continue
+            shape = (len(self.images), len(names))[: 1 if kind == "labels" else 2]
+            if values.shape != shape:
+                raise ValueError(f"{self.name}: {kind} of shape {values.shape}, expected {shape}")
+            top = len(names) if kind == "labels" else 2
+            if values.size and not 0 <= values.min() <= values.max() < top:
+                raise ValueError(f"{self.name}: {kind} must be from 0 to {top - 1}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.shape))
+        labels = "no labels" if self.classes is None else f"{len(self.classes)} classes"
+        attributes = "" if self.attribute_names is None else f", {len(self.attribute_names)} attributes"
+        return f"ImageSet({self.name!r}: {len(self):,} images of {size}, {self.images.dtype}, {labels}{attributes})"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of an image."""
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
+
+    def pick(self, rows: Int64[np.ndarray, " picked"] | slice, images: AnyImages | None = None) -> "ImageSet":
+        """Return some of the images with their labels and attributes; `images` are theirs, if they are known."""
+        return replace(
+            self,
+            images=pick(self.images, rows) if images is None else images,
+            labels=None if self.labels is None else self.labels[rows],
+            attributes=None if self.attributes is None else self.attributes[rows],
+        )
+
+
+class Parts(NamedTuple):
+    """All images of a set, or its official training, test and validation images."""
+
+    train: ImageSet
+    test: ImageSet | None = None
+    validation: ImageSet | None = None
+
+
+class Part(NamedTuple):
+    """What was read of a part, apart from its images.
+
+    Attributes
+    ----------
+    place : str
+        What to call it in errors.
+    labels : ndarray of shape (n,), or None
+        Whole numbers or words.
+    attributes : uint8 ndarray of shape (n, k), or None
+        0 or 1.
+    """
+
+    place: str
+    labels: np.ndarray | None = None
+    attributes: np.ndarray | None = None
+
+
+def image_sets(
+    name: str, parts: Sequence[tuple[Part, AnyImages]], attribute_names: tuple[str, ...] | None = None
+) -> Parts:
+    """Number the labels of the training part from 0 in sorted order, and bring the other parts to its classes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the set.
+    parts : sequence of (Part, images)
+        All images, or training, test and, if there is one, validation part.
+    attribute_names : tuple of str, or None
+        Of the attributes of all parts.
+
+    Raises
+    ------
+    UserError
+        Labels of another length, of a type other than whole numbers and words, or negative; labels of some parts only,
+        or of other kinds; images of another size; or a class that the training part lacks.
+    """
+    values = [_checked_labels(part, len(images)) for part, images in parts]
+    train, images = parts[0]
+    classes = None if values[0] is None else np.unique(values[0])
+    made = []
+    for (part, own), labels in zip(parts, values, strict=True):
+        if own.shape[1:] != images.shape[1:]:
+            sizes = [" x ".join(map(str, one.shape[1:])) for one in (own, images)]
+            raise UserError(
+                f"{part.place}: has images of {sizes[0]}, those of {train.place} are of {sizes[1]}: take both parts "
+                "from the same set"
+            )
+        if (labels is None) != (classes is None):
+            bare, labelled = (part, train) if labels is None else (train, part)
+            raise UserError(
+                f"{bare.place}: its images have no labels, those of {labelled.place} have: give labels to both "
+                "(folders of classes, or arrays), or to none"
+            )
+        numbers = None
+        if labels is not None and classes is not None:
+            if labels.dtype.kind != classes.dtype.kind:
+                raise UserError(f"{part.place}: some labels are numbers, others words: use one kind")
+            if len(foreign := np.setdiff1d(labels, classes)):
+                raise UserError(
+                    f"{part.place}: has the class {foreign[0]}, which {train.place} lacks: omit its images, or add "
+                    "some to the training part"
+                )
+            numbers = np.searchsorted(classes, labels).astype(np.int64)
+        names = None if classes is None else tuple(map(str, classes.tolist()))
+        made.append(ImageSet(name, own, numbers, names, part.attributes, attribute_names))
+    return Parts(*made)
+
+
+def _checked_labels(part: Part, count: int) -> np.ndarray | None:
+    labels = part.labels
+    if labels is None:
+        return None
+    if labels.shape != (count,):
+        raise UserError(f"{part.place}: labels of shape {labels.shape}, expected ({count},): one label an image")
+    if labels.dtype.kind not in "iuUS":
+        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")
+    if labels.dtype.kind == "S":
+        try:
+            return np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{part.place}: labels are not UTF-8 ({error}): save them as integers or text") from error
+    if labels.dtype.kind == "U":
+        return labels
+    labels = labels.astype(np.int64)
+    if labels.size and labels.min() < 0:
+        first = int(np.argmax(labels < 0))
+        raise UserError(
+            f"{part.place}: image {first} has the negative label {labels[first]}: drop unlabelled images, or all labels"
+        )
+    return labels

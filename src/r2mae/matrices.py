@@ -1,0 +1,225 @@
+"""Data as a matrix of samples by features, for the theory: .npy, tables, .h5ad and images."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from r2mae.cells.sets import SETS as CELLS
+from r2mae.errors import UserError, nearest
+from r2mae.images.formats import check_memory, reading
+from r2mae.images.sets import SETS
+
+MAX_FEATURES = 2000
+NAMED = (*SETS, *CELLS)
+"""The named sets that are matrices of numbers."""
+
+_PATHS = "a .npy, .csv, .tsv or .h5ad file, or images (a folder, .npz or idx file)"
+_BYTES = 24  # bytes per entry: three copies of float64
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Data as the theory needs them: all values are finite, and every feature varies.
+
+    Attributes
+    ----------
+    name : str
+        Name of the set or file.
+    values : float64 array (n, d)
+        Rows are samples; neither centred nor scaled.
+    features : tuple of str
+        Names of the columns.
+    notes : tuple of str
+        What was done to the data, in words.
+    """
+
+    name: str
+    values: Float[np.ndarray, "n d"]
+    features: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def load_matrix(source: str | Path, *, max_features: int = MAX_FEATURES) -> Matrix:
+    """Load data by name or from a path, and leave out features that never vary.
+
+    Parameters
+    ----------
+    source : str or Path
+        ``digits``, ``mnist``, a set of cells such as ``csle``, or the path of a .npy (two axes, or images), a table
+        (.csv, .tsv; a header is optional), a .h5ad (counts become log1p of counts scaled to the median total), or
+        images.
+    max_features : int
+        If there are more, those with the largest variance are kept.
+
+    Raises
+    ------
+    UserError
+        No such data, a broken file, a number that is not finite, fewer than two rows or two varying features.
+    """
+    name, path = str(source), Path(source).expanduser()
+    suffix = ".h5ad" if name in CELLS else path.suffix.lower()
+    if name not in NAMED and not (name and path.exists()):
+        if path.suffix or len(path.parts) > 1:
+            raise UserError(f"{path}: no such file or folder: give a named set ({', '.join(NAMED)}), {_PATHS}")
+        raise UserError(f"unknown data {name!r}: {nearest(name, NAMED)} (or give the path of {_PATHS})")
+    if name in SETS or path.is_dir() or suffix == ".npz" or "idx3" in path.name:
+        matrix = _images(name)
+    elif suffix == ".npy":
+        matrix = _npy(path)
+    elif suffix in (".csv", ".tsv", ".txt"):
+        matrix = _table(path)
+    elif suffix == ".h5ad":
+        matrix = _cells(source, max_features)
+    else:
+        raise UserError(f"{path}: unknown kind of file {suffix or path.name!r}: give {_PATHS}")
+    return _checked(matrix, name, max_features)
+
+
+def _checked(matrix: Matrix, source: str, max_features: int) -> Matrix:
+    """Refuse values that are not finite, drop features that never vary, and keep the most variable features."""
+    values, names, notes = matrix.values, np.array(matrix.features, dtype=object), list(matrix.notes)
+    if len(values) < 2:
+        raise UserError(f"{source}: has {len(values)} row{'s' * (len(values) != 1)}, expected at least 2 samples")
+    finite = np.isfinite(values)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise UserError(
+            f"{source}: row {row + 1}, column {names[column]!r} holds {values[row, column]:g}: fill it in, or omit "
+            "the row or column"
+        )
+    varies = np.ptp(values, axis=0) > 0
+    if (still := int((~varies).sum())) > 0:
+        notes.append(f"{still:,} of {len(varies):,} features never vary and are left out")
+        values, names = values[:, varies], names[varies]
+    if values.shape[1] < 2:
+        raise UserError(f"{source}: {values.shape[1]} of its features vary, expected at least 2")
+    if values.shape[1] > max_features:
+        notes.append(f"the {max_features:,} most variable of {values.shape[1]:,} features are used")
+        top = _largest(values.var(axis=0), max_features)
+        values, names = values[:, top], names[top]
+    return Matrix(matrix.name, values, tuple(names), tuple(notes))
+
+
+def _largest(variance: np.ndarray, most: int) -> np.ndarray:
+    return np.sort(np.argsort(-variance, kind="stable")[:most])
+
+
+def _images(source: str) -> Matrix:
+    from r2mae.images.data import load_parts
+    from r2mae.images.decode import Reading
+
+    train, *_ = load_parts(source, Reading(advised=False))  # if there is an official split, its training images
+    assert isinstance(train.images, np.ndarray)  # by default images are loaded into memory
+    count, height, width, channels = train.images.shape
+    check_memory(Path(source), train.images.size * _BYTES, None, "give fewer or smaller images")
+    colours = [""] if channels == 1 else [f" {name}" for name in "rgb"[:channels]]
+    names = tuple(f"pixel {r},{c}{colour}" for r in range(height) for c in range(width) for colour in colours)
+    scale = 255.0 if train.images.dtype == np.uint8 else 1.0
+    return Matrix(train.name, train.images.reshape(count, -1).astype(np.float64) / scale, names)
+
+
+def _npy(path: Path) -> Matrix:
+    with reading(path, ".npy file", "save an array with numpy.save"):
+        array = np.lib.format.open_memmap(path, mode="r")
+    if array.ndim in (3, 4):
+        return _images(str(path))
+    if array.ndim != 2:
+        raise UserError(f"{path}: has shape {array.shape}, expected samples x features, or images")
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{path}: holds {array.dtype}, expected numbers")
+    check_memory(path, array.size * _BYTES, None, "give fewer rows")
+    return Matrix(path.stem, np.array(array, dtype=np.float64), _numbered(array.shape[1]))
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(f"column {index + 1}" for index in range(count))
+
+
+def _table(path: Path) -> Matrix:
+    """Read numbers in columns; a header, a first column that numbers the rows, and columns of words are recognised."""
+    import pandas as pd
+
+    notes = []
+    with reading(path, "table", "export it again as UTF-8 text, one sample a line"):
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+        separator = max(",;\t", key=first.count)
+        header = None if all(_is_number(cell.strip(" \"'\r\n")) for cell in first.split(separator)) else 0
+        frame = pd.read_csv(path, sep=separator, header=header, encoding="utf-8-sig", low_memory=False)
+    if not len(frame):
+        raise UserError(f"{path}: has no rows below its first line, expected at least 2 samples")
+    if header is None:
+        frame.columns = pd.Index(_numbered(frame.shape[1]))
+    elif str(frame.columns[0]).startswith("Unnamed") and _counts_up(frame.iloc[:, 0].to_numpy()):
+        frame = frame.iloc[:, 1:]
+        notes.append("the first column numbers the rows and is left out")
+    numbers = frame.apply(pd.to_numeric, errors="coerce")
+    wrong = numbers.isna() & frame.notna()
+    words = list(frame.columns[wrong.mean() >= 0.1])  # fewer are typing errors in a column of numbers
+    for column in frame.columns[wrong.any()].difference(words, sort=False):
+        row = int(np.argmax(wrong[column]))
+        slip = frame[column].iloc[row]
+        raise UserError(f"{path}: row {row + 1}, column {str(column)!r} holds {slip!r}, no number")
+    if words:
+        shown = ", ".join(map(str, words[:5])) + (", …" if len(words) > 5 else "")
+        notes.append(f"{len(words)} column{'s' * (len(words) > 1)} without numbers left out ({shown})")
+        numbers = numbers.drop(columns=words)
+    if numbers.shape[1] == 0:
+        raise UserError(f"{path}: none of its columns holds numbers: expected samples in rows, features in columns")
+    return Matrix(path.stem, numbers.to_numpy(dtype=np.float64), tuple(map(str, numbers.columns)), tuple(notes))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts_up(values: np.ndarray) -> bool:
+    return values.dtype.kind in "iu" and bool((np.diff(values) == 1).all())
+
+
+def _cells(source: str | Path, most: int) -> Matrix:
+    """Read X; raw counts become log1p of counts scaled to the median total. The most variable genes are chosen."""
+    if find_spec("anndata") is None:
+        raise UserError(f"{source}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'")
+    from scipy.sparse import vstack
+
+    from r2mae.cells.counts import StoredCounts, blocks
+    from r2mae.cells.sources import open_source, path_of
+
+    path = path_of(source)
+    with open_source(path, None) as stored:
+        if isinstance(stored.counts, StoredCounts):
+            check_memory(path, int(stored.counts.indptr[-1]) * _BYTES, None, "give fewer cells")
+        cells, genes = stored.counts.shape
+        x = vstack([block for _, block in blocks(stored.counts)], format="csr").astype(np.float64)
+    x.sum_duplicates()
+    names, data = np.array(stored.genes, dtype=object), x.data
+    if not np.isfinite(data).all():
+        bad = int(np.argmin(np.isfinite(data)))
+        row = int(np.searchsorted(x.indptr, bad, side="right"))
+        raise UserError(f"{path}: cell {row}, gene {names[x.indices[bad]]!r} holds {data[bad]:g}: repair X")
+    notes = ["X holds no raw counts and is taken as already normalised"]
+    if (data >= 0).all() and (data == np.rint(data)).all():
+        total = np.asarray(x.sum(axis=1)).ravel()
+        full = total > 0
+        if full.sum() < 2:
+            raise UserError(f"{path}: fewer than 2 cells have any counts in X")
+        x, total = x[full], total[full]
+        x.data = np.log1p(np.repeat(np.median(total) / total, np.diff(x.indptr)) * x.data)
+        notes = ["counts are scaled to the median total of a cell, then log1p"]
+        if len(total) < cells:
+            notes.append(f"{cells - len(total):,} cells without counts are left out")
+    if genes > most:
+        notes.append(f"the {most:,} most variable of {genes:,} genes are used")
+        variance = np.asarray(x.multiply(x).mean(axis=0) - np.square(x.mean(axis=0))).ravel()
+        top = _largest(variance, most)
+        x, names = x[:, top], names[top]
+    check_memory(path, x.shape[0] * x.shape[1] * _BYTES, None, "give a smaller --max-features")
+    return Matrix(path.stem, x.toarray(), tuple(names), tuple(notes))

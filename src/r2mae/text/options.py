@@ -1,0 +1,80 @@
+"""Options of commands on text. No torch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from r2mae.text.config import Split
+from r2mae.training.fields import option
+
+_Task = Literal["sst2", "qnli", "mnli", "qqp"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Options of reading other text.
+
+    Parameters
+    ----------
+    text_column : str, optional
+        The column with the text, in JSON lines, Parquet or data sets; by default as in the run.
+    split : {"train", "validation", "test", "all"}, optional
+        The part of a corpus whose files are named after parts; by default as in the run.
+    """
+
+    text_column: str | None = None
+    split: Split | None = None
+
+
+@dataclass(frozen=True)
+class OfGlue:
+    """Options of evaluations on GLUE.
+
+    Parameters
+    ----------
+    folder : str, optional
+        The folder of GLUE; by default glue/ in the data folder.
+    glue_limit : int, optional
+        Most training examples of a task; by default as in the run.
+    """
+
+    folder: str | None = None
+    glue_limit: int | None = option(None, flag="limit")
+
+
+@dataclass(frozen=True)
+class HiddenTokens(OfGlue):
+    """Options of the default evaluation.
+
+    Parameters
+    ----------
+    eval_sequences : int, optional
+        Most held-out sequences for loss and accuracy; by default as in the run.
+    """
+
+    eval_sequences: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(OfGlue):
+    """Options of fine-tuning on GLUE.
+
+    Parameters
+    ----------
+    glue : list of str
+        The tasks, such as sst2 qnli.
+    """
+
+    glue: tuple[_Task, ...] = option(flag="task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing(OfGlue):
+    """Options of linear probes on GLUE.
+
+    Parameters
+    ----------
+    glue_probes : list of str
+        The tasks, such as sst2 qnli.
+    """
+
+    glue_probes: tuple[_Task, ...] = option(flag="task")

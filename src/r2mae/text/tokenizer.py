@@ -1,0 +1,419 @@
+"""Tokenizers: a byte-level BPE of one's own, the files of GPT-2 and RoBERTa, or any of Hugging Face. No torch."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2mae.catalogue import data_root
+from r2mae.errors import UserError
+from r2mae.files import atomic_write
+from r2mae.text.config import PAPER_VOCABULARY, ROBERTA
+from r2mae.text.formats import reading, unpacked
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+"""Special tokens of a tokenizer that is trained here, in the order of their numbers; the first four are RoBERTa's."""
+EXPECTED = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
+ROLES = {
+    "bos": ("cls_token", "bos_token"),
+    "eos": ("sep_token", "eos_token"),
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "mask": ("mask_token",),
+}
+"""The names of roles in configurations of Hugging Face; BERT's [CLS] and [SEP] open and close a sequence."""
+_MAX_NUMBER = 1 << 24  # of a token; the largest vocabularies have a million
+# The special tokens of tokenizers without a configuration.
+_NAMES = {
+    "bos": ("<s>", "[CLS]", "<cls>", "<bos>"),
+    "eos": ("</s>", "[SEP]", "<sep>", "<eos>"),
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+LONGEST_WORD = 256
+"""Bytes of a word (a run of letters, digits, other signs or spaces) after which training takes it for two words.
+
+The time of training grows with the square of a word's length. In 30 MB of Wikipedia no word is half as long.
+"""
+_LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
+_PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+_BPE = ("encoder.json", "vocab.bpe", "dict.txt")
+_CACHED = ("models--FacebookAI--roberta-base", "models--roberta-base")
+
+
+@dataclass(frozen=True, eq=False)
+class TextTokenizer:
+    """A tokenizer and the numbers of its special tokens.
+
+    Parameters
+    ----------
+    backend : tokenizers.Tokenizer
+        Neither truncates nor pads.
+    bos_id, eos_id : int
+        Open and close a document: <s> and </s>, or [CLS] and [SEP].
+    pad_id, mask_id : int
+        Of padding, and of hidden tokens.
+    unk_id : int or None
+        Of what the vocabulary cannot express; byte-level tokenizers never need it.
+    """
+
+    backend: "Tokenizer"
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    mask_id: int
+    unk_id: int | None = None
+
+    @classmethod
+    def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
+        """Wrap a tokenizer.
+
+        Parameters
+        ----------
+        backend : tokenizers.Tokenizer
+            Copied, so that it stays as it is.
+        roles : mapping
+            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
+            names.
+        source : str
+            For messages.
+
+        Raises
+        ------
+        UserError
+            If there is no token to hide others with, to pad, or to open and close documents; or if numbers of tokens
+            are beyond any vocabulary.
+        """
+        from tokenizers import Tokenizer
+
+        largest = max(backend.get_vocab(with_added_tokens=True).values(), default=0)
+        if largest > _MAX_NUMBER:  # the library walks through all numbers up to it
+            raise UserError(f"tokenizer {source}: numbers a token {largest:,}, and {_MAX_NUMBER:,} is the most: fix it")
+        backend = Tokenizer.from_str(backend.to_str())
+        backend.no_truncation()
+        backend.no_padding()
+        found: dict[str, int | None] = {}
+        for role, names in _NAMES.items():
+            known = [backend.token_to_id(name) for name in ((roles[role],) if role in roles else names)]
+            found[role] = next((number for number in known if number is not None), None)
+        for role, use in (("mask", "hide"), ("bos", "begin"), ("eos", "end"), ("pad", "pad")):
+            if found[role] is None:
+                raise UserError(
+                    f"tokenizer {source}: has no {role} token ({' or '.join(_NAMES[role][:2])}) to {use} text with: "
+                    "add one, or take a tokenizer of a masked language model, such as RoBERTa's"
+                )
+        return cls(backend, **{f"{role}_id": number for role, number in found.items()})  # type: ignore[arg-type]
+
+    @classmethod
+    def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
+
+        Raises
+        ------
+        UserError
+            If it is no tokenizer, or one without the special tokens that are needed.
+        """
+        from tokenizers import Tokenizer
+
+        with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
+            return cls.of(Tokenizer.from_str(text), roles or {}, source)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Return one more than the largest token number: the rows of an embedding."""
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @cached_property
+    def special_ids(self) -> tuple[int, ...]:
+        """Return the numbers of all special tokens, in increasing order; no text is encoded to them, none is hidden."""
+        added = self.backend.get_added_tokens_decoder()
+        ids = {number for number, token in added.items() if token.special}
+        ids |= {number for number in self._ids.values() if number is not None}
+        return tuple(sorted(ids))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return a hash of vocabulary, rules and special tokens, whatever files they came from."""
+        content = [json.loads(self.backend.to_str()), self._ids]
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Return the special tokens by role, from which :meth:`from_json` makes the same tokenizer again."""
+        return {role: str(self.backend.id_to_token(number)) for role, number in self._ids.items() if number is not None}
+
+    @property
+    def _ids(self) -> dict[str, int | None]:
+        return {role: getattr(self, f"{role}_id") for role in _NAMES}
+
+    def to_json(self) -> str:
+        """Return the tokenizer as the text of a tokenizer.json."""
+        return str(self.backend.to_str())
+
+    def literal(self) -> "Tokenizer":
+        """Return a copy of the backend that encodes text that looks like a special token as text."""
+        from tokenizers import Tokenizer
+
+        backend = Tokenizer.from_str(self.to_json())
+        backend.encode_special_tokens = True
+        return backend
+
+    def files(self, *, max_length: int | None = None) -> dict[str, str]:
+        """Return the texts of the files that ``transformers.AutoTokenizer`` opens, by name.
+
+        Parameters
+        ----------
+        max_length : int, optional
+            The longest sequence that the model takes.
+        """
+        roles, rules = self.roles, self.to_json()
+        tokens = {name: roles[role] for role, names in ROLES.items() if role in roles for name in names}
+        like_roberta = '"RobertaProcessing"' in rules and '"byte_fallback":false' in rules
+        config: dict[str, Any] = {
+            # PreTrainedTokenizerFast takes the rules from tokenizer.json, whatever they are.
+            "tokenizer_class": "RobertaTokenizer" if like_roberta else "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            **tokens,
+        }
+        if max_length is not None:
+            config["model_max_length"] = max_length
+        return {
+            "tokenizer.json": rules,
+            "tokenizer_config.json": json.dumps(config, indent=2) + "\n",
+            "special_tokens_map.json": json.dumps(tokens, indent=2) + "\n",
+        }
+
+    def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
+        """Write :meth:`files` into a folder, which is made where missing."""
+        for name, text in self.files(max_length=max_length).items():
+            with atomic_write(Path(folder) / name) as file:
+                file.write(text)
+
+
+def tokenizer_of(architecture: Mapping[str, Any]) -> TextTokenizer:
+    """Return the tokenizer that a run folder's architecture holds."""
+    return TextTokenizer.from_json(architecture["tokenizer"], architecture.get("roles"), "of the run")
+
+
+def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
+    """Train a byte-level BPE, as that of GPT-2 and RoBERTa, on documents; on a terminal the library shows progress.
+
+    Every text can be encoded and decoded exactly, as the 256 bytes are part of the vocabulary. A word of more than
+    :data:`LONGEST_WORD` bytes is trained on in pieces.
+
+    Parameters
+    ----------
+    documents : iterable of str
+        The texts.
+    vocab_size : int
+        Size, with the 5 special tokens and the 256 bytes; a small corpus may give fewer.
+
+    Returns
+    -------
+    TextTokenizer
+        With <s>, <pad>, </s>, <unk> and <mask> as 0 to 4; a pure function of documents and size.
+
+    Raises
+    ------
+    UserError
+        If the vocabulary is too small.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    least = len(SPECIALS) + len(alphabet)
+    if vocab_size < least:
+        raise UserError(f"vocab_size {vocab_size}: expected at least {least} (256 bytes and {len(SPECIALS)} specials)")
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.FixedLength(LONGEST_WORD)])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[_special_token(name, AddedToken) for name in SPECIALS],
+        initial_alphabet=alphabet,
+        show_progress=sys.stderr.isatty(),
+    )
+    backend.train_from_iterator(documents, trainer)
+    backend.pre_tokenizer = words  # pieces matter for training alone
+    backend.post_processor = processors.RobertaProcessing(
+        ("</s>", SPECIALS.index("</s>")), ("<s>", SPECIALS.index("<s>")), trim_offsets=True, add_prefix_space=False
+    )
+    return TextTokenizer.of(backend, {}, "of this corpus")
+
+
+def load_tokenizer(source: str | Path) -> TextTokenizer:
+    """Load a tokenizer.
+
+    Parameters
+    ----------
+    source : str or Path
+        A tokenizer.json; a folder with one, or with the BPE of GPT-2 and RoBERTa (encoder.json and vocab.bpe, or
+        vocab.json and merges.txt, plain or .gz), or any of these files; or a name on the Hugging Face Hub. A dict.txt
+        (.gz) next to the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
+        vocabulary lacks get the numbers after GPT-2's. "roberta-50265" is RoBERTa's own, as found on this machine.
+
+    Raises
+    ------
+    UserError
+        If there is no such tokenizer, it is damaged, or it has no mask token.
+    """
+    if str(source) == ROBERTA:
+        found = load_tokenizer(where := roberta_here())
+        if found.vocab_size != PAPER_VOCABULARY:
+            sizes = f"{found.vocab_size:,} tokens, expected RoBERTa's {PAPER_VOCABULARY:,}"
+            raise UserError(f"tokenizer {ROBERTA}: {where} has {sizes}: fetch it again")
+        return found
+    path, name = Path(source).expanduser(), str(source)
+    folder = path if path.is_dir() else path.parent
+    for encoder, merges in _PAIRS:
+        if path.name.removesuffix(".gz") in (encoder, merges) and path.is_file():
+            return _from_bpe(folder, encoder, merges)
+        if path.is_dir() and not (path / "tokenizer.json").is_file() and _plain_or_packed(path, encoder):
+            return _from_bpe(folder, encoder, merges)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.is_file():
+        return TextTokenizer.from_json(_read(file), _roles(folder) if file.name == "tokenizer.json" else {}, str(path))
+    if path.is_dir() and not any(path.glob("*.json")) and not (path / "vocab.txt").is_file():
+        raise UserError(f"tokenizer {path}: the folder holds no tokenizer's files: name {EXPECTED}")
+    if not path.is_dir() and (path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~"))):
+        raise UserError(f"tokenizer {path} does not exist: name {EXPECTED}")
+    return _from_hugging_face(str(path) if path.is_dir() else name)
+
+
+def roberta_files() -> Path | None:
+    """Return the path of RoBERTa's byte-level BPE on this machine; None without one. Nothing is fetched.
+
+    It is searched in ``bpe/`` of the data folder, with fairseq's encoder.json, vocab.bpe and dict.txt (each may end in
+    .gz), and then among the earlier downloads of Hugging Face's libraries.
+    """
+    folder = data_root() / "bpe"
+    if all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in _BPE):
+        return folder
+    home = os.environ.get("HF_HOME", "").strip() or "~/.cache/huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE", "").strip() or f"{home}/hub").expanduser()
+    found = (entry for name in _CACHED for entry in sorted((hub / name / "snapshots").glob("*/tokenizer.json")))
+    return next(found, None)
+
+
+def roberta_here() -> Path:
+    """Return the path of RoBERTa's BPE.
+
+    Raises
+    ------
+    UserError
+        If it is not on this machine.
+    """
+    found = roberta_files()
+    if found is None:
+        raise UserError(
+            f"tokenizer {ROBERTA}: RoBERTa's BPE is not on this machine: put its encoder.json, vocab.bpe and dict.txt "
+            "(each may end in .gz) into bpe/ of the data folder (R2MAE_DATA), or give --tokenizer "
+            "FacebookAI/roberta-base, which fetches it"
+        )
+    return found
+
+
+def _from_bpe(folder: Path, encoder_name: str, merges_name: str) -> TextTokenizer:
+    """Load the files of GPT-2, whose numbers fairseq's dict.txt rearranges for RoBERTa."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    encoder, merges = _plain_or_packed(folder, encoder_name), _plain_or_packed(folder, merges_name)
+    if encoder is None or merges is None:
+        lacking, other = (encoder_name, merges) if encoder is None else (merges_name, encoder)
+        raise UserError(f"tokenizer {other}: {lacking} is missing in its folder")
+    with reading(f"tokenizer {merges}", f"fetch it and {encoder} again"):
+        numbers = _read_object(encoder)
+        rules = [line.split(" ") for line in _read(merges).splitlines() if line and not line.startswith("#version")]
+        if order := _plain_or_packed(folder, "dict.txt"):
+            numbers = _fairseq(numbers, order)
+        backend = Tokenizer(models.BPE(vocab=numbers, merges=[(first, second) for first, second in rules]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    # It is a special token of GPT-2, and none of RoBERTa.
+    own = ("<|endoftext|>",) if "<mask>" not in numbers and "<|endoftext|>" in numbers else ()
+    backend.add_special_tokens([_special_token(name, AddedToken) for name in (*SPECIALS, *own)])
+    ids = backend.get_vocab()
+    backend.post_processor = processors.RobertaProcessing(
+        ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=False
+    )
+    return TextTokenizer.of(backend, {}, str(folder))
+
+
+def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
+    """Return RoBERTa's numbers: <s>, <pad>, </s>, <unk>, then GPT-2's tokens in the order of dict.txt, then <mask>."""
+    names = {str(number): token for token, number in numbers.items()}
+    made = {token: number for number, token in enumerate(SPECIALS[:4])}
+    for line, entry in enumerate(_read(order).splitlines(), 1):
+        word = entry.split(" ")[0]
+        if word not in names and word.isdecimal():
+            raise UserError(f"tokenizer {order}, line {line}: token {word[:40]} is not in the vocabulary next to it")
+        made[names.get(word, word)] = len(made)
+    if lacking := next((token for token in numbers if token not in made), None):
+        raise UserError(f"tokenizer {order}: lacks the token {lacking!r} ({numbers[lacking]})")
+    return made | {"<mask>": len(made)}
+
+
+def _from_hugging_face(name: str) -> TextTokenizer:
+    with reading(f"tokenizer {name}", f"name {EXPECTED}"):
+        from transformers import AutoTokenizer
+
+        loaded = AutoTokenizer.from_pretrained(name)
+        if not getattr(loaded, "is_fast", False):
+            raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
+        roles = {}
+        for role, names in ROLES.items():
+            if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
+                roles[role] = str(token)
+        return TextTokenizer.of(loaded.backend_tokenizer, roles, name)
+
+
+def _roles(folder: Path) -> dict[str, str]:
+    """Return special tokens by role, as the configuration files in the folder of a tokenizer.json name them."""
+    values: dict[str, Any] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            values |= {key: value for key, value in _read_object(folder / name).items() if value is not None}
+    roles = {}
+    for role, names in ROLES.items():
+        token = next((values[name] for name in names if name in values), None)
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            roles[role] = token
+    return roles
+
+
+def _plain_or_packed(folder: Path, name: str) -> Path | None:
+    """Return a file or its .gz, if there is one."""
+    return next((folder / entry for entry in (name, f"{name}.gz") if (folder / entry).is_file()), None)
+
+
+def _read(path: Path) -> str:
+    """Read a file of text, plain or .gz, of bounded length."""
+    with reading(f"tokenizer {path}", "fetch it again"), unpacked(path) as (file, _):
+        data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise ValueError(f"it is longer than {_LARGEST >> 20} MiB")
+        return data.decode("utf-8")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    with reading(f"tokenizer {path}", "expected a JSON object: fetch it again"):
+        found: dict[str, Any] = dict(json.loads(_read(path)).items())
+    return found
+
+
+def _special_token(name: str, kind: Any) -> Any:
+    """Make a special token; a mask takes the space before it along, as in RoBERTa."""
+    return kind(name, special=True, normalized=False, lstrip=name == "<mask>")

@@ -1,0 +1,125 @@
+"""What advice on mask ratios says, in words and as plain types."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from r2mae.theory.advise import Advice
+from r2mae.theory.inputs import effective_ratio
+from r2mae.theory.ranges import Range
+
+FAILED, SETS, HELD = 6, 6, 16
+"""Sets of paper/results/randomness on which advice was wrong for networks; fits of paper/results/theory/realdata."""
+_CAVEAT = (
+    "The formula describes a linear model without a ridge, with each row masked once. A network sees every row under "
+    "many masks, and its training regularises it. To choose a ratio for pretraining, train: r2mae compare DATA "
+    "--schemes fixed r2mae --ratios 0.1 0.3 0.5 0.7 0.9 --seeds 3. Until then, take the default range of r2mae."
+)
+_CAVEAT_MANY = (
+    "The formula describes a linear model that is trained to the end on fresh masks in every epoch; it is not yet "
+    "tested on networks. To choose a ratio for pretraining, train: r2mae compare DATA --schemes fixed r2mae --ratios "
+    "0.1 0.3 0.5 0.7 0.9 --seeds 3."
+)
+
+
+def advice_text(
+    data: str, notes: Sequence[str], advice: Advice, holds: bool, cautions: list[str], kind: str
+) -> dict[str, Any]:
+    """Return all that is said, as plain types; no ratio where such advice was wrong on similar data.
+
+    Parameters
+    ----------
+    data : str
+        Name of the data.
+    notes : sequence of str
+        What was done to the data, in words.
+    advice : Advice
+    holds : bool
+        Whether such advice held on similar data.
+    cautions : list of str
+        Cautions, in words.
+    kind : str
+        "raw" or "standardised" features.
+    """
+    lead, features, plateau = advice.directions, advice.features, advice.suggested if holds else None
+    best, drawn = None, None
+    answer = (
+        f"Answer: no ratio for pretraining. Such advice failed for networks trained on {FAILED} of {SETS} sets, and "
+        f"held in all {HELD} linear fits without nearly empty features"
+    )
+    if advice.masks > 1:
+        answer = (
+            f"Answer: for {advice.masks:,} masks a row the formula's ratio is {advice.ratio:.2f} "
+            f"({span(*advice.as_good)} cost at most 5 % more); "
+        )
+        if advice.inputs.mean is None:
+            same = effective_ratio(Range(0.1, 0.9), "batches", advice.inputs.rule)
+            answer += f"a range is as good as its effective ratio, U(0.1, 0.9) as {same:.2f}"
+        else:
+            answer += "with zeros in data that are not centred a range may be better"
+    words = (
+        f"{data}: masked ridgeless regression on n = {advice.n:,} rows of d = {advice.d:,} {kind} features can "
+        f"learn {int(lead.learnable.sum())} of {len(lead.variance)} leading directions ({100 * advice.share:.0f} % of "
+        f"the variance) and {int(features.learnable.sum()):,} of {advice.d:,} features from the others."
+    )
+    if holds:
+        means = {"directions": lead.mean, "features": features.weighted}
+        best = {name: {"ratio": lead.ratio_of_lowest(mean), "risk": np.nanmin(mean)} for name, mean in means.items()}
+        told = (f"{found['risk']:.3f} of the {name} at {found['ratio']:.2f}" for name, found in best.items())
+        words += f" The lowest mean risks (1 is predicting zero): {', '.join(told)}."
+    if plateau is not None and advice.drawn is not None:
+        within, own = span(plateau.low, plateau.high), lead.best_ratio[lead.learnable]
+        drawn = dict(zip(("directions", "features"), advice.drawn, strict=True))
+        answer += f": for linear regression {within}." if advice.masks == 1 else "."
+        words += (
+            f" The directions' own best ratios are {span(own.min(), own.max())}; at {advice.minimax_ratio:.2f} the "
+            f"worst-served one loses least, {advice.minimax:.3f}, and in the range {within} at most "
+            f"{advice.allowed:.3f}. With a ratio drawn from it for every row, the mean risks are "
+            f"{drawn['directions']:.3f} and {drawn['features']:.3f}. No range in 12,827 trials beat the best "
+            "fixed ratio for one goal: a range helps if that ratio is not known."
+        )
+    elif holds:
+        answer += (
+            "; but here no direction can be learned"
+            f"{': no ratio for linear regression either' if advice.masks == 1 else ''}."
+        )
+    elif advice.masks > 1:
+        answer += "; but these data have features that hardly ever vary (try a smaller --max-features)."
+    else:
+        answer += (
+            "; these data have such features: no ratio for linear regression either (try a smaller --max-features)."
+        )
+    if advice.peak is not None:
+        words += f" The risk diverges near ratio d/n = {advice.peak:.3g}, where kept rows equal features in number."
+    return {
+        "answer": answer,
+        "caveat": _CAVEAT if advice.masks == 1 else _CAVEAT_MANY,
+        "held": {"pretraining": False, "linear_regression": holds},
+        "data": data,
+        "n": advice.n,
+        "d": advice.d,
+        "masks": advice.masks,
+        "standardised": kind == "standardised",
+        "tolerance": advice.tolerance,
+        "peak": advice.peak,
+        "directions": len(lead.variance),
+        "learnable_directions": int(lead.learnable.sum()),
+        "learnable_features": int(features.learnable.sum()),
+        "share_of_variance": advice.share,
+        "minimax": {"excess": advice.minimax, "ratio": advice.minimax_ratio} if holds else None,
+        "suggested_for_pretraining": None,
+        "ratio_of_many_masks": {"ratio": advice.ratio, "as_good": advice.as_good} if advice.masks > 1 else None,
+        "suggested_for_linear_regression": plateau and {**vars(plateau), "excess": advice.allowed},
+        "best_fixed": best,
+        "drawn_for_every_row": drawn,
+        "notes": list(notes),
+        "cautions": cautions,
+        "paragraph": words,
+    }
+
+
+def span(low: float, high: float) -> str:
+    """Write a range of ratios; one number where both ends round to the same."""
+    first, last = f"{low:.2f}", f"{high:.2f}"
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,285 @@
+"""The groups of a run's configuration that all domains share: data, task, optimiser, machine, evaluation. No torch."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from r2mae.errors import UserError
+from r2mae.training.fields import require_at_least, require_positive, short_repr
+
+# Far above what any run needs, and low enough to prevent overflow, endless runs and too many threads.
+_DEFAULT_MAXIMUM = 2**31 - 1
+_MAXIMUM = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "nodes": 4096, "seed": 2**63 - 1}
+
+
+def check_bounds(values: Any) -> None:
+    """Refuse impossible numbers in any field of a dataclass, and text that cannot be part of a path.
+
+    Raises
+    ------
+    UserError
+        Names the field.
+    """
+    for field in dataclasses.fields(values):
+        name, value = field.name, getattr(values, field.name)
+        if isinstance(value, str) and "\0" in value:
+            raise UserError(f"{name} contains a NUL character, which no path or name may: {value!r}")
+        most = _MAXIMUM.get(name, _DEFAULT_MAXIMUM)
+        if isinstance(value, int) and abs(value) > most:
+            raise UserError(f"{name} takes numbers up to {most:,}, not {short_repr(value)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A group of fields of a configuration. A domain's own group inherits from one of this module.
+
+    A field is named after its group and itself (`optimizer.lr`) or, as no two groups have a field of one name, by
+    itself (`lr`). The first field of some groups is named after the group alone: `data` is `data.source`.
+    """
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, by field."""
+        return {
+            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            for field in dataclasses.fields(self)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Group):
+    """What a run learns from.
+
+    Parameters
+    ----------
+    source : str
+        A named set (`r2mae data list`) or a path.
+    validation : float
+        Fraction of the training data reserved for the validation loss.
+    """
+
+    source: str = ""
+    validation: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation < 1:
+            raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(Group):
+    """How entries are hidden, apart from the scheme, and how their losses are averaged.
+
+    Parameters
+    ----------
+    weighting : {"mean", "sum", "inverse-ratio"}
+        Normaliser of the loss: mean over hidden entries; sum per sample; or sum divided by ratio and length.
+    """
+
+    weighting: Literal["mean", "sum", "inverse-ratio"] = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Group):
+    """How the weights are learned: steps and rates, and when to stop.
+
+    Parameters
+    ----------
+    name : {"adam", "adamw", "sgd", "lars"}
+        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
+    epochs : float
+        Passes over the data, if `steps` is not given.
+    steps : int, optional
+        Optimiser steps; overrides `epochs`.
+    batch_size : int
+        Samples of one optimiser step, over all micro-batches and processes.
+    accumulate : int
+        Micro-batches of one optimiser step.
+    lr : float
+        Learning rate.
+    base_lr : float, optional
+        Learning rate for a batch of 256, instead of `lr`: the rate is this times batch_size / 256.
+    betas : (float, float)
+        Decays of Adam's and AdamW's averages of the gradients and of their squares.
+    schedule : {"constant", "linear", "cosine"}
+        Learning rate schedule after the warm-up.
+    warmup : float
+        Fraction of the run over which the learning rate rises to its peak.
+    warmup_epochs : float, optional
+        Warm-up as a number of epochs, instead of `warmup`.
+    weight_decay : float
+        Weight decay (never on learned loss weights; with AdamW not on biases and norms either).
+    clip : float, optional
+        Maximum gradient norm.
+    ema : float, optional
+        Decay of an exponential moving average of the weights; the average is validated, saved and measured.
+    validate_every : int, optional
+        Steps between validations; by default one epoch.
+    patience : int, optional
+        Stop early after this many validations without improvement.
+    keep : {"last", "best"}
+        Weights of the finished model: the last, or those with the lowest validation loss.
+    precision : {"auto", "32", "bf16"}
+        Number format of products; "auto" is bf16 on a GPU that supports it, and 32 bits on a CPU. A CPU without
+        instructions for bf16 refuses it.
+    compile : bool
+        Compile the model with torch.compile (results change in the last digits).
+    """
+
+    name: Literal["adam", "adamw", "sgd", "lars"] = "adam"
+    epochs: float = 15
+    steps: int | None = None
+    batch_size: int = 128
+    accumulate: int = 1
+    lr: float = 1e-3
+    base_lr: float | None = None
+    betas: tuple[float, ...] = (0.9, 0.999)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: float = 0.0
+    warmup_epochs: float | None = None
+    weight_decay: float = 0.0
+    clip: float | None = None
+    ema: float | None = None
+    validate_every: int | None = None
+    patience: int | None = None
+    keep: Literal["last", "best"] = "last"
+    precision: Literal["auto", "32", "bf16"] = "auto"
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("batch_size", "accumulate"):
+            require_at_least(self, name, 1)
+        for name in ("steps", "validate_every", "patience"):
+            if getattr(self, name) is not None:
+                require_at_least(self, name, 1)
+        require_at_least(self, "weight_decay", 0)
+        for name in ("epochs", "lr"):
+            require_positive(self, name)
+        for name in ("clip", "base_lr"):
+            if getattr(self, name) is not None:
+                require_positive(self, name)
+        if self.warmup_epochs is not None:
+            require_at_least(self, "warmup_epochs", 0)
+        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
+        if self.name in ("sgd", "lars") and self.betas != OptimizerConfig.betas:
+            raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
+        if self.batch_size % self.accumulate:
+            raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
+        if not 0 <= self.warmup < 1:
+            raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise UserError(f"ema must be a decay between 0 and 1, such as 0.999, not {self.ema}")
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate after the warm-up."""
+        return self.lr if self.base_lr is None else self.base_lr * self.batch_size / 256
+
+    def warmup_of(self, total: int, samples: int) -> float:
+        """Return the fraction of a run of `total` steps on `samples` training samples over which the rate rises.
+
+        Raises
+        ------
+        UserError
+            If the warm-up is as long as the run.
+        """
+        if self.warmup_epochs is None:
+            return self.warmup
+        fraction = self.warmup_epochs * samples / self.batch_size / total
+        if fraction >= 1:
+            epochs = total * self.batch_size / samples
+            raise UserError(f"warmup_epochs {self.warmup_epochs:g} is no part of a run of {epochs:.3g} epochs")
+        return fraction
+
+    def steps_between_validations(self, samples: int) -> int:
+        """Return the steps from one validation to the next: by default those of an epoch of `samples` samples."""
+        return self.validate_every or max(1, round(samples / self.batch_size))
+
+    def total_steps(self, samples: int) -> int:
+        """Return the optimiser steps of the run on `samples` training samples."""
+        wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
+        if wanted > _MAXIMUM["steps"]:
+            raise UserError(
+                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAXIMUM['steps']:,}: use fewer"
+            )
+        return round(wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineConfig(Group):
+    """Where and how a run is computed, not what: a run may resume with other values.
+
+    Parameters
+    ----------
+    device : str
+        "auto", "cpu", "cuda" or "cuda:1".
+    devices : int
+        Processes that train together on each machine, one per device (or per core group on a CPU); the batch is divided
+        among them.
+    nodes : int
+        Machines that train together; torchrun starts the processes (docs/cluster.md).
+    sync_batchnorm : bool
+        Compute the statistics of batch normalisation over all processes, as a single process would.
+    strategy : {"ddp", "fsdp"}
+        What each process stores: the complete model, or (`fsdp`) its part of weights, gradients and moments.
+    activation_checkpointing : bool
+        Store only the inputs of each layer, and recompute the rest for the gradient: less memory, more time.
+    workers : int
+        Processes that load data; 0 loads in the training process.
+    threads : int, optional
+        CPU threads of the training process.
+    save_every : int
+        Steps between checkpoints.
+    keep_every : int, optional
+        Steps between permanent checkpoints, checkpoints/step-N.ckpt.
+    logger : {"none", "tensorboard", "wandb", "mlflow"}
+        Experiment tracker that also receives the metrics.
+    """
+
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    sync_batchnorm: bool = False
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    activation_checkpointing: bool = False
+    workers: int = 0
+    threads: int | None = None
+    save_every: int = 500
+    keep_every: int | None = None
+    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("save_every", "devices", "nodes"):
+            require_at_least(self, name, 1)
+        for name in ("threads", "keep_every"):
+            if getattr(self, name) is not None:
+                require_at_least(self, name, 1)
+        require_at_least(self, "workers", 0)
+        if self.sync_batchnorm and self.ranks == 1:
+            raise UserError("sync_batchnorm is for several processes, and this run has one: omit it")
+        if self.strategy == "fsdp" and self.ranks == 1:
+            raise UserError("strategy 'fsdp' is for several processes, and this run has one: omit it")
+
+    @property
+    def ranks(self) -> int:
+        """Processes that train together, over all machines."""
+        return self.devices * self.nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Group):
+    """How a finished model is measured and used: a run may be measured again with other values."""
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the names whose values differ, or differ in type, with both values; a missing one is None."""
+    names = [*before, *(name for name in after if name not in before)]
+    pairs = {name: (before.get(name), after.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,0 +1,151 @@
+"""Masked tokens of sequences: the common part of the tasks of text and DNA.
+
+A row of a batch hides a fraction of its tokens. Models compute losses at the hidden tokens alone, so these are gathered
+in columns, equally many in each row.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from r2mae.masking.curriculum import UnitWeights
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
+from r2mae.masking.schemes import Curriculum
+from r2mae.training.task import Corrupted, Task
+
+Corruption = Literal["80-10-10", "mask"]
+SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
+"""Shares of the mask token, of random tokens, and of unchanged tokens."""
+
+
+class MaskedTokens(Corrupted):
+    """A mini-batch with hidden tokens.
+
+    Parameters
+    ----------
+    inputs : int64 tensor, shape (batch, length)
+        The corrupted tokens, as the model receives them.
+    hidden : Bool tensor
+        True where a token is hidden, in the shape of the inputs, or flattened.
+    candidates : Bool tensor, shape (batch, length)
+        True where a token could have been hidden.
+    columns : int64 tensor, shape (batch, most)
+        The hidden tokens of each row, in increasing order, then other tokens: rows are equally long.
+    targets : int64 tensor
+        The tokens to predict.
+    weights : Float tensor, optional
+        The task's own weights of the losses.
+    **others
+        The attributes of a subclass.
+    """
+
+    candidates: Tensor
+    columns: Tensor
+
+    def __init__(
+        self,
+        *,
+        inputs: Int64[Tensor, "batch length"],
+        hidden: Bool[Tensor, "..."],
+        candidates: Bool[Tensor, "batch length"],
+        columns: Int64[Tensor, "batch most"],
+        targets: Int64[Tensor, "..."],
+        weights: Float[Tensor, "..."] | None = None,
+        **others: Tensor | None,
+    ) -> None:
+        given = {"inputs": inputs, "hidden": hidden, "candidates": candidates, "columns": columns, "targets": targets}
+        for name, value in {**given, "weights": weights, **others}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def entries(self) -> int:
+        """Number of tokens that could have been hidden; computing it synchronises the device."""
+        return int(self.candidates.sum())
+
+
+@dataclass(frozen=True)
+class MaskedTokenTask(Task[Any, Any]):
+    """The common part of tasks that hide tokens.
+
+    Parameters
+    ----------
+    width : int
+        Width of the hidden states.
+    corruption : {"80-10-10", "mask"}
+        The replacement of a hidden token: the mask token, a random one or itself, as in BERT; or always the mask token.
+    exact : bool
+        Hide the rounded count of each row's tokens, instead of each token independently.
+    """
+
+    width: int
+    corruption: Corruption = "80-10-10"
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        if self.corruption not in SHARES:
+            raise ValueError(f"corruption is one of {', '.join(SHARES)}, not {self.corruption!r}")
+
+    @property
+    def with_fixed_counts(self) -> "MaskedTokenTask":
+        """The same task, hiding exactly the rounded count in every row."""
+        return replace(self, exact=True)
+
+    def hide(
+        self,
+        clean: Int64[Tensor, "batch length"],
+        candidates: Bool[Tensor, "batch length"],
+        ratio: RatioLike,
+        key: Key,
+        *,
+        mask_id: int,
+        vocabulary: int | Int64[Tensor, " tokens"],
+    ) -> tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"], Int64[Tensor, "batch most"]]:
+        """Hide tokens; see :func:`r2mae.masking.token_mask` and :func:`r2mae.masking.corrupt_tokens`.
+
+        Parameters
+        ----------
+        clean : int64 tensor, shape (batch, length)
+            Tokens.
+        candidates : Bool tensor, shape (batch, length)
+            True where a token may be hidden.
+        ratio : float or ndarray of shape (batch,)
+            Fraction of each row's candidates to hide.
+        key : Key
+            ``key.row`` is the row of the first sequence in the global batch.
+        mask_id : int
+            Number of the mask token.
+        vocabulary : int or int64 tensor
+            The tokens that may replace another: those below a number, or these.
+
+        Returns
+        -------
+        inputs, hidden, columns
+            See :class:`MaskedTokens`.
+        """
+        hidden = token_mask(~candidates, ratio, key, exact=self.exact)
+        shares = SHARES[self.corruption]
+        draw = key.fold("corruption")
+        inputs = corrupt_tokens(clean, hidden, draw, mask_id=mask_id, vocabulary=vocabulary, shares=shares)
+        if hidden.device.type == "cpu" or not self.exact:
+            most = max(1, int(hidden.sum(1).max()))
+        else:
+            most = hidden_count(hidden.shape[1], float(np.max(ratio)))  # an upper bound that needs no waiting
+        columns = torch.sort(hidden.to(torch.uint8), dim=1, stable=True, descending=True).indices[:, :most]
+        return inputs, hidden, columns
+
+    def weight_network(self, curriculum: Curriculum) -> nn.Module:
+        """Return a network from a hidden token's last hidden state to one weight per ratio."""
+        return UnitWeights(self.width, curriculum)
+
+
+def mean_state(
+    states: Float[Tensor, "batch length width"], chosen: Bool[Tensor, "batch length"]
+) -> Float[Tensor, "batch width"]:
+    """Return the mean of the states over the chosen tokens of each row, 0 for a row without any."""
+    mean: Tensor = (states * chosen[..., None]).sum(1) / chosen.sum(1, keepdim=True).clamp(min=1)
+    return mean
