@@ -328,7 +328,7 @@ def photos(folder: Path) -> Path:
 
 def test_crops_of_originals_see_what_was_cut_off(tmp_path: Path) -> None:
     """At their full size, by seed, step and row alone."""
-    reading = {"resize": 8, "resize_mode": "crop", "model": "vit-mae", "model_settings": VIT, "steps": 1}
+    reading = {"resize": 8, "resize_mode": "crop", "model": "vit-mae", **VIT, "steps": 1}
     config = ImagesConfig.make(data=str(photos(tmp_path / "photos")), batch_size=8, **reading, **MACHINE)
     fit(config, IMAGES, tmp_path / "run")
     options = {**SHORT, "crop_from": "original", "randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
@@ -372,13 +372,13 @@ def test_a_comparison_passes_its_machine_and_recipe_on(
     splits = IMAGES.load(config).splits
     monkeypatch.setattr(finetuning, "finetune", lambda config, *rest, **more: planned.append(config) or {"scores": {}})
     finetune_scores(config, splits, 2.0, out.evaluation_file)
-    assert (planned[0].workers, planned[0].batch_size, planned[0].crop_from) == (2, 16, "resized")
+    assert [planned[0][name] for name in ("workers", "batch_size", "crop_from")] == [2, 16, "resized"]
     mae = config.replace(finetune_recipe="mae", resize=8)
     with pytest.raises(UserError, match="finetune_recipe mae crops files of images"):
         finetune_scores(mae, splits, 100.0, out.evaluation_file)
     monkeypatch.setattr(finetuning, "is_array", lambda data: False)
     finetune_scores(mae, splits, 100.0, out.evaluation_file)
-    assert (planned[1].batch_size, planned[1].accumulate, planned[1].crop_from) == (1024, 16, "original")
+    assert [planned[1][name] for name in ("batch_size", "accumulate", "crop_from")] == [1024, 16, "original"]
 
 
 def test_a_fine_tuning_run_is_refused_where_it_cannot_be_used(

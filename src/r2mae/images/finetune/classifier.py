@@ -23,7 +23,7 @@ from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import RatioLike
-from r2mae.training.task import Corrupted, Output, ParameterGroup, Task
+from r2mae.training.task import Corrupted, Output, ParameterGroup
 
 IMAGES, TARGETS = "images", "targets"
 """Entries of a batch: images (or cached features), and soft labels."""
@@ -237,11 +237,11 @@ def check_finetunable(model: str) -> None:
 
 
 @dataclass(frozen=True)
-class ClassificationTask(Task[Any, Any]):
+class ClassificationTask(ImageTask[Classifier]):
     """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
 
-    def corrupt(self, batch: Mapping[str, Tensor], ratio: RatioLike, key: Key) -> Corrupted:
-        """Return the batch unchanged: it is augmented and mixed already.
+    def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
+        """Return the batch, a mapping with :data:`IMAGES` and :data:`TARGETS`: it is augmented and mixed already.
 
         The model draws the layers to skip from the key. The draws of an image depend on its row in the global batch,
         not on the number of processes and micro-batches.
