@@ -4,8 +4,7 @@ Ours is the task and model of the domain in a bare loop, as is the stock ``ViTMA
 for every step to the same draw; both have the same weights and AdamW, the stock one once as torch has it by default and
 once fused. All read the same bytes and standardise them. The bound is the time that the matrix products of a step alone
 would take, at the rate that this machine has in the largest of them. With one thread the processor's time is counted,
-which other processes on the machine disturb least. ``--plain-attention`` tells what our own attention buys, which
-is taken in bf16 alone.
+which other processes on the machine disturb least.
 """
 
 import argparse
@@ -15,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
 from benchmarks.timing import alternate, ratio_of
-from r2mae.images.models.vit_mae import Settings, build, kernels
+from r2mae.images.models.vit_mae import Settings, build
 from r2mae.images.patches import standardised
 from r2mae.images.presets import PRESETS
 from r2mae.masking import Fixed, Key, Uniform
@@ -103,11 +101,6 @@ class Contest:
         with freed_memory_kept():  # as in the loop
             return self.steps(self.ours, self.model, True)
 
-    def run_plain(self) -> float:
-        """Train with torch's attention in place of our own."""
-        with patch.dict(kernels.LONGEST, clear=True):
-            return self.run_ours()
-
     def bound(self) -> float:
         """Return the seconds that the matrix products of a step take at the mean ratio."""
         one, rows = self.settings, self.options.rows
@@ -145,7 +138,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--bf16", action="store_true")
-    parser.add_argument("--plain-attention", action="store_true", help="also ours with torch's attention")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")
@@ -156,8 +148,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "stock": partial(contest.steps, contest.theirs, contest.stock, None),
         "stock, fused AdamW": partial(contest.steps, contest.theirs, contest.stock, True),
     }
-    if options.plain_attention:
-        contenders["r2mae, torch's attention"] = contest.run_plain
     times = alternate(contenders, options.rounds)
     drawn = f"ratio {options.ratio}" if options.ratio else "U(0.6, 0.9)"
     number = "bf16" if options.bf16 else "fp32"

@@ -51,9 +51,6 @@ BUILT_IN = {
 }
 """The package's own domains, one line each."""
 
-FOLLOW_UPS = {"images-finetune": "r2mae.images.finetune.domain"}
-"""Modules that open follow-up runs, which a command of their domain makes from another run. They are no domains."""
-
 
 class Domains(Mapping[str, str]):
     """The location of each domain, as ``module`` or ``module:object``: built-in domains, then those of other packages.
@@ -77,7 +74,7 @@ DOMAINS = Domains()
 
 def package_of(name: str) -> str | None:
     """Return the distribution that registers a domain, or None for a built-in one."""
-    return None if name in BUILT_IN or name in FOLLOW_UPS else _external_entries(tuple(sys.path))[GROUP][name][1]
+    return None if name in BUILT_IN else _external_entries(tuple(sys.path))[GROUP][name][1]
 
 
 def external_schemes() -> Mapping[str, tuple[str, str]]:

@@ -70,6 +70,10 @@ class Domain:
     embed: "Callable[..., dict[str, np.ndarray]]"
     """``embed(config, task, model, source, **options)``: arrays of new data by name: `embedding`, and columns."""
 
+    def of_run(self, fields: Mapping[str, Any]) -> "Domain":
+        """Return the domain as it opens a run with these fields in its configuration: by default the domain itself."""
+        return self
+
     def check_source(self, config: Any) -> None:
         """Refuse missing data, and import no heavy library; by default mistakes are found when the data are read."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import REQUIRED, Domain
 from r2mae.errors import UserError, nearest, unknown, warn_once
-from r2mae.registry import BUILT_IN, DOMAINS, FOLLOW_UPS, package_of
+from r2mae.registry import BUILT_IN, DOMAINS, package_of
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
@@ -228,13 +228,11 @@ def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
-    """Return the domain of a run's configuration, or of a follow-up run such as fine-tuning."""
+    """Return the domain of a run's configuration, as it opens such a run."""
     name = config.get("domain")
-    if isinstance(name, str) and name in FOLLOW_UPS:
-        return cast("Domain", _import_object(name, FOLLOW_UPS[name], "DOMAIN"))
     if not isinstance(name, str) or name not in DOMAINS:
         raise UserError(f"{path}: config.yaml names no domain of this version (domain: {name!r})")
-    return get_domain(name)
+    return get_domain(name).of_run(config)
 
 
 def load(path: str | Path, *, device: str = "cpu") -> "LoadedRun":

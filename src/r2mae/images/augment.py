@@ -5,13 +5,19 @@ process, worker and resumed run. The arithmetic runs on the device of the images
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int64, UInt8
+from PIL import Image
 from torch import Tensor
 
+from r2mae.images.arrays import AnyImages, PickedImages
+from r2mae.images.decode import DecodedImages, decode, header, in_threads
 from r2mae.masking.keys import Key, uniforms, words
 
 if TYPE_CHECKING:
@@ -67,6 +73,48 @@ def random_resized_crop(
     height, width = images.shape[1:3]
     boxes = random_boxes(len(images), (height, width), key, scale=scale, aspect=aspect)
     return resize(images, size, boxes)
+
+
+def crops_of_originals(
+    images: AnyImages, rows: Int64[np.ndarray, " batch"], key: Key, *, scale: tuple[float, float] = (0.2, 1.0)
+) -> UInt8[np.ndarray, "batch height width channels"]:
+    """Crop a random rectangle of the original of every image, and resize it, bicubic with antialiasing, by Pillow.
+
+    Parameters
+    ----------
+    images : StoredImages
+        Images that are decoded on access, or some of them; their shape is that of the crops.
+    rows : int64 ndarray of shape (batch,)
+        Which of them.
+    key, scale
+        As for :func:`random_resized_crop`.
+    """
+    source, places = (images.images, images.rows[rows]) if isinstance(images, PickedImages) else (images, rows)
+    if not isinstance(source, DecodedImages):
+        raise TypeError(f"{images!r} are not decoded from files on access")
+    height, width = images.shape[1:3]
+    made = np.empty((len(rows), *images.shape[1:]), np.uint8)
+
+    def cut(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            original = _original(source, int(places[number]))
+            left, top, wide, tall = random_boxes(1, original.shape[:2], key.rows(key.row + number), scale=scale)[0]
+            picture = Image.fromarray(original if original.shape[2] > 1 else original[..., 0])
+            box = (int(left), int(top), int(left + wide), int(top + tall))
+            crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
+            made[number] = np.asarray(crop).reshape(made.shape[1:])
+
+    for _ in in_threads(cut, range(len(rows)), threads=1 if parent_process() else None):
+        pass
+    return made
+
+
+def _original(images: DecodedImages, row: int) -> UInt8[np.ndarray, "height width channels"]:
+    """Decode an image at its own size."""
+    file = images.files[row]
+    width, height, _ = header(file)
+    how = replace(images.how, resize=None, resize_mode="squash", draft=False)
+    return decode(file, (height, width, images.shape[3]), how)
 
 
 def random_flip(images: Tensor, key: Key) -> Tensor:

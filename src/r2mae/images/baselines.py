@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from r2mae.images.evaluate import (
     attribute_scores,
     clean_mse,
     embed_set,
+    embedding_scores,
     has_attributes,
     has_classes,
     identify_labels,
@@ -80,25 +82,14 @@ def baseline_scores(
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
     test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
-    if getattr(
-        config.model, "reconstructs", True
-    ):  # otherwise the model's errors are not over pixels, and do not compare
+    if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
-    else:
-        _identify_items(test, items)
+    elif items is not None:
+        read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
-    embedding = embed_set(task, model, data.splits.test)
-    if has_classes(data.splits) or has_attributes(data.splits):
-        train = embed_set(task, model, data.splits.train)
-        if has_classes(data.splits):
-            scores["probe_accuracy"] = probe_accuracy(
-                probe, train, embedding, data.splits, config.seed, progress, items
-            )
-            scores["knn_accuracy"] = neighbours_accuracy(train, embedding, data.splits, items)
-        if has_attributes(data.splits):
-            scores |= attribute_scores(train, embedding, data.splits, config.seed)
-    return scores | spectrum_scores(embedding)
+    embed = partial(embed_set, task, model)
+    return scores | embedding_scores(embed, data.splits, config.seed, probe=probe, progress=progress, items=items)
 
 
 class Components(PixelAutoencoder):
@@ -168,12 +159,6 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     return Components(mean, np.ascontiguousarray(_fix_signs(axes), dtype=np.float32))
 
 
-def _identify_items(test: ImageBatches, items: ItemRecorder | None) -> None:
-    """Read the test images through the recorder, which identifies items by what an evaluation reads."""
-    if items is not None:
-        read_all(items.recording(test))
-
-
 def _pixel_scores(
     config: ImagesConfig,
     data: ImageData,
@@ -183,7 +168,8 @@ def _pixel_scores(
 ) -> dict[str, float]:
     """Probe the pixels; images of bytes stay bytes, as a float copy would be four times as large."""
     splits, scores = data.splits, {}
-    _identify_items(ImageBatches(splits.test.images), items)
+    if items is not None:
+        read_all(items.recording(ImageBatches(splits.test.images)))
     if has_classes(splits) and _fits_in_memory(splits, probe):
         assert splits.train.labels is not None
         assert splits.test.labels is not None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
@@ -17,6 +17,8 @@ from r2mae.training.config import (
     RunConfig,
     TaskConfig,
 )
+
+_Own = TypeVar("_Own", bound="ImagesConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +103,14 @@ class ImagesEvaluationConfig(EvaluationConfig):
         as in the paper (no); with both, scores are measured in both ways.
     finetune_epochs : float
         Also evaluate a finished model by fine-tuning on the labels for this many epochs; 0 for no fine-tuning.
+    finetune_recipe : {"short", "mae"}
+        Batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the
+        original images.
     """
 
     bn_statistics: Literal["yes", "no", "both"] = "yes"
     finetune_epochs: float = 0.0
+    finetune_recipe: Literal["short", "mae"] = "short"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,6 +161,13 @@ class ImagesConfig(RunConfig):
             from r2mae.images.sources import check_test_fraction
 
             check_test_fraction(self.data.source)
+
+    @classmethod
+    def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
+        """Build from plain types; a configuration of fine-tuning, which has the field `run`, raises a UserError."""
+        if "run" in values:
+            raise UserError(f"{source} is of a fine-tuning run: name a run of pretraining, or another --out")
+        return super().from_dict(values, source=source)
 
     def _check_init(self, path: str) -> None:
         """Refuse weights for a model that no other library has; make the path absolute, for use from any folder."""

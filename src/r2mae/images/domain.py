@@ -108,6 +108,14 @@ class ImagesDomain(Domain):
         several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
     )
 
+    def of_run(self, fields: Mapping[str, Any]) -> Domain:
+        """Return the object that opens fine-tuning runs, which have the field `run`; the domain for all others."""
+        if "run" not in fields:
+            return self
+        from r2mae.images.finetune.domain import FINETUNED
+
+        return FINETUNED
+
     def metrics_of(self, config: ImagesConfig) -> tuple[Metric, ...]:
         """Return the metrics of :attr:`metrics` that the model has; for "both" also those as trained.
 
@@ -174,6 +182,7 @@ class ImagesDomain(Domain):
         probe: "Probe" = "head",
         bn_statistics: "BnStatistics | None" = None,
         finetune_epochs: float | None = None,
+        finetune_recipe: str | None = None,
         kept: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
         items: "ItemRecorder | None" = None,
@@ -198,6 +207,8 @@ class ImagesDomain(Domain):
             return scores
         from r2mae.images.finetune.run import finetune_scores
 
+        if finetune_recipe is not None:
+            config = config.replace(finetune_recipe=finetune_recipe)
         return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:
@@ -242,15 +253,12 @@ class ImagesDomain(Domain):
         UserError
             If the images have another size than the model accepts.
         """
+        from r2mae.images.task import check_images
+
         config = _with_size(config, resize, resize_mode)
         config = config.replace(data=source, **_reader_options(config, source, skip_broken))
         data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
-        expected, given = [int(side) for side in architecture["shape"]], list(data.splits.train.shape)
-        if given != expected:
-            sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
-            resizable = given[2] == expected[2] and expected[0] == expected[1]
-            hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the run's"
-            raise UserError(f"{source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
+        check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
 
     has_examples = True

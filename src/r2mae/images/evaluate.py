@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -73,56 +74,40 @@ def evaluate(
         ``effective_rank`` and ``spectral_entropy`` of the test embeddings. With "both", also each score as
         ``as_trained_…``.
     """
-    return score_with_statistics(
-        bn_statistics or config.evaluation.bn_statistics,
-        lambda wanted, items: _measure(
-            config, task, model, data, probe=probe, bn_statistics=wanted, progress=progress, items=items
-        ),
-        items,
-    )
-
-
-def _measure(
-    config: ImagesConfig,
-    task: ImageTask[_Model],
-    model: _Model,
-    data: ImageData,
-    *,
-    probe: Probe,
-    bn_statistics: bool,
-    progress: Callable[[int, int], None] | None,
-    items: ItemRecorder | None,
-) -> dict[str, float]:
     batches = ImageBatches(data.splits.test.images)
-    identify_labels(items, data.splits)
-    with re_estimated_statistics(task, model, data.train, wanted=bn_statistics):
-        scores = _unmasked_scores(config, task, model, data, probe, progress, items)
-        if task.reconstructs:
-            scores["clean_mse"] = clean_mse(task, model, batches, items)
-    with statistics_at_ratios(task, model, data.train, RATIOS, wanted=bn_statistics) as prepare:
-        return scores | masked_scores(task, model, batches, prepare, items)
+
+    def measure(re_estimated: bool, items: ItemRecorder | None) -> dict[str, float]:
+        identify_labels(items, data.splits)
+        with re_estimated_statistics(task, model, data.train, wanted=re_estimated):
+            scores = embedding_scores(
+                partial(embed_set, task, model), data.splits, config.seed, probe=probe, progress=progress, items=items
+            )
+            if task.reconstructs:
+                scores["clean_mse"] = clean_mse(task, model, batches, items)
+        with statistics_at_ratios(task, model, data.train, RATIOS, wanted=re_estimated) as prepare:
+            return scores | masked_scores(task, model, batches, prepare, items)
+
+    return score_with_statistics(bn_statistics or config.evaluation.bn_statistics, measure, items)
 
 
-def _unmasked_scores(
-    config: ImagesConfig,
-    task: ImageTask[_Model],
-    model: _Model,
-    data: ImageData,
-    probe: Probe,
-    progress: Callable[[int, int], None] | None,
-    items: ItemRecorder | None,
+def embedding_scores(
+    embed: Callable[[ImageSet], Float32[np.ndarray, "n latent"]],
+    splits: Splits,
+    seed: int,
+    *,
+    probe: Probe = "head",
+    progress: Callable[[int, int], None] | None = None,
+    items: ItemRecorder | None = None,
 ) -> dict[str, float]:
-    """Scores of the embeddings of unmasked images: probes and spectrum."""
-    test = embed_set(task, model, data.splits.test)
-    scores: dict[str, float] = {}
-    train = None
-    if has_classes(data.splits):
-        train = embed_set(task, model, data.splits.train)
-        scores["probe_accuracy"] = probe_accuracy(probe, train, test, data.splits, config.seed, progress, items)
-        scores["knn_accuracy"] = neighbours_accuracy(train, test, data.splits, items)
-    if has_attributes(data.splits):
-        train = embed_set(task, model, data.splits.train) if train is None else train
-        scores |= attribute_scores(train, test, data.splits, config.seed)
+    """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks."""
+    test, scores = embed(splits.test), {}
+    if has_classes(splits) or has_attributes(splits):
+        train = embed(splits.train)
+        if has_classes(splits):
+            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, seed, progress, items)
+            scores["knn_accuracy"] = neighbours_accuracy(train, test, splits, items)
+        if has_attributes(splits):
+            scores |= attribute_scores(train, test, splits, seed)
     return scores | spectrum_scores(test)
 
 

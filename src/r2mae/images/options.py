@@ -16,10 +16,14 @@ class Probing(MeasuredStatistics):
         The paper's probe (head), or logistic regression with cross-validated strength.
     finetune_epochs : float, optional
         Also fine-tune the whole model on the labels for this many epochs, with the recipe of r2mae finetune.
+    finetune_recipe : {"short", "mae"}, optional
+        Batches of 256 images or fewer and crops of the kept images, or as in MAE batches of 1,024 and crops of the
+        original images; by default as in the run.
     """
 
     probe: Literal["head", "logistic"] = "head"
     finetune_epochs: float | None = None
+    finetune_recipe: Literal["short", "mae"] | None = None
 
 
 @dataclass(frozen=True)

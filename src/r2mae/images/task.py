@@ -1,6 +1,7 @@
 """Masked reconstruction of pixels: hidden pixels are filled, and the loss is the squared error at hidden pixels."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -56,20 +57,19 @@ class ImageTask(Task[Tensor, _Model_contra]):
         """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
 
 
-def check_images(name: str, shape: tuple[int, int, int], taken: tuple[int, int, int]) -> None:
-    """Refuse images of another size than the model accepts.
+def check_images(name: str, shape: Sequence[int], taken: Sequence[int]) -> None:
+    """Refuse images of another height, width or number of channels than the model accepts.
 
     Raises
     ------
     UserError
         If the sizes differ; the message gives both.
     """
-    if tuple(shape) != tuple(taken):
+    if list(shape) != list(taken):
         given, expected = (" x ".join(map(str, one)) for one in (shape, taken))
-        raise UserError(
-            f"{name} has images of {given}, and the model takes {expected}: resize them (--resize N) and convert their "
-            "channels to those of the training images"
-        )
+        resizable = shape[2] == taken[2] and taken[0] == taken[1]
+        hint = f"add --resize {taken[0]}" if resizable else "convert them to the size and channels of the model's"
+        raise UserError(f"{name} has images of {given}, and the model takes {expected}: {hint}")
 
 
 class PixelAutoencoder(nn.Module, ABC):

@@ -9,7 +9,7 @@ from typing import Any
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import confined_file
-from r2mae.registry import DOMAINS, FOLLOW_UPS
+from r2mae.registry import DOMAINS
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
 from r2mae.training.records import finite_float
@@ -90,7 +90,7 @@ def _run_state(folder: RunFolder) -> RunState:
 
 def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | None:
     name = config.get("domain")
-    if results is None or not isinstance(name, str) or name not in (*DOMAINS, *FOLLOW_UPS):
+    if results is None or not isinstance(name, str) or name not in DOMAINS:
         return None
     try:
         domain = domain_of_run(config, Path(name))

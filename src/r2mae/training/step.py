@@ -96,7 +96,9 @@ class Pretraining(nn.Module):
         """Set the learning rate of a step."""
         if self._scheduled:
             config = self.config
-            factor = learning_rate_factor(step, self.total_steps, config.optimizer.schedule, self._warmup)
+            lowest = getattr(config, "min_lr", 0.0) / config.optimizer.peak_lr
+            schedule = config.optimizer.schedule
+            factor = learning_rate_factor(step, self.total_steps, schedule, self._warmup, lowest)
             for group in optimizer.param_groups:
                 group["lr"] = config.optimizer.peak_lr * factor * group.get(SCALE, 1.0)
 

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images.data import ImageSet
-from r2mae.images.finetune.classifier import Classifier, drop_path, make_classifier
+from r2mae.images.finetune.classifier import ClassificationTask, Classifier, make_classifier
 from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.evaluate import evaluate, top_accuracy
-from r2mae.images.finetune.task import ClassificationTask
+from r2mae.images.finetune.data import evaluate, top_accuracy
 from r2mae.images.models import MODELS
 from r2mae.images.patches import standardised
-from r2mae.masking.keys import Key, uniforms
+from r2mae.masking.keys import Key
 from r2mae.training.models import build_model
 
 VIT = {
@@ -101,23 +100,20 @@ def test_a_probe_takes_the_embedding_of_the_pretrained_model(encoder: dict[str, 
     assert torch.equal(model(images), model(model.features(images))), "images, or features that are computed once"
 
 
-def test_drop_path_keeps_the_mean_and_drops_whole_images() -> None:
-    branch = torch.ones(4000 * 3, 2)
-    dropped = drop_path(branch, torch.from_numpy(uniforms(KEY, 4000)), 0.3).view(4000, 3, 2)
-    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
-    assert torch.equal(dropped, dropped[:, :1, :1].expand_as(dropped))
-    assert float(dropped.mean()) == pytest.approx(1.0, abs=0.03)
-
-
-def test_layers_are_dropped_in_training_alone_the_last_one_most() -> None:
+def test_drop_path_keeps_the_mean_and_skips_the_last_layer_most() -> None:
     model, images = made(VIT, drop_path=0.6), torch.rand(64, 8, 8, 3)
     assert model.rates == pytest.approx([0.0, 0.3, 0.6])
     assert torch.equal(model.eval().features(images), made_like(model).eval().features(images))
-    assert model.draws(64, KEY) is None
-    draws = model.train().draws(64, KEY)
-    assert draws is not None
-    assert draws.shape == (64, 3, 2)
-    assert not torch.allclose(model(images, draws), model(images))
+    assert model.factors(64, KEY) is None, "only in training"
+    factors = model.train().factors(4000, KEY)
+    assert factors is not None
+    assert factors.shape == (4000, 3, 2)
+    for layer, rate in enumerate(model.rates):
+        assert factors[:, layer].unique().tolist() == pytest.approx([0.0, 1 / (1 - rate)] if rate else [1.0])
+        assert float(factors[:, layer].mean()) == pytest.approx(1.0, abs=0.05)
+    assert not torch.allclose(model(images, factors[:64]), model(images))
+    none = torch.ones(64, 3, 2)
+    assert torch.allclose(model.features(images, none), model.features(images), atol=1e-6)
 
 
 @pytest.mark.parametrize("parts", [(32, 32), (8, 40, 16)])

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from finetune_images import MACHINE, write_images
+from finetune_images import MACHINE, VIT, write_images
 from r2mae.cli.main import main
 from r2mae.domains.lookup import load
 from r2mae.errors import UserError
@@ -24,8 +24,8 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.finetune import run as finetuning
 from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.data import load_data
-from r2mae.images.finetune.domain import DOMAIN
+from r2mae.images.finetune.data import FinetuneData
+from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.finetune.run import finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.sweep.measure import evaluate
@@ -72,15 +72,15 @@ def test_frozen_weights_stay(vit: Path, tmp_path: Path) -> None:
 
 def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
     config = plan(vit, SHORT)
-    data = load_data(config)
-    _, model = DOMAIN.build(data.architecture)
+    data = FinetuneData(config)
+    _, model = FINETUNED.build(data.architecture)
     data.load_start_weights(model)
     there = load(vit).model.state_dict()
     assert torch.equal(model.state_dict()["blocks.1.mlp.fc1.weight"], there["blocks.1.mlp.fc1.weight"])
 
 
 def test_batches_are_augmented_by_row_and_step_alone(vit: Path) -> None:
-    data, key = load_data(plan(vit, SHORT)).train, Key.root(0).fold(7)
+    data, key = FinetuneData(plan(vit, SHORT)).train, Key.root(0).fold(7)
     whole = data.batch(np.arange(8), key)
     parts = [data.batch(np.arange(8)[a : a + 4], key.rows(a)) for a in (0, 4)]
     for name in ("images", "targets"):
@@ -94,7 +94,7 @@ def test_where_images_are_augmented_hangs_on_the_card_alone(
     total: int, moved: bool, vit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not on what is free of its memory."""
-    data = load_data(plan(vit, SHORT)).train
+    data = FinetuneData(plan(vit, SHORT)).train
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, total))
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
     assert isinstance(data.on_device(torch.device("cuda", 0)).samples, torch.Tensor) == moved
@@ -167,8 +167,10 @@ def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Pa
     results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
-        DOMAIN.load_other_data(
-            plan(vit, SHORT), write_images(tmp_path / "more.npz", classes=2), load_data(plan(vit, SHORT)).architecture
+        FINETUNED.load_other_data(
+            plan(vit, SHORT),
+            write_images(tmp_path / "more.npz", classes=2),
+            FinetuneData(plan(vit, SHORT)).architecture,
         )
 
 
@@ -243,7 +245,9 @@ def test_a_comparison_fine_tunes_every_run_where_it_is_asked_for(images: str, tm
     assert (tmp_path / "run" / "finetune-2" / "results.json").exists()
     assert "finetune_top1" in {metric.name for metric in IMAGES.metrics_of(asked)}
     assert "2 epochs" in asked.measured_in_words()
-    assert [state.domain for state in find_runs(tmp_path)] == ["images", "images-finetune"]
+    states = find_runs(tmp_path)
+    assert [(state.domain, state.scheme) for state in states] == [("images", "r2mae"), ("images", "")]
+    assert states[1].score == results["scores"]["finetune_top1"]
 
 
 @pytest.mark.parametrize("change", [{"finetune_epochs": -1.0}, {"finetune_epochs": 2.0}])
@@ -270,16 +274,16 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
         False,
         8,
     )
-    DOMAIN.check(other)
+    FINETUNED.check(other)
     with pytest.raises(UserError, match="skip_broken is for files of images"):
-        DOMAIN.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
+        FINETUNED.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
 
 
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan(vit, SHORT)
-    splits = load_data(config).splits
+    splits = FinetuneData(config).splits
     monkeypatch.setattr("r2mae.images.finetune.data.read_splits", lambda *args: pytest.fail("read again"))
-    assert load_data(config, splits).splits is splits
+    assert len(FinetuneData(config, splits).train) == len(splits.train)
 
 
 def test_a_fraction_of_test_images_without_effect_is_told(
@@ -291,7 +295,7 @@ def test_a_fraction_of_test_images_without_effect_is_told(
     np.savez(both, **there, test_images=there["images"], test_labels=there["labels"])
     for source, told in ((str(both), ["test_fraction 0.5 has no effect: {} has an official test part"]), (images, [])):
         caplog.clear()
-        load_data(plan(vit, {**SHORT, "test_fraction": 0.5}, source))
+        assert FinetuneData(plan(vit, {**SHORT, "test_fraction": 0.5}, source)).train
         assert [record.getMessage() for record in caplog.records] == [line.format(source) for line in told]
 
 
@@ -309,3 +313,86 @@ def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -
     config = FinetuneConfig.make(data="digits", run="run", weights="0")
     assert finetune(config, "out") == {"met": 1}
     assert finetune(config, "out", alone=True) == {"met": 1}, "not again"
+
+
+def photos(folder: Path) -> Path:
+    """Images of several sizes, none of them square, that are one of three colours."""
+    rng = np.random.default_rng(0)
+    for row in range(24):
+        (folder / "abc"[row % 3]).mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 60, (20 + row, 40, 3), np.uint8)
+        pixels[..., row % 3] += 150
+        Image.fromarray(pixels).save(folder / "abc"[row % 3] / f"{row}.png")
+    return folder
+
+
+def test_crops_of_originals_see_what_was_cut_off(tmp_path: Path) -> None:
+    """At their full size, by seed, step and row alone."""
+    reading = {"resize": 8, "resize_mode": "crop", "model": "vit-mae", **VIT, "steps": 1}
+    config = ImagesConfig.make(data=str(photos(tmp_path / "photos")), batch_size=8, **reading, **MACHINE)
+    fit(config, IMAGES, tmp_path / "run")
+    options = {**SHORT, "crop_from": "original", "randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
+    made = plan(tmp_path / "run", {**options, "flip": False, "crop": 0.9})
+    data, key = FinetuneData(made), Key.root(0).fold(7)
+    batch = data.train.batch(np.arange(8), key)["images"]
+    halves = [data.train.batch(np.arange(8)[a : a + 4], key.rows(a))["images"] for a in (0, 4)]
+    assert torch.equal(batch, torch.cat(halves))
+    assert (batch.shape, float(batch.max()) <= 1) == ((8, 8, 8, 3), True)
+    images = data.train.samples.take(data.train.rows[:8])
+    assert np.abs(batch.numpy() - images / 255).mean() < 0.15, "the same images"
+    assert not np.allclose(batch.numpy(), images / 255, atol=0.01)
+    assert set(finetune(made, tmp_path / "out")["scores"]) == {"top1", "cross_entropy"}
+    assert finetune(made.replace(workers=2), tmp_path / "other")["scores"] == finetune(made, tmp_path / "out")["scores"]
+
+
+def test_crops_of_originals_need_files(vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["finetune", str(vit), "--crop-from", "original", "--out", str(tmp_path / "a")]
+    assert "--resize N" in told_by(words, capsys)
+    assert "is an array: omit it" in told_by([*words, "--resize", "8"], capsys)
+    assert "below 1" in told_by([*words, "--resize", "8", "--crop", "1"], capsys)
+
+
+def test_the_rate_ends_at_the_smallest_of_mae(vit: Path, tmp_path: Path) -> None:
+    config = plan(vit, {**SHORT, "steps": 40, "batch_size": 8})
+    assert config.min_lr == 1e-6
+    assert plan(vit, PROBE).min_lr == 0
+    finetune(config, tmp_path / "out")
+    rates = pd.read_csv(tmp_path / "out" / "metrics.csv")["lr"]
+    assert 1e-6 < rates.iloc[-1] < 1.1e-6
+    assert rates.max() == pytest.approx(config.optimizer.peak_lr)
+    with pytest.raises(UserError, match="min_lr must be"):
+        plan(vit, {**SHORT, "min_lr": 1.0})
+
+
+def test_a_comparison_passes_its_machine_and_recipe_on(
+    images: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = ImagesConfig.make(data=images, hidden=8, latent=4, steps=1, batch_size=8, workers=2, **MACHINE)
+    out, planned = fit(config, IMAGES, tmp_path / "run").folder, []
+    splits = IMAGES.load(config).splits
+    monkeypatch.setattr(finetuning, "finetune", lambda config, *rest, **more: planned.append(config) or {"scores": {}})
+    finetune_scores(config, splits, 2.0, out.evaluation_file)
+    assert [planned[0][name] for name in ("workers", "batch_size", "crop_from")] == [2, 16, "resized"]
+    mae = config.replace(finetune_recipe="mae", resize=8)
+    with pytest.raises(UserError, match="finetune_recipe mae crops files of images"):
+        finetune_scores(mae, splits, 100.0, out.evaluation_file)
+    monkeypatch.setattr(finetuning, "is_array", lambda data: False)
+    finetune_scores(mae, splits, 100.0, out.evaluation_file)
+    assert [planned[1][name] for name in ("batch_size", "accumulate", "crop_from")] == [1024, 16, "original"]
+
+
+def test_a_fine_tuning_run_is_refused_where_it_cannot_be_used(
+    vit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    finetune(plan(vit, {**SHORT, "steps": 1}), out)
+    assert "a run of fine-tuning: name a pretrained run" in told_by(["finetune", out], capsys)
+    assert "a run of pretraining: choose another --out" in told_by(["finetune", str(vit), "--out", str(vit)], capsys)
+    assert main(["pictures", out, "-o", str(tmp_path / "a.png")]) == 2
+    assert main(["evaluate", out, "--baselines", "pixels"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 2
+    assert "has no pictures" in told
+    assert "is of a fine-tuning run" in told_by(["pretrain", "images", "digits", "--out", out], capsys)
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "finished" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from transformers import ViTForImageClassification
 from images.weight_conversion.small_vits import config, ours
 from r2mae.errors import UserError
 from r2mae.images.domain import DOMAIN
-from r2mae.images.finetune.domain import DOMAIN as FINETUNED
+from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.finetune.run import finetune, plan
 from r2mae.images.patches import standardised
 from r2mae.images.task import scaled
@@ -99,5 +99,5 @@ def test_a_run_begins_with_a_fine_tuned_encoder(pretrained: Path, tmp_path: Path
     notes = load_initial_weights(run, ours()).notes
     assert notes == ("the decoder is fresh", "head.bias, head.weight not used")
     probe = tuned(pretrained, tmp_path / "probe", probe="linear")
-    with pytest.raises(UserError, match="probe of a frozen model: begin with the run that it probes"):
+    with pytest.raises(UserError, match="probe of a frozen model: start from the run that it probes"):
         load_initial_weights(probe, ours())

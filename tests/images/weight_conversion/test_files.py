@@ -118,7 +118,7 @@ def _broken(folder: Path) -> dict[str, Path]:
         "none.pth .*again": folder / "none.pth",
         "text.safetensors cannot be read": folder / "text.safetensors",
         "cut.pth .*again": folder / "cut.pth",
-        r"no vision transformer that is known here \(conv.weight": convolutions,
+        r"no vision transformer of a known library \(conv.weight": convolutions,
         "holds no weights by name": pth(folder / "list.pth", [torch.ones(2)]),
         "numbers.pth holds no weights by name": pth(folder / "numbers.pth", {"model": {"epoch": 3}}),
     }  # fmt: skip

@@ -24,7 +24,7 @@ from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.images.models.vit_mae.model import positions
 from r2mae.images.weight_conversion.files import Weights
-from r2mae.images.weight_conversion.init import Sizes, fit_weights, load_initial_weights
+from r2mae.images.weight_conversion.init import fit_weights, load_initial_weights
 from r2mae.images.weight_conversion.names import from_transformers
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import INIT, read_initial_weights
@@ -121,7 +121,7 @@ REFUSED: dict[str, Callable[[], State]] = {
     "has width 8, 2 layers and 2 heads, and the model's 16, 2 and 2: take --model.decoder-width 8": lambda: dict(
         ours(decoder_width=8).state_dict()
     ),
-    "has no blocks.1.mlp.fc2.bias: it is not a whole": lambda: _changed(blocks__1__mlp__fc2__bias=None),
+    "has no blocks.1.mlp.fc2.bias: it is not a complete": lambda: _changed(blocks__1__mlp__fc2__bias=None),
     "has no decoder_norm.weight, decoder_norm.bias:": lambda: _changed(
         decoder_norm__weight=None, decoder_norm__bias=None
     ),
@@ -170,7 +170,7 @@ def test_any_mixture_gives_a_whole_state_or_a_line(data: st.DataObject) -> None:
     if data.draw(st.booleans()):
         theirs = encoder_of(theirs)
     try:
-        made = fit_weights(Weights(Path("x"), "mae", theirs, ()), own, Sizes((4, 4), 4, 2))
+        made = fit_weights(Weights(Path("x"), "mae", theirs, ()), ours())
     except UserError:
         return
     assert made.state.keys() | set(made.fresh) == own.keys()

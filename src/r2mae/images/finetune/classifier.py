@@ -1,60 +1,84 @@
-"""Classifiers of images: a pretrained encoder with a new head, trained as a whole or frozen."""
+"""Classifiers of images, which are a pretrained encoder with a new head, and the task that trains them."""
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import log_softmax
 
 from r2mae.errors import UserError
+from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
 from r2mae.images.models.vit_mae import VisionTransformerMAE
-from r2mae.images.models.vit_mae.layers import Block
+from r2mae.images.models.vit_mae.layers import NORM_EPSILON
+from r2mae.images.models.vit_mae.model import unmasked_states
 from r2mae.images.patches import patchify, standardised
-from r2mae.images.task import ImageTask
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key, uniforms
+from r2mae.masking.masks import RatioLike
+from r2mae.training.task import Corrupted, Output, ParameterGroup
+
+IMAGES, TARGETS = "images", "targets"
+"""Entries of a batch: images (or cached features), and soft labels."""
+PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
 
 _DEVIATION = 2e-5  # standard deviation of a fresh head, whose first predictions are uniform
 _PROBE_DEVIATION = 0.01
-_EPSILON = 1e-6
-Pool = Literal["mean", "class"]
 Images = Float[Tensor, "batch height width channels"]
-Draws = Float[Tensor, "batch layers 2"]
+Factors = Float[Tensor, "batch layers 2"]
 
 
 class Classifier(nn.Module, ABC):
-    """A classifier: :meth:`features` of images, then a linear layer."""
+    """A classifier: :meth:`features` of images, then a linear layer, the head.
 
-    head: nn.Linear
+    Parameters
+    ----------
+    width, classes : int
+        Inputs and outputs of the head.
+    deviation : float
+        Standard deviation of its fresh weights.
+    depth : int
+        Layers below the head whose learning rates differ.
+    """
+
+    def __init__(self, width: int, classes: int, *, deviation: float, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+        self.head = nn.Linear(width, classes)
+        nn.init.trunc_normal_(self.head.weight, std=deviation)
+        nn.init.zeros_(self.head.bias)
 
     @abstractmethod
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
         """Return what the last layer classifies.
 
         Parameters
         ----------
         images : tensor, shape (batch, height, width, channels)
             0 to 1.
+        factors : tensor, optional
+            Of a training step; see :meth:`factors`.
         """
 
-    @abstractmethod
     def depth_of(self, name: str) -> int:
         """Return the layer of a parameter, from 0 (lowest) to :attr:`depth` (the head)."""
+        return self.depth
 
-    @property
-    @abstractmethod
-    def depth(self) -> int:
-        """The layer of the head."""
-
-    @abstractmethod
     def start(self, pretrained: nn.Module) -> None:
-        """Load the weights of a pretrained model."""
+        """Load the weights of a pretrained model that have the names of this one's."""
+        own = self.state_dict()
+        found = {name: value for name, value in pretrained.state_dict().items() if name in own}
+        self.load_state_dict(found, strict=False)
 
-    def draws(self, rows: int, key: Key) -> Draws | None:
-        """Return the random numbers of a training step; None for a model that draws none.
+    def factors(self, rows: int, key: Key) -> Factors | None:
+        """Return the factors of the parts of layers in a training step; None for a model that skips no layers.
 
         Parameters
         ----------
@@ -66,10 +90,10 @@ class Classifier(nn.Module, ABC):
         return None
 
     def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
+        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
     ) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
-        found = inputs if inputs.ndim == 2 else self.features(inputs)
+        found = inputs if inputs.ndim == 2 else self.features(inputs, factors)
         return self.head(found)  # type: ignore[no-any-return]
 
 
@@ -79,17 +103,19 @@ class VisionTransformerClassifier(Classifier):
     Parameters
     ----------
     pretrained : VisionTransformerMAE
-        Its encoder's layers become this model's; those of its decoder are left behind.
+        Its encoder's layers become this model's.
     classes : int
     pool : {"mean", "class"}
         Classify the mean over patches, after a fresh norm, or the class token, after the pretrained one.
     drop_path : float
-        Probability of the last layer's parts to be skipped.
+        Probability that each part of the last layer is skipped (Huang 2016); it rises linearly over the layers.
     """
 
-    def __init__(self, pretrained: VisionTransformerMAE, classes: int, *, pool: Pool, drop_path: float) -> None:
-        super().__init__()
+    def __init__(
+        self, pretrained: VisionTransformerMAE, classes: int, *, pool: Literal["mean", "class"], drop_path: float
+    ) -> None:
         width = pretrained.norm.normalized_shape[0]
+        super().__init__(width, classes, deviation=_DEVIATION, depth=len(pretrained.blocks) + 1)
         self.patch, self.pool = pretrained.patch, pool
         self.patch_embed = pretrained.patch_embed
         self.cls_token = pretrained.cls_token
@@ -97,62 +123,30 @@ class VisionTransformerClassifier(Classifier):
         self.blocks = pretrained.blocks
         self.rates = [drop_path * place / max(len(self.blocks) - 1, 1) for place in range(len(self.blocks))]
         if pool == "mean":
-            self.fc_norm = nn.LayerNorm(width, eps=_EPSILON)
+            self.fc_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
         else:
             self.norm = pretrained.norm
-        self.head = _head(width, classes, _DEVIATION)
 
-    def draws(self, rows: int, key: Key) -> Draws | None:
-        """Return a number from 0 to 1 for both parts of each layer and image, which says whether it is skipped."""
+    def factors(self, rows: int, key: Key) -> Factors | None:
+        """Return 0 for attention or MLP of a layer that an image skips; otherwise such that the mean stays."""
         if not self.training or not any(self.rates):
             return None
         drawn = uniforms(key.fold("drop path"), rows, 2 * len(self.rates)).reshape(rows, -1, 2)
-        return torch.from_numpy(drawn).float().to(self.pos_embed.device)
+        rates = np.array(self.rates)[:, None]
+        return torch.from_numpy((drawn >= rates) / (1 - rates)).float().to(self.pos_embed.device)
 
-    def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Return the logits; with `draws` of a training step, layers are skipped."""
-        return self.head(self.features(inputs, draws))  # type: ignore[no-any-return]
-
-    def features(self, images: Images, draws: Draws | None = None) -> Float[Tensor, "batch features"]:
+    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
         """Return the normed mean over patches, or the normed class token."""
-        patches = patchify(standardised(images), self.patch)
-        batch = len(patches)
-        tokens = self.patch_embed(patches) + self.pos_embed[:, 1:]
-        first = (self.cls_token + self.pos_embed[:, :1]).expand(batch, -1, -1)
-        states = torch.cat([first, tokens], 1).flatten(0, 1)
-        lengths = [(batch, 1 + patches.shape[1])]
-        for place, (layer, rate) in enumerate(zip(self.blocks, self.rates, strict=True)):
-            block = cast("Block", layer)
-            if rate and draws is not None:
-                states = states + drop_path(
-                    block.attn.self_attention(block.norm1(states), lengths, None), draws[:, place, 0], rate
-                )
-                states = states + drop_path(block.mlp(block.norm2(states)), draws[:, place, 1], rate)
-            else:
-                states = block(states, lengths)
-        states = states.view(batch, 1 + patches.shape[1], -1)
+        states = unmasked_states(self, patchify(standardised(images), self.patch), factors)
         if self.pool == "mean":
             return self.fc_norm(states[:, 1:].mean(1))  # type: ignore[no-any-return]
         return self.norm(states[:, 0])  # type: ignore[no-any-return]
-
-    @property
-    def depth(self) -> int:
-        """One more than the number of blocks: the embedding is below them."""
-        return len(self.blocks) + 1
 
     def depth_of(self, name: str) -> int:
         """Return 0 for the embedding of patches, n + 1 for block n, and the depth for norm and head."""
         if name.startswith("blocks."):
             return int(name.split(".")[1]) + 1
         return 0 if name.startswith(("patch_embed.", "cls_token", "pos_embed")) else self.depth
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load the encoder's weights; with the mean over patches, the norm is fresh."""
-        state = pretrained.state_dict()
-        own = {name: state[name] for name in self.state_dict() if name in state}
-        self.load_state_dict(own, strict=False)
 
 
 class MLPClassifier(Classifier):
@@ -165,27 +159,16 @@ class MLPClassifier(Classifier):
     """
 
     def __init__(self, pretrained: MLPAutoencoder, classes: int) -> None:
-        super().__init__()
+        super().__init__(pretrained.latent, classes, deviation=_PROBE_DEVIATION, depth=2)
         self.encoder = pretrained.encoder
-        self.head = _head(pretrained.latent, classes, _PROBE_DEVIATION)
 
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
         """Return the second hidden layer."""
         return self.encoder(images.flatten(1))  # type: ignore[no-any-return]
-
-    @property
-    def depth(self) -> int:
-        """Two hidden layers, then the head."""
-        return 2
 
     def depth_of(self, name: str) -> int:
         """Return 0 and 1 for the hidden layers with their norms, and 2 for the head."""
         return int(name.split(".")[1]) // 3 if name.startswith("encoder.") else self.depth
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load the encoder's weights."""
-        state = pretrained.state_dict()
-        self.load_state_dict({name: state[name] for name in self.state_dict() if name in state}, strict=False)
 
 
 class LinearProbe(Classifier):
@@ -201,11 +184,10 @@ class LinearProbe(Classifier):
     """
 
     def __init__(self, task: ImageTask, pretrained: nn.Module, width: int, classes: int) -> None:
-        super().__init__()
+        super().__init__(width, classes, deviation=_PROBE_DEVIATION, depth=0)
         self.task = task
         self.encoder = pretrained.requires_grad_(False).eval()
-        self.norm = nn.BatchNorm1d(width, affine=False, eps=_EPSILON)
-        self.head = _head(width, classes, _PROBE_DEVIATION)
+        self.norm = nn.BatchNorm1d(width, affine=False, eps=PROBE_EPSILON)
 
     def train(self, mode: bool = True) -> "LinearProbe":
         """Switch the mode of norm and head; the encoder stays in evaluation mode."""
@@ -214,47 +196,20 @@ class LinearProbe(Classifier):
         return self
 
     @torch.no_grad()
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
         """Return the embedding of unmasked images."""
         return self.task.embed(self.encoder, images)
 
     def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], draws: Draws | None = None
+        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
     ) -> Float[Tensor, "batch classes"]:
         """Return the logits of images, or of features that were computed before."""
         found = inputs if inputs.ndim == 2 else self.features(inputs)
         return self.head(self.norm(found.float()))  # type: ignore[no-any-return]
 
-    @property
-    def depth(self) -> int:
-        """Only the head is trained."""
-        return 0
-
-    def depth_of(self, name: str) -> int:
-        """Return 0."""
-        return 0
-
     def start(self, pretrained: nn.Module) -> None:
         """Load all weights of the pretrained model, and its batch statistics."""
         self.encoder.load_state_dict(pretrained.state_dict())
-
-
-def drop_path(
-    branch: Float[Tensor, "tokens width"], draws: Float[Tensor, " batch"], rate: float
-) -> Float[Tensor, "tokens width"]:
-    """Skip a branch of a layer for some images; scale it for the others, so that its mean stays (Huang 2016).
-
-    Parameters
-    ----------
-    branch : tensor, shape (tokens, width)
-        Tokens of all images, one after the other; equally many for each.
-    draws : tensor, shape (batch,)
-        A random number from 0 to 1 for each image.
-    rate : float
-        Probability that the branch of an image is skipped.
-    """
-    kept = (draws >= rate)[:, None, None]
-    return (branch.view(len(draws), -1, branch.shape[1]) * (kept / (1 - rate)).to(branch.dtype)).view(branch.shape)
 
 
 def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
@@ -263,24 +218,65 @@ def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mappin
     Raises
     ------
     UserError
-        For a model that cannot be fine-tuned as a whole.
+        For a model that cannot be fine-tuned.
     """
     classes = len(architecture["classes"])
     if architecture["probe"] == "linear":
         return LinearProbe(task, pretrained, int(architecture["width"]), classes)
-    match architecture["encoder"]["model"]:
-        case "vit-mae":
-            drop, pool = float(architecture["drop_path"]), architecture["pool"]
-            return VisionTransformerClassifier(cast("Any", pretrained), classes, pool=pool, drop_path=drop)
-        case "mlp":
-            return MLPClassifier(cast("Any", pretrained), classes)
-        case name:
-            whole = " and ".join(FINETUNABLE)
-            raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
+    check_finetunable(architecture["encoder"]["model"])
+    if architecture["encoder"]["model"] == "mlp":
+        return MLPClassifier(cast("Any", pretrained), classes)
+    drop, pool = float(architecture["drop_path"]), architecture["pool"]
+    return VisionTransformerClassifier(cast("Any", pretrained), classes, pool=pool, drop_path=drop)
 
 
-def _head(width: int, classes: int, deviation: float) -> nn.Linear:
-    made = nn.Linear(width, classes)
-    nn.init.trunc_normal_(made.weight, std=deviation)
-    nn.init.zeros_(made.bias)
-    return made
+def check_finetunable(model: str) -> None:
+    """Refuse a model that can only be probed."""
+    if model not in FINETUNABLE:
+        raise UserError(f"the model {model!r} can only be probed ({' and '.join(FINETUNABLE)}): add --probe linear")
+
+
+@dataclass(frozen=True)
+class ClassificationTask(ImageTask[Classifier]):
+    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
+
+    def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
+        """Return the batch, a mapping with :data:`IMAGES` and :data:`TARGETS`: it is augmented and mixed already.
+
+        The model draws the layers to skip from the key. The draws of an image depend on its row in the global batch,
+        not on the number of processes and micro-batches.
+        """
+        images = batch[IMAGES]
+        everything = torch.ones(len(images), dtype=torch.bool, device=images.device)
+        return Corrupted((scaled(images), key), everything, batch[TARGETS], entries=len(images))
+
+    def forward(self, model: Classifier, corrupted: Corrupted) -> Output:
+        """Return the logits."""
+        images, key = corrupted.inputs
+        logits: Tensor = model(images, model.factors(len(images), key))
+        return Output(logits, logits)
+
+    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, " batch"]:
+        """Return the cross entropy of every image and its soft label, in nats."""
+        return -(corrupted.targets * log_softmax(output.prediction.float(), dim=1)).sum(1)
+
+    @torch.no_grad()
+    def embed(self, model: Classifier, batch: Tensor) -> Float[Tensor, "batch features"]:
+        """Return the input of the last layer, for unaugmented images."""
+        return model.features(scaled(batch))
+
+    def parameter_groups(self, model: Classifier, config: FinetuneConfig) -> list[ParameterGroup]:
+        """Return the parameters that are trained, the head's first.
+
+        The learning rate of a layer is `layer_decay` times that of the layer above it. Weight decay applies to matrices
+        only, not to biases, norms, the class token and position embeddings.
+        """
+        found: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                decayed = parameter.ndim > 1 and not name.endswith(("cls_token", "pos_embed"))
+                found[model.depth_of(name), decayed].append(parameter)
+        return [
+            ParameterGroup(parameters, scale=config.layer_decay ** (model.depth - layer), decayed=decayed)
+            for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0], reverse=True)
+        ]

@@ -14,6 +14,7 @@ _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the la
 _NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
 _NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
 _NO_AUGMENTATION = {"crop": 1.0, "flip": False, **_NO_MIXING}
+_MIN_LR = 1e-6  # of MAE's fine-tuning
 _FRACTIONS = ("smoothing", "erasing", "drop_path")
 
 
@@ -38,8 +39,13 @@ class FinetuneConfig(RunConfig):
         Factor on the learning rate from each layer to the one below it.
     drop_path : float
         Probability that the last layer is skipped, for each image; it increases linearly over the layers.
+    min_lr : float
+        Learning rate of the last layer at the end of a falling schedule.
     crop : float
         Smallest fraction of an image in a random crop; 1 for no crops.
+    crop_from : {"resized", "original"}
+        Cut random crops from images of the size that is kept, or from the original files, which are then decoded for
+        every batch (as in MAE).
     flip : bool
         Flip half of the images left to right.
     randaugment : float
@@ -55,7 +61,7 @@ class FinetuneConfig(RunConfig):
         that no test image was used in pretraining.
     """
 
-    domain: ClassVar[str] = "images-finetune"
+    domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
     common_fields: ClassVar[tuple[str, ...]] = ("probe", "cached", "pool", "base_lr", "resize")
     omitted: ClassVar[frozenset[str]] = frozenset(
@@ -69,7 +75,9 @@ class FinetuneConfig(RunConfig):
     cached: bool = False
     layer_decay: float = 0.75
     drop_path: float = 0.1
+    min_lr: float = 0.0
     crop: float = 0.08
+    crop_from: Literal["resized", "original"] = "resized"
     flip: bool = True
     randaugment: float = 9.0
     mixup: float = 0.8
@@ -106,6 +114,13 @@ class FinetuneConfig(RunConfig):
                 raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
         if not 0 <= self.randaugment <= 10:
             raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
+        peak = self.optimizer.peak_lr
+        if not 0 <= self.min_lr < peak:
+            raise UserError(f"min_lr must be 0 or more and below the learning rate {peak:g}, not {self.min_lr}")
+        if self.crop_from == "original" and self.crop == 1:
+            raise UserError("crop_from original needs random crops: omit it, or give a crop below 1")
+        if self.crop_from == "original" and self.data.resize is None:
+            raise UserError("crop_from original needs --resize N, the size of the crops: add it")
 
     def _check_probe_options(self) -> None:
         """Refuse options that have no effect with this probe, or that do not fit the batch."""
@@ -138,7 +153,7 @@ class FinetuneConfig(RunConfig):
 
     def measured_in_words(self) -> str:
         """Return, as a sentence, what was trained."""
-        return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned as a whole."
+        return "Linear probe of frozen features." if self.probe == "linear" else "Fine-tuned with all layers."
 
 
 def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False) -> dict[str, Any]:
@@ -171,12 +186,10 @@ def recipe(architecture: Mapping[str, Any], probe: str, *, cached: bool = False)
     if architecture["model"] != "vit-mae":
         return _NO_LAYERS
     width = int(architecture["width"])
-    if width < 768:
-        return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 100.0, "drop_path": 0.1}
-    if width < 1024:
-        return {"base_lr": 5e-4, "layer_decay": 0.65, "epochs": 100.0, "drop_path": 0.1}
-    drop = 0.2 if width < 1280 else 0.3
-    return {"base_lr": 1e-3, "layer_decay": 0.75, "epochs": 50.0, "drop_path": drop}
+    # Smallest width, base rate, decay over layers, epochs, drop path: ViT-H, ViT-L, ViT-B, and smaller ones (ours).
+    sizes = ((1280, 1e-3, 0.75, 50.0, 0.3), (1024, 1e-3, 0.75, 50.0, 0.2), (768, 5e-4, 0.65, 100.0, 0.1))
+    _, rate, decay, epochs, drop = next((one for one in sizes if width >= one[0]), (0, 1e-3, 0.75, 100.0, 0.1))
+    return {"base_lr": rate, "layer_decay": decay, "epochs": epochs, "drop_path": drop, "min_lr": _MIN_LR}
 
 
 def warmup_epochs(probe: str, epochs: float) -> float:

@@ -1,40 +1,41 @@
-"""Batches of labelled images for fine-tuning: augmented and mixed, or features that are computed once."""
+"""The data of a fine-tuning run: batches of labelled images, augmented, or of features that are computed once."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
-from r2mae.images.augment import random_flip, random_resized_crop
+from r2mae.images.augment import crops_of_originals
+from r2mae.images.batches import ImageBatches
 from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
 from r2mae.images.evaluate import embed_set, has_classes
-from r2mae.images.finetune.classifier import Classifier
+from r2mae.images.finetune.augment import augment, soft_targets
+from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
-from r2mae.images.finetune.mixing import erase, mix, soft_targets
-from r2mae.images.finetune.randaugment import rand_augment
-from r2mae.images.finetune.task import IMAGES, TARGETS
-from r2mae.images.resize import ResizeMode
-from r2mae.images.sources import applicable_options
-from r2mae.images.task import scaled
+from r2mae.images.task import check_images, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Data
+from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
+TOP = 5
 _DIGITS = 16  # of the hash of weights
+_BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +67,19 @@ class LabelledBatches(Batches):
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
         """Return these samples with their soft labels; images from 0 to 1 where they are augmented."""
         rows = self.rows[np.asarray(indices)]
-        if isinstance(self.samples, Tensor):
-            samples = self.samples[torch.from_numpy(rows).to(self.samples.device)]
-        else:
-            samples = torch.from_numpy(self.samples.take(rows, axis=0))
+        samples = self._samples(rows, key)
         labels = torch.from_numpy(self.labels[rows]).to(samples.device)
-        if self.config is None:
-            return {IMAGES: samples, TARGETS: soft_targets(labels, self.classes)}
-        targets = soft_targets(labels, self.classes, self.config.smoothing)
-        if samples.ndim > 2:
+        targets = soft_targets(labels, self.classes, 0.0 if self.config is None else self.config.smoothing)
+        if self.config is not None and samples.ndim > 2:
             samples, targets = augment(samples, targets, key, self.config)
         return {IMAGES: samples, TARGETS: targets}
+
+    def _samples(self, rows: Int64[np.ndarray, " batch"], key: Key) -> Tensor:
+        if isinstance(self.samples, Tensor):
+            return self.samples[torch.from_numpy(rows).to(self.samples.device)]
+        if self.config is not None and self.config.crop_from == "original":
+            return torch.from_numpy(crops_of_originals(self.samples, rows, key, scale=(self.config.crop, 1.0)))
+        return torch.from_numpy(self.samples.take(rows, axis=0))
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
         """Move the samples to a GPU, which then augments them, unless they need more than a quarter of its memory.
@@ -91,208 +94,137 @@ class LabelledBatches(Batches):
         return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
 
 
-def augment(images: Tensor, targets: Tensor, key: Key, config: FinetuneConfig) -> tuple[Tensor, Tensor]:
-    """Crop, flip, change, erase and mix images, in MAE's order.
-
-    Parameters
-    ----------
-    images : tensor, shape (batch, height, width, channels)
-        uint8 (0 to 255) or float (0 to 1), on any device.
-    targets : tensor, shape (batch, classes)
-    key : Key
-        Key of the step; ``key.row`` is the row of the first image in the global batch.
-    config : FinetuneConfig
-
-    Returns
-    -------
-    images (float, about 0 to 1), targets
-    """
-    if config.crop < 1:
-        size = (int(images.shape[1]), int(images.shape[2]))
-        made = random_resized_crop(images, size, key, scale=(config.crop, 1.0))
-    else:
-        made = scaled(images)
-    if config.flip:
-        made = random_flip(made, key)
-    if config.randaugment:
-        made = rand_augment(made.clamp(0, 1), key, config.randaugment)
-    if config.erasing:
-        made = erase(made, key, probability=config.erasing)
-    return mix(made, targets, key, mixup=config.mixup, cutmix=config.cutmix)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class FinetuneData(Data):
-    """The data of a fine-tuning run.
-
-    Parameters
-    ----------
-    splits : Splits
-        Training and test images.
-    train, validation : LabelledBatches
-        Training samples, and validation samples, which are not among them.
-    architecture : dict
-        Description from which the classifier is built.
-    pretrained : nn.Module
-        The pretrained model.
-    """
-
-    splits: Splits
-    train: LabelledBatches
-    validation: LabelledBatches | None
-    architecture: dict[str, Any]
-    pretrained: nn.Module
-
-    def load_start_weights(self, model: Classifier) -> None:
-        """Load the pretrained weights into a fresh classifier."""
-        model.start(self.pretrained)
-
-
-class LazyFinetuneData(Data):
-    """The data of a fine-tuning run, read on access.
-
-    A finished run is evaluated with its images only: its pretrained model need not exist any more.
+    """The data of a fine-tuning run. Each part is read on access: evaluation needs no pretrained model.
 
     Parameters
     ----------
     config : FinetuneConfig
-    """
-
-    def __init__(self, config: FinetuneConfig) -> None:
-        self._config = config
-
-    @cached_property
-    def splits(self) -> Splits:
-        """Training and test images."""
-        return self._loaded.splits if "_loaded" in vars(self) else read_splits(self._config)
-
-    @cached_property
-    def _loaded(self) -> FinetuneData:
-        return load_data(self._config)
-
-    @property
-    def train(self) -> LabelledBatches:
-        """The training samples."""
-        return self._loaded.train
-
-    @property
-    def validation(self) -> LabelledBatches | None:
-        """The validation samples."""
-        return self._loaded.validation
-
-    @property
-    def architecture(self) -> dict[str, Any]:
-        """Description from which the classifier is built."""
-        return self._loaded.architecture
-
-    def load_start_weights(self, model: Classifier) -> None:
-        """Load the pretrained weights into a fresh classifier."""
-        self._loaded.load_start_weights(model)
-
-
-@dataclass(frozen=True, eq=False)
-class MeasuredData(Data):
-    """Images on which a classifier is only evaluated."""
-
-    splits: Splits
-
-
-def load_data(config: FinetuneConfig, splits: Splits | None = None) -> FinetuneData:
-    """Read images and pretrained model of a run; `splits` are its images, if they are read already.
+    splits : Splits, optional
+        Its images, if they are read already.
 
     Raises
     ------
     UserError
-        For images without two classes or of another size than the model's, or weights that have changed.
+        On access, or by :meth:`read`: for images without two classes or of another size than the model's, or weights
+        that have changed.
     """
-    check_weights(config)
-    pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
-    described = RunFolder(config.run).description.architecture
-    if splits is None:
-        splits = read_splits(config, described)
-        for note in fraction_notes(
-            config.data.source, config.data.test_fraction, FinetuneConfig.data.test_fraction, splits
-        ):
+
+    def __init__(self, config: FinetuneConfig, splits: Splits | None = None) -> None:
+        self.config = config
+        if splits is not None:
+            self.splits = splits
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Training and test images."""
+        config = self.config
+        found = read_splits(config)
+        usual = FinetuneConfig.data.test_fraction
+        for note in fraction_notes(config.data.source, config.data.test_fraction, usual, found):
             logging.getLogger("r2mae").warning("%s", note)
-    train_set = splits.train
-    assert train_set.classes is not None
-    if config.pool == "class" and not hasattr(task, "pool"):
-        raise UserError(f"the model {described['model']!r} has no class token: omit --pool")
-    if config.drop_path and described["model"] != "vit-mae":
-        raise UserError(f"the model {described['model']!r} has no layers to skip: omit --drop-path")
-    task = with_pool(task, config.pool)
-    width = int(pretraining.model.latent)
-    architecture: dict[str, Any] = {
-        "encoder": dict(described),
-        "classes": list(train_set.classes),
-        "probe": config.probe,
-        "pool": config.pool,
-        "drop_path": config.drop_path,
-        "width": width,
-    }
-    samples_of = partial(_samples, config, task, model, classes=len(train_set.classes))
-    everything = samples_of(train_set)
-    order, held_out = permutation(Key.root(config.split_seed).fold("validation"), len(train_set)), 0
-    validation = None
-    if config.data.validation and splits.validation is not None:
-        validation = samples_of(splits.validation)
-    elif config.data.validation and len(order) > 1:
-        held_out = min(max(1, round(config.data.validation * len(order))), len(order) - 1)
-        validation = replace(everything, rows=np.sort(order[:held_out]))
-    train = replace(everything, rows=np.sort(order[held_out:]), config=config)
-    return FinetuneData(splits, train, validation, architecture, model)
+        return found
+
+    @cached_property
+    def _pretrained(self) -> tuple[Any, nn.Module, int]:
+        """Task and model of the pretrained run, and the width of its representation."""
+        config = self.config
+        if config.weights and weights_of(config.run) != config.weights:
+            raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
+        pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
+        return with_pool(task, config.pool), model, int(pretraining.model.latent)
+
+    @cached_property
+    def architecture(self) -> dict[str, Any]:
+        """Description from which the classifier is built."""
+        config = self.config
+        encoder = RunFolder(config.run).description.architecture
+        task, _, width = self._pretrained
+        if config.pool == "class" and not hasattr(task, "pool"):
+            raise UserError(f"the model {encoder['model']!r} has no class token: omit --pool")
+        if config.drop_path and encoder["model"] != "vit-mae":
+            raise UserError(f"the model {encoder['model']!r} has no layers to skip: omit --drop-path")
+        check_images(config.data.source, self.splits.train.shape, encoder["shape"])
+        return {
+            "encoder": dict(encoder),
+            "classes": list(self.splits.train.classes or ()),
+            "probe": config.probe,
+            "pool": config.pool,
+            "drop_path": config.drop_path,
+            "width": width,
+        }
+
+    @cached_property
+    def _training(self) -> LabelledBatches:
+        """All training images, without augmentation."""
+        return self._labelled(self.splits.train)
+
+    @cached_property
+    def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
+        """Indices of the training images that are trained on, and of those for the validation loss."""
+        count, fraction = len(self.splits.train), self.config.data.validation
+        order, held_out = permutation(Key.root(self.config.split_seed).fold("validation"), count), 0
+        if fraction and self.splits.validation is None and count > 1:
+            held_out = min(max(1, round(fraction * count)), count - 1)
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+    @cached_property
+    def train(self) -> LabelledBatches:
+        """The training samples, augmented."""
+        assert self.architecture
+        return replace(self._training, rows=self._order[0], config=self.config)
+
+    @cached_property
+    def validation(self) -> LabelledBatches | None:
+        """The validation samples, which are not among the training samples."""
+        if self.config.data.validation and self.splits.validation is not None:
+            return self._labelled(self.splits.validation)
+        return replace(self._training, rows=self._order[1]) if len(self._order[1]) else None
+
+    def read(self) -> None:
+        """Read and check everything that training needs."""
+        assert len(self.train)
+
+    def load_start_weights(self, model: Classifier) -> None:
+        """Load the pretrained weights into a fresh classifier."""
+        model.start(self._pretrained[1])
+
+    def _labelled(self, images: ImageSet) -> LabelledBatches:
+        """Return labelled images, or with `cached` their features, computed on the run's device."""
+        assert images.labels is not None
+        samples: Any = images.images
+        if self.config.cached:
+            task, model, _ = self._pretrained
+            samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
+            model.to("cpu")
+        return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
 
 
-def read_splits(config: FinetuneConfig, encoder: Mapping[str, Any] | None = None) -> Splits:
-    """Read the images; check that they have classes, and that they fit `encoder`, if given."""
+def read_splits(config: FinetuneConfig) -> Splits:
+    """Read the images of a configuration, and check that they have classes."""
     splits = load_splits(
         config.data.source,
         test_fraction=config.data.test_fraction,
         seed=config.split_seed,
         resize=config.data.resize,
         resize_mode=config.data.resize_mode,
-        cache=config.machine.cache,
+        cache="none" if config.crop_from == "original" else config.machine.cache,
         skip_broken=config.data.skip_broken,
         draft=config.data.draft,
         processes=local_processes(config.machine.devices),
     )
     if not has_classes(splits):
         raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
-    if encoder is None:
-        return splits
-    given, expected = list(splits.train.shape), [int(side) for side in encoder["shape"]]
-    if given != expected:
-        sizes = [" x ".join(map(str, shape)) for shape in (given, expected)]
-        resizable = expected[2] == given[2] and expected[0] == expected[1]
-        hint = f"add --resize {expected[0]}" if resizable else "convert them to the size and channels of the model's"
-        raise UserError(f"{config.data.source} has images of {sizes[0]}, and the model takes {sizes[1]}: {hint}")
     return splits
 
 
-def other_data(
-    config: FinetuneConfig,
-    source: str,
-    architecture: Mapping[str, Any],
-    *,
-    resize: int | None = None,
-    resize_mode: ResizeMode | None = None,
-    skip_broken: bool | None = None,
-) -> tuple[FinetuneConfig, MeasuredData]:
-    """Read external images to evaluate a classifier on.
-
-    Raises
-    ------
-    UserError
-        For images of another size or with other classes than those of the classifier.
-    """
-    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
-    fitting |= {} if skip_broken is None else {"skip_broken": skip_broken}
-    own = {"resize": resize or config.data.resize, "resize_mode": resize_mode or config.data.resize_mode, **fitting}
-    config = config.replace(data=source, **own)
-    splits = read_splits(config, architecture["encoder"])
+def check_other_images(config: FinetuneConfig, splits: Splits, architecture: Mapping[str, Any]) -> None:
+    """Refuse images of another size or with other classes than those of the classifier."""
+    check_images(config.data.source, splits.test.shape, architecture["encoder"]["shape"])
     if list(splits.test.classes or ()) != list(architecture["classes"]):
-        raise UserError(f"{source} has other classes than the classifier: name data with the classes of {config.run}")
-    return config, MeasuredData(splits)
+        raise UserError(
+            f"{config.data.source} has other classes than the classifier: name data with the classes of {config.run}"
+        )
 
 
 def with_pool(task: Any, pool: str) -> Any:
@@ -315,17 +247,49 @@ def weights_of(run: str | Path) -> str:
     return sha256(folder.weights.read_bytes()).hexdigest()[:_DIGITS]
 
 
-def check_weights(config: FinetuneConfig) -> None:
-    """Refuse to resume a run whose pretrained weights have changed."""
-    if config.weights and weights_of(config.run) != config.weights:
-        raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
+def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
+    """Measure a classifier on images without augmentation.
 
+    Returns
+    -------
+    dict
+        ``top1``; ``top5``, if there are more than five classes; ``cross_entropy`` in nats.
 
-def _samples(config: FinetuneConfig, task: Any, model: nn.Module, images: ImageSet, *, classes: int) -> LabelledBatches:
-    """Return labelled images, or with `cached` their features, computed on the run's device."""
+    Raises
+    ------
+    UserError
+        If logits are not finite.
+    """
     assert images.labels is not None
-    samples: Any = images.images
-    if config.cached:
-        samples = embed_set(task, model.to(torch_device(config.machine.device)), images)
-        model.to("cpu")
-    return LabelledBatches(samples, images.labels, classes, np.arange(len(images)))
+    logits, labels = predict(model, images), torch.from_numpy(images.labels)
+    if broken := int((~torch.isfinite(logits)).any(1).sum()):
+        raise UserError(
+            f"the logits of {broken:,} of {len(images):,} images of {images.name} are not finite: train the "
+            "classifier again with a lower --base-lr"
+        )
+    scores = {"top1": top_accuracy(logits, labels, 1)}
+    if logits.shape[1] > TOP:
+        scores["top5"] = top_accuracy(logits, labels, TOP)
+    return {**scores, "cross_entropy": float(cross_entropy(logits.double(), labels))}
+
+
+@torch.no_grad()
+def predict(model: Classifier, images: ImageSet) -> Float[Tensor, "n classes"]:
+    """Return the logits of all images, on the CPU."""
+    batches, device, parts = ImageBatches(images.images), next(model.parameters()).device, []
+    with evaluating(model):
+        for first in range(0, len(batches), _BATCH):
+            rows = np.arange(first, min(first + _BATCH, len(batches)))
+            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
+            parts.append(model(scaled(batch)).float().cpu())
+    return torch.cat(parts)
+
+
+def top_accuracy(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"], k: int) -> float:
+    """Return the fraction of images for which fewer than `k` other classes have a logit as large as the true class's.
+
+    A NaN counts as wrong.
+    """
+    own = logits.gather(1, labels[:, None])
+    above = (~(logits < own)).sum(1) - 1
+    return float((above < k).double().mean())

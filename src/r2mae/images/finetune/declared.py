@@ -41,14 +41,14 @@ class Finetuning:
 FINETUNE = Command(
     "finetune",
     "fine-tune a pretrained model of images on labels, or probe its frozen features",
-    "r2mae.images.finetune.command:run",
+    "r2mae.images.finetune.run:command",
     Finetuning,
     config=FinetuneConfig,
     fields=(
         *("probe", "cached", "pool"),
         *("epochs", "steps", "batch_size", "base_lr", "layer_decay", "weight_decay", "warmup", "warmup_epochs"),
-        *("schedule", "optimizer", "clip", "ema", "drop_path", "smoothing"),
-        *("crop", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "resize_mode", "cache"),
+        *("schedule", "min_lr", "optimizer", "clip", "ema", "drop_path", "smoothing"),
+        *("crop", "crop_from", "flip", "randaugment", "mixup", "cutmix", "erasing", "resize", "resize_mode", "cache"),
         *("skip_broken", "draft", "validation", "validate_every", "patience", "keep", "seed", "accumulate"),
         *("precision", "device", "devices", "workers", "threads", "save_every"),
     ),

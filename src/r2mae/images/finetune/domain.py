@@ -1,4 +1,4 @@
-"""What opens the folder of a fine-tuned model, as a domain opens that of a pretrained one."""
+"""The domain of images as it opens the runs that ``r2mae finetune`` makes."""
 
 from collections.abc import Mapping
 from math import inf
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import CommandLine
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.config import FinetuneConfig
@@ -17,24 +18,22 @@ from r2mae.training.models import build_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from r2mae.images.finetune.classifier import Classifier
-    from r2mae.images.finetune.data import FinetuneData, LazyFinetuneData, MeasuredData
-    from r2mae.images.finetune.task import ClassificationTask
-    from r2mae.images.resize import ResizeMode
+    from r2mae.images.finetune.classifier import ClassificationTask, Classifier
+    from r2mae.images.finetune.data import FinetuneData
 
 
-class FinetuneDomain(Domain):
-    """Classifiers of images. They are made by ``r2mae finetune``, and opened by every command that takes a run."""
+class FinetunedImages(Domain):
+    """The domain of images for classifiers in place of autoencoders: they are measured, embed images, and exported."""
 
-    name = "images-finetune"
+    name = ImagesConfig.domain
     title = "Classifiers of images, fine-tuned or on frozen features"
     config = FinetuneConfig
     sets = SETS
 
     @property
     def command_line(self) -> CommandLine:  # type: ignore[override]
-        """Options of reading other images, and layouts of other libraries, as the domain of images has them."""
-        images = get_domain("images").command_line
+        """The options of reading other images, and the layouts of other libraries."""
+        images = get_domain(self.name).command_line
         return CommandLine(reading=images.reading, model_formats=images.model_formats)
 
     def metrics_of(self, config: FinetuneConfig) -> tuple[Metric, ...]:
@@ -47,83 +46,69 @@ class FinetuneDomain(Domain):
 
     def fingerprint(self, config: FinetuneConfig) -> str:
         """Return that of the images; the weights are named in the configuration."""
-        from r2mae.training.fingerprint import fingerprint
-
-        return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
+        return get_domain(self.name).fingerprint(_reading(config))
 
     def check_source(self, config: FinetuneConfig) -> None:
-        """Refuse data that are not there, without torch; how the run reads its own says nothing of these."""
-        from r2mae.images.data import check_source
-
-        check_source(config.data.source)
+        """Refuse missing data, without torch."""
+        get_domain(self.name).check_source(_reading(config))
 
     def check(self, config: FinetuneConfig) -> None:
-        """Refuse data that are not there, and options that they have no use for, without torch."""
-        from r2mae.images.data import check_source
+        """Refuse missing data and reader options that do not apply, without torch."""
+        from r2mae.images.sources import check_source, is_array
 
         check_source(
             config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
         )
+        if config.crop_from == "original" and is_array(config.data.source):
+            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
 
-    def load(self, config: FinetuneConfig) -> "LazyFinetuneData":
-        """Return images and pretrained model, each read when it is asked for."""
-        from r2mae.images.finetune.data import LazyFinetuneData
+    def load(self, config: FinetuneConfig) -> "FinetuneData":
+        """Return images and pretrained model, each read on access."""
+        from r2mae.images.finetune.data import FinetuneData
 
-        return LazyFinetuneData(config)
+        return FinetuneData(config)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
-        from r2mae.images.finetune.classifier import make_classifier
+        from r2mae.images.finetune.classifier import ClassificationTask, make_classifier
         from r2mae.images.finetune.data import with_pool
-        from r2mae.images.finetune.task import ClassificationTask
 
         task, pretrained = build_model(MODELS, architecture["encoder"])
         return ClassificationTask(), make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
 
     def evaluate(
-        self,
-        config: FinetuneConfig,
-        task: "ClassificationTask",
-        model: "Classifier",
-        data: "FinetuneData | LazyFinetuneData | MeasuredData",
+        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
     ) -> dict[str, float]:
         """Measure a classifier on the test images."""
-        from r2mae.images.finetune.evaluate import evaluate
+        from r2mae.images.finetune.data import evaluate
 
         return evaluate(model, data.splits.test)
 
     def load_other_data(
-        self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **options: Any
-    ) -> "tuple[FinetuneConfig, MeasuredData]":
-        """Read other images with the same classes, for :meth:`evaluate`: those of their test part are measured."""
-        from r2mae.images.finetune.data import other_data
+        self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
+    ) -> "tuple[FinetuneConfig, FinetuneData]":
+        """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
+        from r2mae.images.finetune.data import FinetuneData, check_other_images
+        from r2mae.images.sources import applicable_options
 
-        return other_data(config, source, architecture, **options)
+        fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
+        given = {name: value for name, value in reading.items() if value is not None}
+        config = config.replace(data=source, crop_from="resized", **{**fitting, **given})
+        data = FinetuneData(config)
+        check_other_images(config, data.splits, architecture)
+        return config, data
 
     def embed(
-        self,
-        config: FinetuneConfig,
-        task: "ClassificationTask",
-        model: "Classifier",
-        source: str,
-        *,
-        resize: int | None = None,
-        resize_mode: "ResizeMode | None" = None,
-        skip_broken: bool | None = None,
+        self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
-        """Embed a set as the domain of images does: what the last layer classifies."""
-        pretraining = ImagesConfig.make(
-            data=config.data.source,
-            seed=config.split_seed,
-            resize=config.data.resize,
-            resize_mode=config.data.resize_mode,
-            test_fraction=config.data.test_fraction,
-            skip_broken=config.data.skip_broken,
-            draft=config.data.draft,
-        )
-        domain = get_domain("images")
-        reading = {"resize": resize, "resize_mode": resize_mode, "skip_broken": skip_broken}
-        return domain.embed(pretraining, task, model, source, **reading)
+        """Embed images as a pretrained model does: what the last layer classifies."""
+        return get_domain(self.name).embed(_reading(config), task, model, source, **reading)
 
 
-DOMAIN = FinetuneDomain()
+def _reading(config: FinetuneConfig) -> ImagesConfig:
+    """Return a configuration of pretraining that reads and splits the same images in the same way."""
+    same = ("data", "resize", "resize_mode", "test_fraction", "skip_broken", "draft")
+    return ImagesConfig.make(seed=config.split_seed, **{name: config[name] for name in same})
+
+
+FINETUNED = FinetunedImages()

@@ -1,29 +1,66 @@
-"""Fine-tune into a run folder: make the configuration, train, evaluate, and save the scores."""
+"""``r2mae finetune RUN [DATA]``: fine-tune a pretrained model, or probe it, into a run folder."""
 
+import json as json_text
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError
+from r2mae.files import jsonable
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import Splits
-from r2mae.images.evaluate import has_classes
+from r2mae.images.finetune.classifier import check_finetunable
 from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
-from r2mae.images.finetune.data import load_data, weights_of
-from r2mae.images.finetune.domain import DOMAIN
-from r2mae.images.models import FINETUNABLE
+from r2mae.images.finetune.data import FinetuneData, weights_of
+from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.sets import SETS
-from r2mae.images.sources import applicable_options
+from r2mae.images.sources import applicable_options, is_array
 from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
-from r2mae.training.progress import Reporter, RunProgress
+from r2mae.training.progress import ProgressBar, Reporter, RunProgress
 from r2mae.training.run import Run
 from r2mae.training.saving import load_model
 
 _MIN_BATCHES = 8  # batches of an epoch
 _READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
+_MACHINE = ("device", "precision", "threads", "workers")
+MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from": "original"}
+"""What MAE's authors do and short runs on few images do not: batches of 1,024, and crops of the original images."""
+
+
+def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
+    """Run the command; rerunning it resumes an interrupted run.
+
+    Parameters
+    ----------
+    run : str
+        Folder of the pretrained run.
+    data : str, optional
+        Images with classes.
+    out : str, optional
+        The run folder.
+    json : bool
+        Print JSON.
+    **options
+        Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
+    """
+    config = plan(run, options, data)
+    kind = "probe" if config.probe == "linear" else "finetune"
+    where = Path(out or Path(run) / f"{kind}-seed{config.seed}")
+    was_finished = RunFolder(where).trained
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, {kind}"))
+    if json:
+        print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
+        return
+    if was_finished:
+        print(f"{where} is finished already; nothing was trained")
+    for metric in FINETUNED.metrics_of(config):
+        if metric.name in results["scores"]:
+            print(f"{metric.label:<16} {metric.arrow} {results['scores'][metric.name]:.4f}")
+    print(config.measured_in_words())
+    print(f"model and results are in {where}")
 
 
 def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -> FinetuneConfig:
@@ -41,31 +78,27 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
     Raises
     ------
     UserError
-        If there is no finished run of images, or an option does not apply.
+        If there is no finished pretraining run of images, or an option does not apply.
     """
     folder = RunFolder(run)
     fields = folder.read_config()
-    if fields.get("domain") != ImagesConfig.domain:
-        raise UserError(
-            f"{folder.path} is a run of {fields.get('domain')}: name a pretrained run of {ImagesConfig.domain}"
-        )
-    described = folder.description.architecture if folder.trained else {}
-    weights = weights_of(run)
-    if options.get("probe", "none") == "none" and (name := described["model"]) not in FINETUNABLE:
-        whole = " and ".join(FINETUNABLE)
-        raise UserError(f"the model {name!r} cannot be fine-tuned as a whole ({whole} can): add --probe linear")
-    pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
+    if fields.get("domain") != ImagesConfig.domain or "run" in fields:
+        kind = "fine-tuning" if "run" in fields else fields.get("domain")
+        raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
+    weights, architecture = weights_of(run), folder.description.architecture
     probe = options.get("probe", "none")
+    if probe == "none":
+        check_finetunable(architecture["model"])
+    pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
     if data is not None:  # reader options for image files do not apply to arrays
         own |= applicable_options(data, pretraining.machine.cache, pretraining.data.skip_broken, pretraining.data.draft)
-    own |= {"split_seed": pretraining.seed, **recipe(described, probe, cached=_cached(options))}
-    own |= options
-    epochs = float(own.get("epochs", FinetuneConfig.optimizer.epochs))
+    own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
+    own |= {"split_seed": pretraining.seed, **options}
     if "warmup" in options or own.get("steps") is not None:
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
-        own = {"warmup_epochs": warmup_epochs(probe, epochs), **own}
+        own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
     return FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
@@ -93,26 +126,30 @@ def finetune(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     if alone:
-        return _finetune(Run.resolve(config, DOMAIN, single_process=True), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, FINETUNED, single_process=True), config, out, reporter, splits)
     with together(config):
-        return _finetune(Run.resolve(config, DOMAIN), config, out, reporter, splits)
+        return _finetune(Run.resolve(config, FINETUNED), config, out, reporter, splits)
 
 
 def _finetune(
     run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
 ) -> dict[str, Any]:
     folder = RunFolder(out)
+    if folder.config_file.exists() and "run" not in folder.read_config():
+        raise UserError(f"{folder.path} is a run of pretraining: choose another --out")
     folder.check_config(config)
-    results = folder.results_for(config) if folder.trained else None
-    data = load_data(config, splits) if results is None else None
-    fitted = fit_run(run, out, data=data, reporter=reporter)
+    data = FinetuneData(config, splits)
+    if not folder.trained:
+        FINETUNED.check(config)
+        data.read()  # mistakes are found before anything is written
+    fitted = fit_run(run, out, data=None if folder.trained else data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # rank 0 evaluates and reports
-    if results is None and data is not None:
-        _, task, model = load_model(folder.path, DOMAIN, device=config.machine.device)
-        folder.check_data(config.data.source, DOMAIN.fingerprint(config))
-        results = fitted.write_results(config, DOMAIN.evaluate(config, task, model, data))
-    assert results is not None
+    results = folder.results_for(config)
+    if results is None:
+        _, task, model = load_model(folder.path, FINETUNED, device=config.machine.device)
+        folder.check_data(config.data.source, FINETUNED.fingerprint(config))
+        results = fitted.write_results(config, FINETUNED.evaluate(config, task, model, data))
     return results
 
 
@@ -133,7 +170,8 @@ def finetune_scores(
     splits : Splits
         Its images.
     epochs : float
-        Epochs of batches of 256, or of smaller ones if an epoch would have fewer than eight.
+        Epochs of batches of 256, or of smaller ones if an epoch would have fewer than eight; with the configuration's
+        `finetune_recipe` "mae" those of :data:`MAE_BATCH`.
     kept : path, optional
         The file ``evaluation.json`` of the run folder. Fine-tuning has a run folder next to it, so that a finished
         run is not repeated and a half-finished one resumes.
@@ -143,21 +181,26 @@ def finetune_scores(
     Raises
     ------
     UserError
-        For a model without a run folder, or images without labels.
+        For a model without a run folder.
     """
-    if not has_classes(splits):
-        raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
-    fields = RunFolder(kept.parent).read_config()
-    own = {name: config[name] for name in (*_READING, "seed", "device", "precision", "threads")}
-    batch = next((size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size), 16)
-    planned = plan(kept.parent, {**own, "epochs": float(epochs), "batch_size": batch}, config.data.source)
-    trained_on = fields["data"]["source"]
-    other = "" if trained_on == config.data.source else f"-{Path(config.data.source).stem}"
-    name = f"finetune-{epochs:g}{other}"
+    name = f"finetune-{epochs:g}"
+    own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
+    if config.evaluation.finetune_recipe == "mae":
+        if config.data.resize is None or is_array(config.data.source):
+            raise UserError(
+                f"finetune_recipe mae crops files of images for --resize N, not {config.data.source}: omit it"
+            )
+        own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
+    else:
+        sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)
+        own, splits_read = {**own, "batch_size": next(sizes, 16)}, splits
+    if RunFolder(kept.parent).read_config()["data"]["source"] != config.data.source:
+        name = f"{name}-{Path(config.data.source).stem}"
+    planned = plan(kept.parent, {**own, "epochs": float(epochs)}, config.data.source)
     reporter = _ProgressReporter(progress) if progress else None
-    results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits, alone=True)
+    results = finetune(planned, kept.parent / name, reporter=reporter, splits=splits_read, alone=True)
     return {f"finetune_{name}": float(value) for name, value in results["scores"].items()}
 
 
@@ -177,10 +220,6 @@ class _ProgressReporter:
 
     def stop(self) -> None:
         self.progress(self.total, self.total)
-
-
-def _cached(options: Mapping[str, Any]) -> bool:
-    return bool(options.get("cached", False))
 
 
 def _absolute_source(data: str) -> str:

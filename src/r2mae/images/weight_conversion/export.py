@@ -17,9 +17,10 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write
+from r2mae.images.finetune.classifier import PROBE_EPSILON
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
-from r2mae.images.weight_conversion.names import PATCHES, State, for_transformers
+from r2mae.images.weight_conversion.names import PATCHES, State, count_layers, for_transformers
 from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
@@ -30,7 +31,6 @@ _PICKLED = (".pth", ".pt")
 _BILINEAR = 2  # as PIL numbers it
 _COLOURS = 3
 _AFTER = "mean after the norm"
-_PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FinishedModel:
     ratio : float, optional
         Mean mask ratio of its pretraining.
     classes : tuple of str
-        What a classifier tells apart.
+        Names of a classifier's classes.
     pool : {"class", "mean", "mean after the norm"}
         What it classifies: the class token, or a mean over patches.
     crop : bool
@@ -78,10 +78,7 @@ def to_timm(run: Path, output: Path) -> str:
     _check_output(output, (".safetensors", *_PICKLED))
     made = read_finished(run)
     state = made.state if made.classes else made.encoder
-    if output.suffix == ".safetensors":
-        _write(output, save(_contiguous(state), {"format": "pt"}))
-    else:
-        _write(output, _to_pickle(_contiguous(state)))
+    _write(output, _safetensors(state) if output.suffix == ".safetensors" else _to_pickle(_contiguous(state)))
     return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
 
 
@@ -124,16 +121,12 @@ def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
     if not made.classes and height != width and not encoder:
         raise UserError(f"ViTMAEForPreTraining takes square images, not {height} x {width}: add --encoder for ViTModel")
     if encoder:
-        config, state = vit_config(made), for_transformers(made.encoder, "")
-        told = "ViTModel.from_pretrained opens it with add_pooling_layer=False, ViTForImageClassification adds a head"
-    elif made.classes:
-        config, state = classifier_config(made), for_transformers(made.state)
-        told = "ViTForImageClassification.from_pretrained opens it"
+        kind, note = "ViTModel", " with add_pooling_layer=False, ViTForImageClassification adds a head"
     else:
-        config, state = mae_config(made), for_transformers(made.state)
-        told = "ViTMAEForPreTraining.from_pretrained opens it"
-    write_folder(output, state, config, processor_config(made))
-    return told
+        kind, note = "ViTForImageClassification" if made.classes else "ViTMAEForPreTraining", ""
+    state = for_transformers(made.encoder, "") if encoder else for_transformers(made.state)
+    write_folder(output, state, transformers_config(made, kind), processor_config(made))
+    return f"{kind}.from_pretrained opens it{note}"
 
 
 def read_finished(run: Path) -> FinishedModel:
@@ -166,7 +159,7 @@ def _classifier(state: State, architecture: Mapping[str, Any]) -> FinishedModel:
     inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
     made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
     # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
-    deviation = (state["norm.running_var"] + _PROBE_EPSILON).sqrt()
+    deviation = (state["norm.running_var"] + PROBE_EPSILON).sqrt()
     weight = state["head.weight"] / deviation
     made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
     pool = "class" if architecture["pool"] == "class" else _AFTER
@@ -182,7 +175,7 @@ def _timm_options(made: FinishedModel) -> str:
         "patch_size": patch,
         "in_chans": channels,
         "embed_dim": width,
-        "depth": _count_layers(made.state, "blocks"),
+        "depth": count_layers(made.state, "blocks"),
         "num_heads": int(made.architecture["heads"]),
         "num_classes": len(made.classes),
     }
@@ -191,15 +184,15 @@ def _timm_options(made: FinishedModel) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
-def vit_config(made: FinishedModel, kind: str = "ViTModel") -> dict[str, Any]:
-    """Return config.json for the encoder."""
-    state, (height, width) = made.state, made.size
-    return {
+def transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
+    """Return config.json of a class of transformers."""
+    state, architecture, (height, width) = made.state, made.architecture, made.size
+    config: dict[str, Any] = {
         "architectures": [kind],
-        "model_type": "vit",
+        "model_type": "vit_mae" if kind == "ViTMAEForPreTraining" else "vit",
         "hidden_size": len(state[PATCHES]),
-        "num_hidden_layers": _count_layers(state, "blocks"),
-        "num_attention_heads": int(made.architecture["heads"]),
+        "num_hidden_layers": count_layers(state, "blocks"),
+        "num_attention_heads": int(architecture["heads"]),
         "intermediate_size": len(state["blocks.0.mlp.fc1.bias"]),
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.0,
@@ -212,20 +205,19 @@ def vit_config(made: FinishedModel, kind: str = "ViTModel") -> dict[str, Any]:
         "qkv_bias": True,
         "dtype": "float32",
     }
-
-
-def mae_config(made: FinishedModel) -> dict[str, Any]:
-    """Return config.json for the whole model."""
-    return {
-        **vit_config(made, "ViTMAEForPreTraining"),
-        "model_type": "vit_mae",
-        "decoder_hidden_size": len(made.state["decoder_embed.bias"]),
-        "decoder_num_hidden_layers": _count_layers(made.state, "decoder_blocks"),
-        "decoder_num_attention_heads": int(made.architecture["decoder_heads"]),
-        "decoder_intermediate_size": len(made.state["decoder_blocks.0.mlp.fc1.bias"]),
-        "mask_ratio": made.ratio,
-        "norm_pix_loss": bool(made.architecture["norm_pix"]),
-    }
+    if kind == "ViTMAEForPreTraining":
+        config |= {
+            "decoder_hidden_size": len(state["decoder_embed.bias"]),
+            "decoder_num_hidden_layers": count_layers(state, "decoder_blocks"),
+            "decoder_num_attention_heads": int(architecture["decoder_heads"]),
+            "decoder_intermediate_size": len(state["decoder_blocks.0.mlp.fc1.bias"]),
+            "mask_ratio": made.ratio,
+            "norm_pix_loss": bool(architecture["norm_pix"]),
+        }
+    if kind == "ViTForImageClassification":
+        config["id2label"] = {str(number): name for number, name in enumerate(made.classes)}
+        config["label2id"] = {name: number for number, name in enumerate(made.classes)}
+    return config
 
 
 def processor_config(made: FinishedModel) -> dict[str, Any]:
@@ -257,13 +249,6 @@ def processor_config(made: FinishedModel) -> dict[str, Any]:
     }
 
 
-def classifier_config(made: FinishedModel) -> dict[str, Any]:
-    """Return config.json for a classifier."""
-    names = {str(number): name for number, name in enumerate(made.classes)}
-    labels = {name: int(number) for number, name in names.items()}
-    return {**vit_config(made, "ViTForImageClassification"), "id2label": names, "label2id": labels}
-
-
 def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
     """Return the mean mask ratio of a run, rounded to four digits: transformers knows a single one.
 
@@ -281,11 +266,11 @@ def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
 def write_folder(
     output: Path, state: Mapping[str, torch.Tensor], config: Mapping[str, Any], processor: Mapping[str, Any]
 ) -> None:
-    """Write a folder of transformers, whole or not at all."""
+    """Write a folder of transformers, complete or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=UNFINISHED, dir=output.parent))
     try:
-        _write(place / "model.safetensors", save(_contiguous(state), {"format": "pt"}))
+        _write(place / "model.safetensors", _safetensors(state))
         for name, values in (("config.json", config), ("preprocessor_config.json", processor)):
             _write(place / name, (json.dumps(values, indent=2) + "\n").encode())
         place.chmod(0o755)
@@ -295,7 +280,7 @@ def write_folder(
 
 
 def _check_output(output: Path, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuse an output that is there already, or is not called as it must be, before anything is read."""
+    """Refuse an output that exists, or has another suffix, before anything is read."""
     if suffixes and output.suffix not in suffixes:
         raise UserError(f"{output} should end in {' or '.join(suffixes)}: -o {output.stem or 'weights'}{suffixes[0]}")
     if output.exists() and (not output.is_dir() or suffixes or any(output.iterdir())):
@@ -307,6 +292,10 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def _safetensors(state: Mapping[str, torch.Tensor]) -> bytes:
+    return save(_contiguous(state), {"format": "pt"})
+
+
 def _to_pickle(content: Mapping[str, Any]) -> bytes:
     made = io.BytesIO()
     torch.save(dict(content), made)
@@ -315,7 +304,3 @@ def _to_pickle(content: Mapping[str, Any]) -> bytes:
 
 def _contiguous(state: Mapping[str, torch.Tensor]) -> State:
     return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-
-
-def _count_layers(state: Mapping[str, Any], blocks: str) -> int:
-    return len({name.split(".")[1] for name in state if name.startswith(f"{blocks}.")})

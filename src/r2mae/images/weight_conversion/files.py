@@ -1,4 +1,4 @@
-"""What a file or folder of weights holds: read without running code of it, under our names whatever it calls them."""
+"""Read a file or folder of weights without running code of it, and rename them to our names."""
 
 import argparse
 import pickle
@@ -51,11 +51,11 @@ class Weights:
     files : tuple of Path
         That they are stored in.
     heads, decoder_heads : int, optional
-        Attention heads, which the shapes do not tell; None where the source does not say.
+        Attention heads, which no shape shows; None if the source does not say.
     image : tuple of int, optional
-        Height and width of the images, where the source says.
+        Height and width of the images, if the source says.
     mean : tuple of float, optional
-        With which pixels were standardised, where the source says.
+        With which pixels were standardised, if the source says.
     """
 
     path: Path
@@ -97,8 +97,7 @@ def read_weights(path: str | Path) -> Weights:
         raise UserError(f"{place}: no such file or folder: {_EXPECTED}")
     folder = RunFolder(place)
     if folder.config_file.is_file():
-        architecture = _run_architecture(folder)
-        return _run_weights(place, folder.weights, architecture)
+        return _run_weights(place, folder)
     files = _files_of(place) if place.is_dir() else [place]
     state: State = {}
     for file in files:
@@ -110,7 +109,7 @@ def read_weights(path: str | Path) -> Weights:
         return _with_architecture(read) if place.is_dir() else read
     if PATCHES not in state:
         first = ", ".join(list(state)[:_SHOWN]) or "nothing"
-        raise UserError(f"{place} holds no vision transformer that is known here ({first} …): {_EXPECTED}")
+        raise UserError(f"{place} holds no vision transformer of a known library ({first} …): {_EXPECTED}")
     return replace(read, layout="mae") if read.has_decoder else read
 
 
@@ -191,24 +190,21 @@ def _parts(index: Path) -> list[str]:
     return names
 
 
-def _run_architecture(folder: RunFolder) -> Mapping[str, Any]:
-    """Return the architecture of a finished run of a vision transformer, pretrained or fine-tuned."""
+def _run_weights(path: Path, folder: RunFolder) -> Weights:
+    """Read a finished run of a vision transformer, pretrained or fine-tuned."""
     if not folder.trained:
-        raise UserError(f"{folder.path} is not finished: run its command again to go on, then begin from it")
-    whole = folder.description.architecture
-    if whole.get("probe") == "linear":
-        raise UserError(f"{folder.path} is a probe of a frozen model: begin with the run that it probes")
-    architecture = whole.get("encoder", whole)
-    if not isinstance(architecture, Mapping) or architecture.get("model") != "vit-mae":
-        model = whole.get("model", folder.description.domain)
-        raise UserError(f"{folder.path} is a run of the model {str(model)[:40]!r}: {_EXPECTED}")
-    return architecture
-
-
-def _run_weights(path: Path, file: Path, architecture: Mapping[str, Any]) -> Weights:
-    height, width = (int(side) for side in architecture["shape"][:2])
-    read = Weights(path, "r2mae", read_file(file), (file,), int(architecture["heads"]), image=(height, width))
-    return replace(read, decoder_heads=int(architecture["decoder_heads"])) if read.has_decoder else read
+        raise UserError(f"{path} is not finished: rerun its command to resume, then start from it")
+    architecture = folder.description.architecture
+    if architecture.get("probe") == "linear":
+        raise UserError(f"{path} is a probe of a frozen model: start from the run that it probes")
+    encoder = architecture.get("encoder", architecture)
+    if not isinstance(encoder, Mapping) or encoder.get("model") != "vit-mae":
+        model = architecture.get("model", folder.description.domain)
+        raise UserError(f"{path} is a run of the model {str(model)[:40]!r}: {_EXPECTED}")
+    height, width = (int(side) for side in encoder["shape"][:2])
+    state = read_file(folder.weights)
+    read = Weights(path, "r2mae", state, (folder.weights,), int(encoder["heads"]), image=(height, width))
+    return replace(read, decoder_heads=int(encoder["decoder_heads"])) if read.has_decoder else read
 
 
 def _with_architecture(read: Weights) -> Weights:

@@ -1,18 +1,20 @@
-"""Put weights from elsewhere into a model: what fits is taken, what is missing stays fresh, the rest is refused."""
+"""Start a model with weights from a file: what fits is taken, what is missing stays random, the rest is refused."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from r2mae.errors import UserError
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE
+from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
 from r2mae.images.weight_conversion.files import Weights, read_weights
-from r2mae.images.weight_conversion.names import PATCHES, State
-from r2mae.images.weight_conversion.positions import fitted_positions
+from r2mae.images.weight_conversion.names import PATCHES, State, count_layers
 from r2mae.training.initial import Origin
 
 _SHOWN = 3  # names that a line repeats
@@ -23,23 +25,9 @@ _OMITTED = (
     *("embeddings.mask_token", "vit.embeddings.mask_token"),
 )
 _CLOSE = 1e-3
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the shapes of a model's weights do not tell.
-
-    Parameters
-    ----------
-    grid : (int, int)
-        Patches down and across.
-    heads, decoder_heads : int
-        Attention heads; without a decoder, the second does not matter.
-    """
-
-    grid: tuple[int, int]
-    heads: int
-    decoder_heads: int = 0
+_SINE_ERROR = 5e-3  # the largest change of sines that are stored in 16 bits
+Table = Float[Tensor, "1 tokens width"]
+Found = Float[Tensor, "1 others width"]
 
 
 @dataclass(frozen=True)
@@ -63,14 +51,14 @@ class Fitted:
 
 
 def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
-    """Let a fresh model begin with the weights of a file or folder.
+    """Let a fresh model start with the weights of a file or folder.
 
     Parameters
     ----------
     path : path
         See :func:`r2mae.images.weight_conversion.files.read_weights`.
     model : VisionTransformerMAE
-        Its encoder gets all of its weights from there; so does its decoder where there is one, which else stays fresh.
+        Its encoder gets all of its weights from there; so does its decoder if the file has one.
 
     Raises
     ------
@@ -79,14 +67,13 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     """
     assert isinstance(model, VisionTransformerMAE)
     weights = read_weights(path)
-    sizes = Sizes(model.grid, model.blocks[0].attn.heads, model.decoder_blocks[0].attn.heads)  # type: ignore[union-attr,arg-type]
-    fitted = fit_weights(weights, model.state_dict(), sizes)
+    fitted = fit_weights(weights, model)
     model.load_state_dict({**model.state_dict(), **fitted.state})
     return Origin(Path(path), weights.files, weights.layout, fitted.notes)
 
 
-def fit_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> Fitted:
-    """Choose and check the weights for a model, whose state is `own`; it may lack a decoder, or have a ``head``.
+def fit_weights(weights: Weights, model: VisionTransformerMAE) -> Fitted:
+    """Choose and check the weights for a model, which is not changed.
 
     Raises
     ------
@@ -94,120 +81,140 @@ def fit_weights(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> Fi
         If they are of another architecture. It names the sizes, or the first weights that are missing, unknown or of
         another shape.
     """
-    _check_sizes(weights, own, sizes)
-    decoder = weights.has_decoder and any(map(_is_of_decoder, own))
-    wanted = [name for name in own if decoder or not _is_of_decoder(name)]
-    missing = [name for name in wanted if name not in weights.state and not name.startswith("head.")]
+    own, path = model.state_dict(), weights.path
+    _check_sizes(weights, own, model)
+    wanted = [name for name in own if weights.has_decoder or not name.startswith(_DECODER)]
+    missing = [name for name in wanted if name not in weights.state]
     pooled = bool(missing) and all(name.startswith("norm.") for name in missing) and "fc_norm.weight" in weights.state
     if missing and not pooled:
-        raise UserError(f"{weights.path} has no {_list_names(missing)}: it is not a whole vision transformer")
+        raise UserError(f"{path} has no {_list_names(missing)}: it is not a complete vision transformer")
     unused = sorted(weights.state.keys() - own.keys())
-    if strange := [name for name in unused if not _is_of_decoder(name) and not name.startswith(_OMITTED)]:
-        raise UserError(
-            f"{weights.path} has {_list_names(strange)}, which our model has not: it is another architecture"
-        )
-    fitted = _fit_positions(weights, [name for name in wanted if name in weights.state], sizes)
-    _check_values(weights.path, fitted.state, own)
-    state = {name: value.to(own[name].dtype) for name, value in fitted.state.items()}
+    if strange := [name for name in unused if not name.startswith((*_DECODER, *_OMITTED))]:
+        raise UserError(f"{path} has {_list_names(strange)}, which our model has not: it is another architecture")
+    there = None if weights.image is None else (weights.image[0] // weights.patch, weights.image[1] // weights.patch)
+    state, notes = {name: weights.state[name] for name in wanted if name in weights.state}, []
+    for name in ("pos_embed", "decoder_pos_embed"):
+        if name in state and state[name].ndim == 3:
+            state[name], note = fitted_positions(state[name], model.grid, there=there, name=name)
+            notes += [note] if note else []
+    _check_values(path, state, own)
     fresh = tuple(name for name in own if name not in state)
-    notes = (*_notes(weights, fresh, unused), *fitted.notes)
-    return Fitted(state, fresh, tuple(unused), notes)
+    converted = {name: value.to(own[name].dtype) for name, value in state.items()}
+    return Fitted(converted, fresh, tuple(unused), (*_notes(weights, fresh, unused), *notes))
 
 
-def _is_of_decoder(name: str) -> bool:
-    return name.startswith(_DECODER)
-
-
-def _check_sizes(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> None:
+def _check_sizes(weights: Weights, own: Mapping[str, Tensor], model: VisionTransformerMAE) -> None:
     """Refuse another architecture in the words in which it is configured."""
-    width, channels, patch = own[PATCHES].shape[:3]
-    there = weights.state[PATCHES]
+    path, state, (width, channels, patch) = weights.path, weights.state, own[PATCHES].shape[:3]
+    there = state[PATCHES]
     if there.ndim != own[PATCHES].ndim:
-        raise UserError(f"{weights.path}: {PATCHES} has the shape {tuple(there.shape)}, which no images have")
+        raise UserError(f"{path}: {PATCHES} has the shape {tuple(there.shape)}, which no images have")
     if there.shape[1] != channels:
         raise UserError(
-            f"{weights.path} takes images of {there.shape[1]} channels, and these have {channels}: bring the images to "
+            f"{path} takes images of {there.shape[1]} channels, and these have {channels}: bring the images to "
             f"{there.shape[1]} channels, or omit init"
         )
     if weights.patch != patch:
         raise UserError(
-            f"{weights.path} has patches of {weights.patch} pixels, and the model of {patch}: take "
+            f"{path} has patches of {weights.patch} pixels, and the model of {patch}: take "
             f"--model.patch {weights.patch}, or resize the images so that their patches fit"
         )
-    layers = [
-        len({name.split(".")[1] for name in state if name.startswith("blocks.")}) for state in (weights.state, own)
-    ]
-    heads = (weights.heads or sizes.heads, sizes.heads)
-    if (len(there), layers[0], heads[0]) != (width, layers[1], heads[1]):
+    blocks, heads = count_layers(state, "blocks"), int(model.blocks[0].attn.heads)  # type: ignore[union-attr,arg-type]
+    if (len(there), blocks, weights.heads or heads) != (width, len(model.blocks), heads):
         raise UserError(
-            f"{weights.path} has width {len(there)}, {layers[0]} layers"
+            f"{path} has width {len(there)}, {blocks} layers"
             + (f" and {weights.heads} heads" if weights.heads else "")
-            + f", and the model {width}, {layers[1]} and {sizes.heads}: take --model.width {len(there)} "
-            f"--model.layers {layers[0]}" + (f" --model.heads {weights.heads}" if weights.heads else "")
+            + f", and the model {width}, {len(model.blocks)} and {heads}: take --model.width {len(there)} "
+            f"--model.layers {blocks}" + (f" --model.heads {weights.heads}" if weights.heads else "")
         )
-    if weights.has_decoder and "decoder_embed.weight" in own:
-        _check_decoder(weights, own, sizes)
-
-
-def _check_decoder(weights: Weights, own: Mapping[str, Tensor], sizes: Sizes) -> None:
-    found = []
-    for state, heads in ((weights.state, weights.decoder_heads or sizes.decoder_heads), (own, sizes.decoder_heads)):
-        layers = len({name.split(".")[1] for name in state if name.startswith("decoder_blocks.")})
-        found.append((len(state.get("decoder_embed.weight", ())), layers, heads))
-    if found[0] != found[1]:
-        (width, layers, heads), (own_width, own_layers, own_heads) = found
+    if not weights.has_decoder:
+        return
+    own_heads = int(model.decoder_blocks[0].attn.heads)  # type: ignore[union-attr,arg-type]
+    wide, layers = len(state.get("decoder_embed.weight", ())), count_layers(state, "decoder_blocks")
+    found = (wide, layers, weights.decoder_heads or own_heads)
+    expected = (model.mask_token.shape[2], len(model.decoder_blocks), own_heads)
+    if found != expected:
         raise UserError(
-            f"the decoder of {weights.path} has width {width}, {layers} layers and {heads} heads, and the model's "
-            f"{own_width}, {own_layers} and {own_heads}: take --model.decoder-width {width} --model.decoder-layers "
-            f"{layers} --model.decoder-heads {heads}, or weights of an encoder alone"
+            "the decoder of {} has width {}, {} layers and {} heads, and the model's {}, {} and {}: take "
+            "--model.decoder-width {} --model.decoder-layers {} --model.decoder-heads {}, or weights of an encoder "
+            "alone".format(path, *found, *expected, *found)
         )
-
-
-def _fit_positions(weights: Weights, names: Iterable[str], sizes: Sizes) -> Fitted:
-    """Take these weights, with positions for the grid of the model."""
-    there = None if weights.image is None else (weights.image[0] // weights.patch, weights.image[1] // weights.patch)
-    state, notes = {}, []
-    for name in names:
-        value = weights.state[name]
-        if name.endswith("pos_embed") and value.ndim == 3:
-            value, told = fitted_positions(value, sizes.grid, there=there, name=name)
-            notes += [told] if told else []
-        state[name] = value
-    return Fitted(state, notes=tuple(notes))
 
 
 def _check_values(path: Path, state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
     """Refuse wrong shapes, and what are no finite numbers."""
     wrong = [name for name, value in state.items() if value.shape != own[name].shape]
     if wrong:
-        shapes = (f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in wrong)
-        raise UserError(f"{path} has other shapes: {_list_names(shapes, len(wrong))}: it is another architecture")
+        shapes = [f"{name} {tuple(state[name].shape)} for {tuple(own[name].shape)}" for name in wrong]
+        raise UserError(f"{path} has other shapes: {_list_names(shapes)}: it is another architecture")
     for name, value in state.items():
         if not value.is_floating_point() or not torch.isfinite(value).all():
             raise UserError(f"{path}: {name} does not hold finite numbers alone: fetch or save it again")
 
 
-def _notes(weights: Weights, fresh: Iterable[str], unused: Iterable[str]) -> Iterable[str]:
-    decoder = [name for name in fresh if _is_of_decoder(name)]
-    if decoder:
+def _notes(weights: Weights, fresh: Iterable[str], unused: list[str]) -> Iterable[str]:
+    if any(name.startswith(_DECODER) for name in fresh):
         yield "the decoder is fresh"
-    if rest := [name for name in fresh if not _is_of_decoder(name) and not name.startswith("head.")]:
+    if rest := [name for name in fresh if not name.startswith(_DECODER)]:
         yield f"{_list_names(rest)} fresh"
-    if left := list(unused):
-        yield f"{_list_names(left)} not used"
+    if unused:
+        yield f"{_list_names(unused)} not used"
     if weights.mean is not None and (
         len(weights.mean) == len(MEAN) and max(abs(a - b) for a, b in zip(weights.mean, MEAN, strict=True)) > _CLOSE
     ):
         yield f"it was trained on pixels around {weights.mean}, and here they are around ImageNet's {MEAN}"
 
 
-def _list_names(names: Iterable[str], count: int | None = None) -> str:
+def _list_names(names: list[str]) -> str:
     """List the first names, and say how many more there are."""
-    first = list(names)
-    more = (count or len(first)) - _SHOWN
-    return ", ".join(first[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def encoder_alone(weights: Weights) -> Weights:
-    """Omit the decoder."""
-    return replace(weights, state={name: value for name, value in weights.state.items() if not _is_of_decoder(name)})
+def fitted_positions(
+    table: Table, grid: tuple[int, int], *, there: tuple[int, int] | None = None, name: str = "pos_embed"
+) -> tuple[Found, str]:
+    """Return embeddings of positions for a grid, and how they were made.
+
+    Parameters
+    ----------
+    table : tensor, shape (1, 1 + patches, width)
+        Those of the file, the class token's first.
+    grid : (int, int)
+        Patches down and across that are wanted.
+    there : (int, int), optional
+        Those of the file; without it, its patches are taken to be a square.
+    name : str
+        For errors.
+
+    Returns
+    -------
+    tensor, shape (1, 1 + down · across, width)
+        The same tensor for the same grid. For another one: sines and cosines again if the file's are those of its own
+        grid, otherwise the file's after bicubic interpolation; the class token's stays as it is.
+    note : str
+        What was done; empty for the same grid.
+
+    Raises
+    ------
+    UserError
+        If the file's number of patches is no square, and nothing says which rectangle it is.
+    """
+    count = table.shape[1] - 1
+    if there is None or math.prod(there) != count:
+        there = (math.isqrt(max(count, 0)),) * 2
+    if count == math.prod(grid) and (there == grid or math.prod(there) != count):
+        return table, ""
+    if count < 1 or math.prod(there) != count:
+        raise UserError(
+            f"{name} has {table.shape[1]} positions, which are not those of a square of patches and a class token: "
+            f"take images that are cut into {count} patches, or other weights"
+        )
+    sizes = f"{grid[0]} x {grid[1]} patches from {there[0]} x {there[1]}"
+    width = table.shape[2]
+    if width % 4 == 0 and torch.allclose(table.float(), positions(width, there), rtol=0, atol=_SINE_ERROR):
+        return positions(width, grid).to(table.dtype), f"{name} computed again for {sizes} (sines and cosines)"
+    image = table[:, 1:].float().reshape(1, *there, -1).permute(0, 3, 1, 2)
+    made = interpolate(image, size=grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+    found = torch.cat([table[:, :1], made.to(table.dtype)], 1)
+    return found, f"{name} interpolated for {sizes} (bicubic; it holds no sines)"

@@ -15,14 +15,15 @@ from r2mae.errors import UserError
 State = dict[str, Tensor]
 
 PATCHES = "patch_embed.proj.weight"
-"""What every such model has; its shape is (width, channels, patch, patch)."""
+"""A name of every such model; its shape is (width, channels, patch, patch)."""
 
-# Ours on the left; `@` stands for a prefix, the encoder's or none.
-_SINGLE_NAMES = {
-    "cls_token": "@embeddings.cls_token",
-    "pos_embed": "@embeddings.position_embeddings",
-    "patch_embed.proj": "@embeddings.patch_embeddings.projection",
-    "norm": "@layernorm",
+_ENCODER = {
+    "cls_token": "embeddings.cls_token",
+    "pos_embed": "embeddings.position_embeddings",
+    "patch_embed.proj": "embeddings.patch_embeddings.projection",
+    "norm": "layernorm",
+}
+_OTHERS = {
     "decoder_embed": "decoder.decoder_embed",
     "mask_token": "decoder.mask_token",
     "decoder_pos_embed": "decoder.decoder_pos_embed",
@@ -30,33 +31,64 @@ _SINGLE_NAMES = {
     "decoder_pred": "decoder.decoder_pred",
     "head": "classifier",
 }
-_BLOCK_NAMES = {
-    "norm1": "layernorm_before",
-    "attn.proj": "attention.output.dense",
-    "norm2": "layernorm_after",
-    "mlp.fc1": "intermediate.dense",
-    "mlp.fc2": "output.dense",
-}
+_TOKENS = ("cls_token", "pos_embed", "mask_token", "decoder_pos_embed")  # the others have weights and biases
+_LAYERS = {"blocks": "encoder.layer", "decoder_blocks": "decoder.decoder_layers"}
 _QKV = ("query", "key", "value")
-_BLOCKS = {"blocks": "@encoder.layer", "decoder_blocks": "decoder.decoder_layers"}
+_PARTS = {
+    "norm1": ("layernorm_before",),
+    "attn.qkv": tuple(f"attention.attention.{part}" for part in _QKV),
+    "attn.proj": ("attention.output.dense",),
+    "norm2": ("layernorm_after",),
+    "mlp.fc1": ("intermediate.dense",),
+    "mlp.fc2": ("output.dense",),
+}
 _VIT = "vit."
 # From version 5 on, towards the older names. Some of its versions save the decoder's layers under a third name.
-_NEWER = (
-    (re.compile(r"^decoder\.decoder_encoder\.layer\."), "decoder.decoder_layers."),
-    (re.compile(r"^layers\."), "encoder.layer."),
-    (re.compile(r"\.attention\.q_proj\."), ".attention.attention.query."),
-    (re.compile(r"\.attention\.k_proj\."), ".attention.attention.key."),
-    (re.compile(r"\.attention\.v_proj\."), ".attention.attention.value."),
-    (re.compile(r"\.attention\.o_proj\."), ".attention.output.dense."),
-    (re.compile(r"\.mlp\.fc1\."), ".intermediate.dense."),
-    (re.compile(r"\.mlp\.fc2\."), ".output.dense."),
-)
+_NEWER = {
+    r"^vit\.": "",
+    r"^decoder\.decoder_encoder\.layer\.": "decoder.decoder_layers.",
+    r"^layers\.": "encoder.layer.",
+    r"\.attention\.q_proj\.": ".attention.attention.query.",
+    r"\.attention\.k_proj\.": ".attention.attention.key.",
+    r"\.attention\.v_proj\.": ".attention.attention.value.",
+    r"\.attention\.o_proj\.": ".attention.output.dense.",
+    r"\.mlp\.fc1\.": ".intermediate.dense.",
+    r"\.mlp\.fc2\.": ".output.dense.",
+}
 _WRAPPERS = frozenset({"module", "_orig_mod", "model", "backbone", "encoder"})
 _STOCK_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 
+def count_layers(names: Iterable[str], prefix: str) -> int:
+    """Return the number of layers in names such as ``blocks.0.norm1.bias``, for the prefix ``blocks``."""
+    return len({name.removeprefix(f"{prefix}.").split(".")[0] for name in names if name.startswith(f"{prefix}.")})
+
+
+def name_table(layers: Mapping[str, int], prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """Return the names in transformers (three for ``qkv``) of every parameter of ours.
+
+    Parameters
+    ----------
+    layers : mapping of str to int
+        The numbers of ``blocks`` and ``decoder_blocks``.
+    prefix : str
+        Of the encoder's names.
+    """
+    modules = {ours: prefix + theirs for ours, theirs in _ENCODER.items()} | _OTHERS
+    pairs: dict[str, tuple[str, ...]] = {name: (modules[name],) for name in _TOKENS}
+    parts: dict[str, tuple[str, ...]] = {ours: (modules[ours],) for ours in modules if ours not in _TOKENS}
+    for blocks, place in _LAYERS.items():
+        before = prefix + place if blocks == "blocks" else place
+        for number in range(layers[blocks]):
+            for ours, names in _PARTS.items():
+                parts[f"{blocks}.{number}.{ours}"] = tuple(f"{before}.{number}.{name}" for name in names)
+    for ours, names in parts.items():
+        pairs |= {f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias")}
+    return pairs
+
+
 def unwrapped(state: Mapping[str, Tensor]) -> State:
-    """Take away what wrappers put before every name, such as ``module.`` or ``_orig_mod.``."""
+    """Remove what wrappers put before every name, such as ``module.`` or ``_orig_mod.``."""
     for known in (PATCHES, _VIT + _STOCK_PATCHES, _STOCK_PATCHES):
         found = next((name for name in state if name.endswith(f".{known}")), known)
         before = found.removesuffix(known)
@@ -71,27 +103,31 @@ def is_transformers(names: Iterable[str]) -> bool:
 
 
 def from_transformers(state: Mapping[str, Tensor]) -> State:
-    """Rename the parameters of a ViT of transformers; what has no place in ours keeps its name.
+    """Rename the parameters of a ViT of transformers; those that we do not have keep their names.
 
     Raises
     ------
     UserError
         If a layer lacks one of queries, keys and values.
     """
+    older = {_older_name(name): name for name in state}
     found: State = {}
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, value in state.items():
-        ours = _own_name(_older_name(name.removeprefix(_VIT)))
-        if "|" in ours:
-            whole, part = ours.split("|")
-            parts.setdefault(whole, {})[part] = value
-        else:
-            found[ours if ours else name] = value
-    for whole, three in parts.items():
-        if missing := [part for part in _QKV if part not in three]:
-            raise UserError(f"{whole} has no {' and no '.join(missing)} projection: the file is not complete")
-        found[whole] = torch.cat([three[part] for part in _QKV])
-    return found
+    used = set()
+    for ours, names in name_table({blocks: count_layers(older, place) for blocks, place in _LAYERS.items()}).items():
+        parts = [state[older[name]] for name in names if name in older]
+        if len(names) > 1 and 0 < len(parts) < len(names):
+            missing = [part for part, name in zip(_QKV, names, strict=True) if name not in older]
+            raise UserError(f"{ours} has no {' and no '.join(missing)} projection: the file is not complete")
+        if parts:
+            found[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
+        used |= {older[name] for name in names if name in older}
+    return found | {name: value for name, value in state.items() if name not in used}
+
+
+def _older_name(name: str) -> str:
+    for pattern, older in _NEWER.items():
+        name = re.sub(pattern, older, name)
+    return name
 
 
 def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
@@ -104,50 +140,10 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
     prefix : str
         Of the encoder; empty for a ``ViTModel``.
     """
+    table = name_table({blocks: count_layers(state, blocks) for blocks in _LAYERS}, prefix)
     found: State = {}
-    for name, value in state.items():
-        theirs = _transformers_name(name).replace("@", prefix)
-        if "|" in theirs:
-            before, after = theirs.split("|")
-            for part, one in zip(_QKV, value.chunk(3), strict=True):
-                found[f"{before}{part}{after}"] = one.clone()
-        else:
-            found[theirs] = value
+    for ours, value in state.items():
+        names = table[ours]
+        parts = value.chunk(len(names)) if len(names) > 1 else (value,)
+        found |= {name: part.clone() if len(names) > 1 else part for name, part in zip(names, parts, strict=True)}
     return found
-
-
-def _older_name(name: str) -> str:
-    for pattern, older in _NEWER:
-        name = pattern.sub(older, name)
-    return name
-
-
-def _own_name(name: str) -> str:
-    """Return our name; ``whole|part`` for a third of it; nothing for what we do not have."""
-    for ours, theirs in _BLOCKS.items():
-        match = re.match(rf"{re.escape(theirs.removeprefix('@'))}\.(\d+)\.(.+)\.(weight|bias)$", name)
-        if match is None:
-            continue
-        number, part, kind = match.groups()
-        if part.startswith("attention.attention."):
-            return f"{ours}.{number}.attn.qkv.{kind}|{part.removeprefix('attention.attention.')}"
-        known = {value: key for key, value in _BLOCK_NAMES.items()}
-        return f"{ours}.{number}.{known[part]}.{kind}" if part in known else ""
-    for ours, theirs in _SINGLE_NAMES.items():
-        place = theirs.removeprefix("@")
-        if name == place or name in (f"{place}.weight", f"{place}.bias"):
-            return ours + name.removeprefix(place)
-    return ""
-
-
-def _transformers_name(name: str) -> str:
-    """Return the name in transformers, where a bar stands for query, key or value."""
-    match = re.match(r"(blocks|decoder_blocks)\.(\d+)\.(.+)\.(weight|bias)$", name)
-    if match is not None:
-        blocks, number, part, kind = match.groups()
-        place = f"{_BLOCKS[blocks]}.{number}"
-        return f"{place}.attention.attention.|.{kind}" if part == "attn.qkv" else f"{place}.{_BLOCK_NAMES[part]}.{kind}"
-    for ours, theirs in _SINGLE_NAMES.items():
-        if name == ours or name in (f"{ours}.weight", f"{ours}.bias"):
-            return theirs + name.removeprefix(ours)
-    raise KeyError(name)

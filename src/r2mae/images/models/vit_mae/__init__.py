@@ -26,6 +26,8 @@ PATCH_RATIOS = SchemeDefaults(
 )
 """The paper's ratios of ViT-MAE; the dynamic ratio decreases with the epoch."""
 
+_SIZES = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ImageModelSettings):
@@ -75,8 +77,7 @@ class Settings(ImageModelSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sizes = ("patch", "width", "layers", "heads", "decoder_width", "decoder_layers", "decoder_heads")
-        check_sizes(self, sizes, layers=("layers", "decoder_layers"))
+        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"))
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:
@@ -111,16 +112,7 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
     height, width, channels = (int(side) for side in architecture["shape"])
     settings = Settings(**{name: architecture[name] for name in Settings.own_fields() if name in architecture})
     settings.check_shape((height, width, channels))
-    model = VisionTransformerMAE(
-        (height, width, channels),
-        patch=settings.patch,
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.heads,
-        decoder_width=settings.decoder_width,
-        decoder_layers=settings.decoder_layers,
-        decoder_heads=settings.decoder_heads,
-    )
+    model = VisionTransformerMAE((height, width, channels), **{name: getattr(settings, name) for name in _SIZES})
     task = PatchTask(
         shape=(height, width, channels),
         patch=settings.patch,

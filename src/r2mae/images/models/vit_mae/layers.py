@@ -5,17 +5,15 @@ know the images. Images with equally many tokens are adjacent and form a group, 
 group. With one mask ratio for a mini-batch, which is the default, there is a single group.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
-from r2mae.images.models.vit_mae.kernels import short_attention, use_short_attention
-
 NORM_EPSILON = 1e-6
-Mask = Bool[Tensor, "#rows 1 1 _"] | None
 
 
 class Group(NamedTuple):
@@ -49,48 +47,31 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def self_attention(
-        self, states: Float[Tensor, "tokens width"], lengths: list[tuple[int, int]], mask: Mask
-    ) -> Tensor:
-        """Attend from all tokens to all; `lengths` are rows and tokens of each group."""
-        return self.proj(self.attend(self.qkv(states), lengths, mask))  # type: ignore[no-any-return]
-
-    def attend(self, qkv: Float[Tensor, "tokens three"], lengths: list[tuple[int, int]], mask: Mask) -> Tensor:
-        """Return the attended values of all groups, shape (tokens, width)."""
+    def self_attention(self, qkv: Float[Tensor, "tokens three"], lengths: Sequence[tuple[int, int]]) -> Tensor:
+        """Attend from all tokens to all, given their queries, keys and values; `lengths` are images and tokens."""
         found = []
-        for (rows, length), part in zip(lengths, _split(qkv, [r * n for r, n in lengths]), strict=True):
-            if mask is None and use_short_attention(part, length):
-                found.append(short_attention(part, None, rows, self.heads))
-                continue
+        for (rows, length), part in zip(lengths, split(qkv, [r * n for r, n in lengths]), strict=True):
             query, key, value = part.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-            found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))
-        return found[0] if len(found) == 1 else torch.cat(found)
-
-    def keys_and_values(self, states: Float[Tensor, "tokens width"]) -> Float[Tensor, "tokens two"]:
-        """Return keys and values."""
-        width = states.shape[1]
-        return linear(states, self.qkv.weight[width:], self.qkv.bias[width:])
+            found.append(_attend(query, key, value))
+        return self.proj(join(found))  # type: ignore[no-any-return]
 
     def cross_attention(
         self,
         asking: Float[Tensor, "asked width"],
-        keys: Float[Tensor, "tokens two"],
-        lengths: list[tuple[int, int, int]],
-        mask: Mask,
+        states: Float[Tensor, "tokens width"],
+        lengths: Sequence[tuple[int, int, int]],
     ) -> Float[Tensor, "asked width"]:
-        """Attend from some tokens to all; `lengths` are rows, query tokens and all tokens of each group."""
+        """Attend from some tokens to all; `lengths` are images, query tokens and all tokens of each group."""
         width = asking.shape[1]
         queries = linear(asking, self.qkv.weight[:width], self.qkv.bias[:width])
+        others = linear(states, self.qkv.weight[width:], self.qkv.bias[width:])
         found = []
-        asked, known = _split(queries, [r * a for r, a, _ in lengths]), _split(keys, [r * n for r, _, n in lengths])
+        asked, known = split(queries, [r * a for r, a, _ in lengths]), split(others, [r * n for r, _, n in lengths])
         for (rows, some, length), own_queries, own_keys in zip(lengths, asked, known, strict=True):
-            if mask is None and use_short_attention(own_queries, length):
-                found.append(short_attention(own_queries, own_keys, rows, self.heads))
-                continue
             query = own_queries.view(rows, some, self.heads, -1).transpose(1, 2)
             key, value = own_keys.view(rows, length, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-            found.append(_joint(scaled_dot_product_attention(query, key, value, attn_mask=mask)))
-        return self.proj(found[0] if len(found) == 1 else torch.cat(found))  # type: ignore[no-any-return]
+            found.append(_attend(query, key, value))
+        return self.proj(join(found))  # type: ignore[no-any-return]
 
 
 class MLP(nn.Module):
@@ -129,10 +110,17 @@ class Block(nn.Module):
         self.mlp = MLP(width, 4 * width)
 
     def forward(
-        self, states: Float[Tensor, "tokens width"], lengths: list[tuple[int, int]], mask: Mask = None
+        self,
+        states: Float[Tensor, "tokens width"],
+        lengths: Sequence[tuple[int, int]],
+        factors: Float[Tensor, "rows 2"] | None = None,
     ) -> Float[Tensor, "tokens width"]:
-        """Transform all tokens."""
-        return self.finish(states, self.attn.self_attention(self.norm1(states), lengths, mask))
+        """Transform all tokens; `factors` of each image scale the outputs of attention and MLP (drop path)."""
+        attended = self.attn.self_attention(self.attn.qkv(self.norm1(states)), lengths)
+        if factors is None:
+            return self.finish(states, attended)
+        states = states + _scaled(attended, factors[:, 0])
+        return states + _scaled(self.mlp(self.norm2(states)), factors[:, 1])
 
     def finish(self, states: Float[Tensor, "some width"], attended: Tensor) -> Float[Tensor, "some width"]:
         """Add the output of attention, and apply the MLP."""
@@ -140,9 +128,31 @@ class Block(nn.Module):
         return states + self.mlp(self.norm2(states))  # type: ignore[no-any-return]
 
 
-def _split(tokens: Float[Tensor, "tokens width"], sizes: list[int]) -> tuple[Tensor, ...]:
+def split(tokens: Float[Tensor, "tokens width"], sizes: list[int]) -> tuple[Tensor, ...]:
+    """Split tokens into those of each group."""
     return (tokens,) if len(sizes) == 1 else torch.split(tokens, sizes)
 
 
-def _joint(heads: Float[Tensor, "rows heads length share"]) -> Float[Tensor, "tokens width"]:
-    return heads.transpose(1, 2).flatten(2).flatten(0, 1)
+def join(parts: list[Tensor]) -> Float[Tensor, "tokens width"]:
+    """Concatenate the tokens of all groups."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Float[Tensor, "tokens width"]:
+    """Return softmax(QKᵀ/√d)V of all heads; tensors have the shape (rows, heads, length, share).
+
+    In bfloat16 on a CPU it is computed in 32 bits: the gradient of torch's 16-bit attention is so slow there that a
+    step of ``vit-mae-tiny`` takes 1.5 times as long.
+    """
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        with torch.autocast("cpu", enabled=False):
+            found = scaled_dot_product_attention(query.float(), key.float(), value.float()).to(query.dtype)
+    else:
+        found = scaled_dot_product_attention(query, key, value)
+    return found.transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _scaled(branch: Float[Tensor, "tokens width"], factors: Float[Tensor, " rows"]) -> Float[Tensor, "tokens width"]:
+    """Multiply the tokens of each image, equally many for all images, by its factor."""
+    scale = factors[:, None, None].to(branch.dtype)
+    return (branch.view(len(factors), -1, branch.shape[1]) * scale).view(branch.shape)

@@ -9,12 +9,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON, Block, Group, Mask
+from r2mae.images.models.vit_mae.layers import NORM_EPSILON, Block, Group, join, split
 from r2mae.images.patches import check_patch, patchify
 from r2mae.training.units import within
 
 _DEVIATION = 0.02  # of fresh tokens
-_MAX_GRAPHS = 64  # compiled graphs of one model: pairs of lengths, with and without gradients
 
 
 class VisionTransformerMAE(nn.Module):
@@ -49,7 +48,6 @@ class VisionTransformerMAE(nn.Module):
         check_patch(height, across, patch)
         self.shape, self.patch = shape, patch
         self.grid = (height // patch, across // patch)
-        self.padded = False  # whether rows are padded to one of a few lengths, for compiled code
         self.patch_embed = PatchEmbedding(patch, channels, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(positions(width, self.grid), requires_grad=False)
@@ -73,23 +71,6 @@ class VisionTransformerMAE(nn.Module):
         nn.init.normal_(self.cls_token, std=_DEVIATION)
         nn.init.normal_(self.mask_token, std=_DEVIATION)
 
-    def compile(self, *arguments: Any, **others: Any) -> None:
-        """Compile the forward pass; rows are then padded to a few lengths, so that few graphs are built."""
-        import torch._dynamo
-
-        self.padded = True
-        super().compile(*arguments, **{"dynamic": False, **others})
-        compiled = self._compiled_call_impl
-        assert compiled is not None
-
-        def with_graphs(*inputs: Any, **named: Any) -> Any:
-            # Only for these calls: the limit for other models of the process is unchanged.
-            most = max(torch._dynamo.config.recompile_limit, _MAX_GRAPHS)
-            with torch._dynamo.config.patch(recompile_limit=most):
-                return compiled(*inputs, **named)
-
-        self._compiled_call_impl = with_graphs
-
     def units(self) -> list[nn.Module]:
         """Return the layers of encoder and decoder; see :func:`r2mae.training.units.units_of`."""
         return [*self.blocks, *self.decoder_blocks]
@@ -102,14 +83,7 @@ class VisionTransformerMAE(nn.Module):
         images : tensor, shape (batch, height, width, channels)
             After :func:`r2mae.images.patches.standardised`.
         """
-        patches = patchify(images, self.patch)
-        batch, length, _ = patches.shape
-        tokens = self.patch_embed(patches) + self.pos_embed[:, 1:]
-        first = (self.cls_token + self.pos_embed[:, :1]).expand(batch, -1, -1)
-        states = torch.cat([first, tokens], 1).flatten(0, 1)
-        for block in self.blocks:
-            states = block(states, [(batch, 1 + length)])
-        return self.norm(states).view(batch, 1 + length, -1)  # type: ignore[no-any-return]
+        return self.norm(unmasked_states(self, patchify(images, self.patch)))  # type: ignore[no-any-return]
 
     def forward(
         self,
@@ -117,8 +91,6 @@ class VisionTransformerMAE(nn.Module):
         keep: Int64[Tensor, " kept"],
         asked: Int64[Tensor, " asked"],
         groups: Sequence[Group],
-        encoder_mask: Mask = None,
-        decoder_mask: Mask = None,
     ) -> tuple[Float[Tensor, "asked numbers"], Float[Tensor, "asked decoder_width"]]:
         """Predict hidden patches from kept ones.
 
@@ -130,8 +102,6 @@ class VisionTransformerMAE(nn.Module):
             Positions in their images of the kept patches, and of the patches to predict.
         groups : sequence of Group
             Images with equally many kept and predicted patches, in the order of the tokens.
-        encoder_mask, decoder_mask : Bool tensor, shape (rows or 1, 1, 1, length), optional
-            False at padding, in the order class token, kept, asked; for a single group.
 
         Returns
         -------
@@ -139,19 +109,14 @@ class VisionTransformerMAE(nn.Module):
         states : tensor, shape (asked, decoder_width)
             The decoder's states from which the predictions are made.
         """
-        states = self._encode_kept(patches, keep, groups, encoder_mask)
-        states = self._decode_asked(self.decoder_embed(states), keep, asked, groups, decoder_mask)
-        return self.decoder_pred(states), states
-
-    def _encode_kept(self, patches: Tensor, keep: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
         tokens = self.patch_embed(patches) + self.pos_embed[0, 1:].index_select(0, keep)
         states = _prepend_class_token(self.cls_token[0] + self.pos_embed[0, :1], tokens, groups)
-        lengths = [(rows, 1 + kept) for rows, kept, _ in groups]
         for block in self.blocks:
-            states = block(states, lengths, mask)
-        return self.norm(states)  # type: ignore[no-any-return]
+            states = block(states, [(rows, 1 + kept) for rows, kept, _ in groups])
+        states = self._decode(self.decoder_embed(self.norm(states)), keep, asked, groups)
+        return self.decoder_pred(states), states
 
-    def _decode_asked(self, seen: Tensor, keep: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+    def _decode(self, seen: Tensor, keep: Tensor, asked: Tensor, groups: Sequence[Group]) -> Tensor:
         """Return the normed states of asked patches.
 
         Before the first layer, a hidden patch is the mask token at its position, the same in all images: its norm,
@@ -160,14 +125,14 @@ class VisionTransformerMAE(nn.Module):
         places = self.decoder_pos_embed[0]
         seen = seen + _prepend_class_token(places[:1], places[1:].index_select(0, keep), groups)
         blank = self.mask_token[0] + places[1:]
-        first, *others = cast("list[Block]", list(self.decoder_blocks))
-        if not others:
-            return self.decoder_norm(within(first, _single_decoder_layer, first, seen, blank, asked, groups, mask))  # type: ignore[no-any-return]
-        states = within(first, _first_decoder_layer, first, seen, blank, asked, groups, mask)
-        lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
-        for block in others[:-1]:
-            states = block(states, lengths, mask)
-        return self.decoder_norm(within(others[-1], _last_decoder_layer, others[-1], states, groups, mask))  # type: ignore[no-any-return]
+        *others, last = cast("list[Block]", list(self.decoder_blocks))
+        if others:
+            states = within(others[0], _first_decoder_layer, others[0], seen, blank, asked, groups)
+        else:
+            states = _append_asked(seen, embedding(asked, blank), groups)
+        for block in others[1:]:
+            states = block(states, [(rows, 1 + kept + some) for rows, kept, some in groups])
+        return self.decoder_norm(within(last, _last_decoder_layer, last, states, groups))  # type: ignore[no-any-return]
 
 
 class PatchEmbedding(nn.Module):
@@ -208,68 +173,69 @@ def positions(width: int, grid: tuple[int, int]) -> Float[Tensor, "1 tokens widt
     return torch.from_numpy(table).float()[None]
 
 
-def _single_decoder_layer(
-    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask
-) -> Tensor:
-    """Apply the layer of a one-layer decoder; `blank` are hidden patches at every position."""
-    hidden = embedding(asked, blank)
-    normed, blank = block.norm1(seen), block.norm1(blank)
-    keys = _append_asked(
-        block.attn.keys_and_values(normed), embedding(asked, block.attn.keys_and_values(blank)), groups
-    )
-    found = block.attn.cross_attention(embedding(asked, blank), keys, _query_lengths(groups), mask)
-    return block.finish(hidden, found)
+def unmasked_states(
+    encoder: Any, patches: Float[Tensor, "batch length numbers"], factors: Float[Tensor, "batch layers 2"] | None = None
+) -> Float[Tensor, "batch tokens width"]:
+    """Return the states of an encoder before its last norm, for the standardised patches of unmasked images.
+
+    Parameters
+    ----------
+    encoder : module
+        With the `patch_embed`, `cls_token`, `pos_embed` and `blocks` of :class:`VisionTransformerMAE`.
+    patches : tensor, shape (batch, length, numbers)
+    factors : tensor, shape (batch, layers, 2), optional
+        Of the outputs of attention and MLP of each layer, for each image.
+    """
+    batch, length, _ = patches.shape
+    tokens = encoder.patch_embed(patches) + encoder.pos_embed[:, 1:]
+    first = (encoder.cls_token + encoder.pos_embed[:, :1]).expand(batch, -1, -1)
+    states = torch.cat([first, tokens], 1).flatten(0, 1)
+    for place, block in enumerate(encoder.blocks):
+        states = block(states, [(batch, 1 + length)], None if factors is None else factors[:, place])
+    return states.view(batch, 1 + length, -1)
 
 
 def _first_decoder_layer(
-    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group], mask: Mask
-) -> Tensor:
+    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group]
+) -> Float[Tensor, "tokens width"]:
     """Apply the first layer of a decoder; `blank` are hidden patches at every position."""
-    hidden = embedding(asked, blank)
-    normed, blank = block.norm1(seen), block.norm1(blank)
-    qkv = _append_asked(block.attn.qkv(normed), embedding(asked, block.attn.qkv(blank)), groups)
+    of_seen, of_blank = (block.attn.qkv(block.norm1(states)) for states in (seen, blank))
+    qkv = _append_asked(of_seen, embedding(asked, of_blank), groups)
     lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
-    return block.finish(_append_asked(seen, hidden, groups), block.attn.proj(block.attn.attend(qkv, lengths, mask)))
+    states = _append_asked(seen, embedding(asked, blank), groups)
+    return block.finish(states, block.attn.self_attention(qkv, lengths))
 
 
-def _last_decoder_layer(block: Block, states: Tensor, groups: Sequence[Group], mask: Mask) -> Tensor:
+def _last_decoder_layer(block: Block, states: Tensor, groups: Sequence[Group]) -> Float[Tensor, "asked width"]:
     """Apply the last layer of a decoder to asked patches only."""
     normed = block.norm1(states)
-    found = block.attn.cross_attention(
-        _asked_states(normed, groups), block.attn.keys_and_values(normed), _query_lengths(groups), mask
-    )
+    lengths = [(rows, some, 1 + kept + some) for rows, kept, some in groups]
+    found = block.attn.cross_attention(_asked_states(normed, groups), normed, lengths)
     return block.finish(_asked_states(states, groups), found)
-
-
-def _query_lengths(groups: Sequence[Group]) -> list[tuple[int, int, int]]:
-    """Return the numbers of rows, query tokens and all tokens of each group."""
-    return [(rows, some, 1 + kept + some) for rows, kept, some in groups]
 
 
 def _prepend_class_token(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:
     """Prepend the class token to each image's kept patches."""
-    made, sizes = [], [rows * kept for rows, kept, _ in groups]
-    for (rows, kept, _), part in zip(groups, torch.split(tokens, sizes), strict=True):
+    made = []
+    for (rows, kept, _), part in zip(groups, split(tokens, [rows * kept for rows, kept, _ in groups]), strict=True):
         front = first.to(part.dtype).expand(rows, 1, -1)
         made.append(torch.cat([front, part.view(rows, kept, -1)], 1).flatten(0, 1))
-    return made[0] if len(made) == 1 else torch.cat(made)
+    return join(made)
 
 
 def _append_asked(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
     """Append each image's asked patches to its encoded tokens."""
+    seen_parts = split(seen, [rows * (1 + kept) for rows, kept, _ in groups])
+    hidden_parts = split(hidden, [rows * some for rows, _, some in groups])
     made = []
-    sizes = [rows * (1 + kept) for rows, kept, _ in groups], [rows * some for rows, _, some in groups]
-    for (rows, _, _), seen_part, hidden_part in zip(
-        groups, torch.split(seen, sizes[0]), torch.split(hidden, sizes[1]), strict=True
-    ):
-        both = [part.view(rows, len(part) // rows, -1) for part in (seen_part, hidden_part.to(seen_part.dtype))]
+    for (rows, kept, some), one, other in zip(groups, seen_parts, hidden_parts, strict=True):
+        both = one.view(rows, 1 + kept, -1), other.to(one.dtype).view(rows, some, -1)
         made.append(torch.cat(both, 1).flatten(0, 1))
-    return made[0] if len(made) == 1 else torch.cat(made)
+    return join(made)
 
 
 def _asked_states(states: Tensor, groups: Sequence[Group]) -> Tensor:
     """Return the states of each image's asked patches, which are its last tokens."""
-    made, sizes = [], [rows * (1 + kept + some) for rows, kept, some in groups]
-    for (rows, kept, _), part in zip(groups, torch.split(states, sizes), strict=True):
-        made.append(part.view(rows, -1, part.shape[1])[:, 1 + kept :].flatten(0, 1))
-    return made[0] if len(made) == 1 else torch.cat(made)
+    parts = split(states, [rows * (1 + kept + some) for rows, kept, some in groups])
+    pairs = zip(groups, parts, strict=True)
+    return join([part.view(group.rows, -1, part.shape[1])[:, 1 + group.kept :].flatten(0, 1) for group, part in pairs])
