@@ -28,6 +28,7 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.domain import FINETUNED
+from r2mae.training.fields import options_of
 from r2mae.training.loop import fit
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")

@@ -1,6 +1,7 @@
 """The presets of ViT-MAE, the numbers of its schemes, and a run from the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,9 +56,9 @@ def test_ratios_are_those_of_the_paper() -> None:
     ]
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main(["pretrain", "images", "digits", *words, "--print-config"]) == 0
-    found: dict[str, object] = yaml.safe_load(capsys.readouterr().out)
+    found: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
     return found
 
 
@@ -70,12 +71,14 @@ def test_a_short_name_of_a_preset_stands_beside_its_model(capsys: pytest.Capture
 
 def test_a_rate_of_ones_own_takes_the_place_of_the_presets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = printed(capsys, "--preset", "vit-mae-tiny", "--lr", "1e-3", "--warmup-epochs", "3", "--betas", "0.8", "0.9")
-    assert (found["lr"], found["base_lr"], found["warmup"], found["warmup_epochs"]) == (1e-3, None, 0, 3)
-    assert found["betas"] == [0.8, 0.9]
+    own = found["optimizer"]
+    assert [own[name] for name in ("lr", "base_lr", "warmup", "warmup_epochs")] == [1e-3, None, 0, 3]
+    assert own["betas"] == [0.8, 0.9]
     (tmp_path / "own.yaml").write_text("preset: tiny\nmodel: vit-mae\nlr: 0.002\n")
     filed = printed(capsys, "--config", str(tmp_path / "own.yaml"))
-    assert (filed["preset"], filed["lr"], filed["base_lr"]) == ("vit-mae-tiny", 0.002, None)
-    again = printed(capsys, "--config", str(tmp_path / "own.yaml"), "--base-lr", "1e-4")
+    assert filed["preset"] == "vit-mae-tiny"
+    assert (filed["optimizer"]["lr"], filed["optimizer"]["base_lr"]) == (0.002, None)
+    again = printed(capsys, "--config", str(tmp_path / "own.yaml"), "--base-lr", "1e-4")["optimizer"]
     assert (again["lr"], again["base_lr"]) == (0.003, 1e-4)
     assert main(["pretrain", "images", "digits", "--lr", "1e-3", "--base-lr", "1e-4"]) == 2
     assert "give one of them" in capsys.readouterr().err
