@@ -43,6 +43,13 @@ def test_settings_have_two_names(printed: Print) -> None:
     assert printed("--model toy --last-bias 1") == printed("--model toy --model.last-bias 1")
 
 
+def test_a_group_may_precede_its_options(printed: Print) -> None:
+    nested = (
+        "--optimizer.lr 0.1 --data.resize=4 --machine.threads 1 --scheme.low 0.2 --optimizer.name sgd --model.name mlp"
+    )
+    assert printed(nested) == printed("--lr 0.1 --resize 4 --threads 1 --low 0.2 --optimizer sgd --model mlp")
+
+
 def test_options_of_another_model(printed: Print) -> None:
     config = printed("--model toy --model.latent 3 --model.last-bias=1 --model.strides 1 2 --seed 4")
     assert settings(config) == {"latent": 3, "last_bias": 1.0, "kernels": "small", "strides": [1, 2]}
@@ -86,6 +93,7 @@ def test_files_hold_settings(printed: Print, tmp_path: Path) -> None:
         ("--model unet --preset tiny", "the model 'unet' has no preset 'tiny': choose from: unet-4, unet-8"),
         ("--model.latent x", "--model.latent takes a whole number, not 'x'"),
         ("--model.seed 3", "unknown option '--model.seed'"),
+        ("--data.lr 3", "unknown option '--data.lr'"),
         ("--model.hidden 4 --hidden 8", "model.hidden is given twice"),
         ("--hidden 4 --model.hidden=8", "model.hidden is given twice"),
     ],

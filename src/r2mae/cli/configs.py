@@ -16,7 +16,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
-from r2mae.training.config_options import config_options
+from r2mae.training.config_options import GROUPS, config_options
 from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def config_parser(
         return run(sources, options(**{one.name: values[one.name] for one in own if one.name in values}), given)
 
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
+    parser.groups = GROUPS
     known = merge(sources, {})
     fields = config_options(domain.config, sources.model or known.get("model"))
     options_shown = [replace(one, **_known(one, sources.own)) for one in own]

@@ -53,6 +53,9 @@ class Parser(argparse.ArgumentParser):
         self.run, self.everything, self.examples = run, everything, examples
         self.options: dict[str, ConfigOption] = {}
         self.lacks = ""  # the beginning of an error on options of others: "a is a run of images, which has no"
+        self.groups: tuple[
+            str, ...
+        ] = ()  # of a configuration, whose names may precede those of options: --optimizer.lr
         self.elsewhere: dict[str, str] = {}  # options of other commands, with a remark
         self._places: list[str] = []
         self._headings: dict[str, Any] = {"options": self, "": self}
@@ -112,10 +115,19 @@ class Parser(argparse.ArgumentParser):
         spelled = []
         for word, following in pairwise([*words, ""]):
             name, equals, value = word.partition("=")
-            name = name.replace("_", "-") if name.startswith("--") else name
+            name = self._without_group(name.replace("_", "-")) if name.startswith("--") else name
             bare = name in flags and not equals and following.lower() not in TRUTHS
             spelled.append(f"{name}=true" if bare else f"{name}{equals}{value}")
         return spelled
+
+    def _without_group(self, name: str) -> str:
+        """Return ``--lr`` for ``--optimizer.lr``, and ``--model`` for ``--model.name``; other names as they are."""
+        group, dot, field = name.removeprefix("--").partition(".")
+        if not dot or group not in self.groups:
+            return name
+        short = group if field == "name" else field
+        known = any(option.typed == f"--{short}" and option.group == group for option in self.options.values())
+        return f"--{short}" if known else name
 
     def _unknown_option(self, name: str) -> UserError:
         """Return the error for an option that the command does not have."""
