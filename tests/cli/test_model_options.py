@@ -112,5 +112,5 @@ def test_help_names_models_and_their_settings(capsys: pytest.CaptureFixture[str]
     assert "--model.last-bias" in told
     assert "Channels of the toy." in told
     assert "model_settings" not in told
-    assert "mlp, unet, vit-mae, toy. Its settings" in told
+    assert "mlp, unet, vit-mae, toy." in told
     assert ", toy" in told
