@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("command", ["pretrain", "compare"])
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_help_has_the_domains_numbers(run: Run, command: str, domain: str) -> None:
-    told = " ".join(run(f"{command} {domain} --help").split())
+    told = " ".join(run(f"{command} {domain} --help-all").split())
     numbers = get_domain(domain).config.ratios
     whose = "" if numbers.not_in_paper else ", the paper's"
     assert f"Fraction that schemes with one ratio hide. (default: {numbers.ratio:g}{whose})" in told

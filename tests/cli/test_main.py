@@ -133,7 +133,7 @@ def test_options_are_spelled_with_dashes_or_underscores(run: Run) -> None:
 
 def test_a_file_may_be_nested_by_group(run: Run, tmp_path: Path) -> None:
     nested = {
-        "data": {"name": "digits", "resize": 8},
+        "data": {"source": "digits", "resize": 8},
         "model": {"name": "unet", "channels": 8},
         "optimizer": {"epochs": 3},
         "machine": {"threads": 1},

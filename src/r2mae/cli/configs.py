@@ -52,8 +52,9 @@ def read_sources(
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("config", "model", "preset"):
+    for option in ("config", "preset"):
         first.add_argument(f"--{option}", nargs="?")  # the parser of the command refuses it without a value
+    first.add_argument("--model", "--model.name", nargs="?", dest="model")
     said = first.parse_known_args(words)[0]
     file, model = at_home(said.config), said.model
     written = {} if file is None else read_file(file)
@@ -75,10 +76,20 @@ def read_sources(
     domain = get_domain(name)
     if written.get("preset") is not None:
         written["preset"] = preset_name(domain, written["preset"], written.get("model"))
-    preset = preset_name(domain, said.preset, model)
+        if not _fits(domain, written["preset"], model):  # a file may be for several models
+            del written["preset"]
+    preset = preset_name(domain, said.preset, model or written.get("model"))
     check_preset(domain, preset, model)
     own = {name: _listed(file, name, written.pop(name)) for name in in_file if name in written}
     return Sources(domain, data, preset, model, file, written, own, skip)
+
+
+def _fits(domain: "Domain", preset: str, model: str | None) -> bool:
+    try:
+        check_preset(domain, preset, model)
+    except UserError:
+        return False
+    return True
 
 
 def _listed(file: str | None, name: str, value: object) -> tuple[str, ...] | None:
@@ -123,6 +134,8 @@ def config_parser(
     example = f"r2mae {command} {next(iter(sets), f'{domain.name} path/to/data')} {example}"
 
     def call(given: dict[str, Any]) -> int:
+        if given.get("data") and words[0].startswith("-"):
+            raise UserError(f"name the data before the options: r2mae {command} {' '.join(given['data'])} --…")
         values = {**sources.own, **given}
         return run(sources, options(**{one.name: values[one.name] for one in own if one.name in values}), given)
 

@@ -123,7 +123,7 @@ class Parser(argparse.ArgumentParser):
     def _without_group(self, name: str) -> str:
         """Return ``--lr`` for ``--optimizer.lr``, and ``--model`` for ``--model.name``; other names as they are."""
         group, dot, field = name.removeprefix("--").partition(".")
-        if not dot or group not in self.groups or (group == "model" and field != "name"):
+        if not dot or group not in self.groups or (group == "model" and field not in ("name", "mask-input")):
             return name  # settings of a model have their prefix as part of the name
         short = group if field == "name" else field
         known = any(option.typed == f"--{short}" and option.group == group for option in self.options.values())

@@ -117,15 +117,15 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
     if not (run.config_file.exists() and run.trained):
         return None
     config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
-    config = replace(config, evaluation=base.evaluation)
-    if run.results_for(config) is None:
-        _warn_of_omission(folder, warn=warn)
-        return None
     for name, (value, its) in shared_differences(base, config).items():
         raise UserError(
             f"{folder} is no run of this comparison ({name} is {its!r} there and {value!r} in "
             f"{folder.parents[2] / 'compare.json'}): move it away"
         )
+    config = replace(config, evaluation=base.evaluation)
+    if run.results_for(config) is None:
+        _warn_of_omission(folder, warn=warn)
+        return None
     return SweepRun(variant_of(config), config.seed, config, folder)
 
 

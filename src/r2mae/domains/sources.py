@@ -77,11 +77,14 @@ def merge(sources: Sources, given: Mapping[str, Any]) -> dict[str, Any]:
     # The file of a run describes it completely. Fields that it lacks must not come from the named set.
     data = None if _is_of_run(sources.file) else sources.data
     merged: dict[str, Any] = {}
+    pairs = {**kind.alternatives, **{other: one for one, other in kind.alternatives.items()}}
     first = defaults_of(domain, data, sources.written.get("preset"))
     for layer in (first, filed, defaults_of(domain, None, sources.preset)):
         plain = kind.with_prefixes(layer, merged.get("model"))
         known = {name for name in plain if name in fields_of(kind)}
-        merged = _over(kind, merged, plain, {name for name in known if plain[name] != kind.default_of(name)})
+        alone = {name for name in known if name in pairs and pairs[name] not in plain}
+        spoken = {name for name in known if plain[name] != kind.default_of(name)}
+        merged = _over(kind, merged, plain, spoken | alone)
     model = str(given.get("model") or merged.get("model") or kind.default_model())
     own = {name: value for name, value in given.items() if _is_of_config(kind, name, model)}
     own |= {"preset": sources.preset} if "preset" in own else {}  # by its full name
@@ -150,6 +153,11 @@ def _scheme_of_file(sources: Sources) -> tuple[SchemeSpec | None, dict[str, Any]
     options = {key: check_option(key, written[key]) for key in SCHEME_OPTIONS if written.get(key) is not None}
     own = own_options(written.get(SCHEME_OWN))
     spec = None
+    if isinstance(name, Mapping) and "given" not in name:  # of a user's own file
+        inner = {key: value for key, value in name.items() if key != "name"}
+        options |= {key: check_option(key, inner.pop(key)) for key in SCHEME_OPTIONS if inner.get(key) is not None}
+        own |= own_options(inner)
+        name = name.get("name")
     if isinstance(name, Mapping):
         if options or own:
             first = next(iter({**options, **own}))

@@ -46,6 +46,8 @@ SCHEME_OWN = "scheme_options"
 DEFAULT_SCHEME = SchemeSpec("r2mae")
 """The scheme of a configuration that names none; its options are resolved when the configuration is made."""
 
+_NAMED_AFTER = {"data": "source", "model": "name", "optimizer": "name"}
+_OUTSIDE_OF_GROUPS = ("domain", "preset", "seed", "scheme")
 _NAMED_AFTER_GROUP = ("source", "name")  # fields that the short name of their group names: `data`, `model`, `optimizer`
 
 _Own = TypeVar("_Own", bound="RunConfig")
@@ -304,7 +306,7 @@ class RunConfig:
 
     @classmethod
     def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:
-        values = _short_names(cls, values)
+        values = cls._one_of_each_pair(_short_names(cls, values))
         if before is None and "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
         groups: dict[str, Any] = {name: getattr(before or cls, name) for name in group_names(cls)}
@@ -326,6 +328,16 @@ class RunConfig:
         )
         made = cls(**{**rest, **own, **groups})
         return made._with_scheme(None if before is None else before, scheme)
+
+    @classmethod
+    def _one_of_each_pair(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values, with a field of :attr:`alternatives` that is given alone in the place of the other."""
+        for one, other in cls.alternatives.items():
+            if values.get(one) is not None and other not in values:
+                values = {**values, other: None}
+            elif values.get(other) is not None and one not in values:
+                values = {**values, one: cls.default_of(one)}
+        return values
 
     @classmethod
     def _model(cls, model: ModelSettings, values: dict[str, Any]) -> tuple[ModelSettings, dict[str, Any]]:
@@ -418,7 +430,7 @@ class RunConfig:
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:
         """Build from what :meth:`to_dict` writes, or from short names; an unknown field raises a UserError."""
         try:
-            return cls.make(**{str(key): value for key, value in values.items() if key != "domain"})
+            return cls._make(None, {str(key): value for key, value in values.items() if key != "domain"})
         except UserError as error:
             message = str(error)
             raise UserError(message if message.startswith(f"{source}: ") else f"{source}: {message}") from None
@@ -482,7 +494,7 @@ def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, 
         fields = value.to_dict() if isinstance(value, Group) else value
         if name in groups and isinstance(fields, Mapping):
             entries = {str(key): entry for key, entry in fields.items()}
-        elif dot and group in groups and group != "model":
+        elif dot and group in groups and (group != "model" or field in ("name", "mask_input")):
             entries = {field: value}
         else:
             _put(flat, str(name), value)
@@ -512,8 +524,11 @@ def flat_names(values: Mapping[str, Any]) -> dict[str, Any]:
             _put(flat, str(name), value)
             continue
         for key, entry in value.items():
+            named = _NAMED_AFTER.get(str(name)) == key
+            if not named and key in (*_NAMED_AFTER_GROUP, *_OUTSIDE_OF_GROUPS, *SCHEME_OPTIONS):
+                raise UserError(f"unknown field {name}.{key}: move it out of the group")
             settings = name == "model" and key != "mask_input"
-            _put(flat, str(name) if key in _NAMED_AFTER_GROUP else PREFIX + str(key) if settings else str(key), entry)
+            _put(flat, str(name) if named else PREFIX + str(key) if settings else str(key), entry)
     return flat
 
 

@@ -1,0 +1,76 @@
+"""What names the fields of a run: no source wins or loses in silence."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.printed import fields
+from r2mae.cli.main import main
+from r2mae.errors import UserError
+from r2mae.images.config import ImagesConfig
+from r2mae.images.finetune.config import FinetuneConfig
+
+Call = Callable[[str, str], tuple[int, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+
+    def run(file: str, line: str) -> tuple[int, str]:
+        Path("f.yaml").write_text(file, encoding="utf-8")
+        code = main([*f"pretrain {line} --print-config".split()])
+        shown = capsys.readouterr()
+        return code, shown.err or shown.out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("data: digits\n", "--config f.yaml mnist", "name the data before the options"),
+        ("cls: 1\n", "digits --config f.yaml", "unknown field 'cls'"),
+        ("optimizer: {seed: 5}\n", "digits --config f.yaml", "unknown field optimizer.seed"),
+        ("optimizer: {low: 0.3}\n", "digits --config f.yaml", "unknown field optimizer.low"),
+        ("optimizer: {domain: text}\n", "digits --config f.yaml", "unknown field optimizer.domain"),
+        ("model: {source: unet}\n", "digits --config f.yaml", "unknown field model.source"),
+    ],
+)
+def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -> None:
+    code, told = call(file, line)
+    assert code == 2 and message in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("preset: vit-mae-tiny\nlr: 0.003\n", "digits --config f.yaml", {"lr": 0.003, "base_lr": None}),
+        ("preset: unet-8\n", "digits --config f.yaml --model mlp", {"preset": None, "lr": 0.003, "hidden": 512}),
+        ("model: vit-mae\n", "digits --config f.yaml --preset tiny", {"preset": "vit-mae-tiny", "width": 192}),
+        ("epochs: 3\n", "digits --config f.yaml --model.name vit-mae --model.layers 2", {"layers": 2}),
+        ("scheme: {name: r2mae, low: 0.3}\n", "digits --config f.yaml", {"scheme": "r2mae"}),
+        ("model.mask_input: true\n", "digits --config f.yaml", {"mask_input": True}),
+        ("epochs: 3\n", "digits --config f.yaml --model.mask-input", {"mask_input": True, "epochs": 3}),
+    ],
+)
+def test_the_later_source_wins(call: Call, file: str, line: str, expected: dict[str, Any]) -> None:
+    code, told = call(file, line)
+    assert code == 0, told
+    found = fields(told)
+    if isinstance(found["scheme"], dict):
+        found |= found["scheme"] | {"scheme": found["scheme"]["name"]}
+    assert {name: found[name] for name in expected} == expected
+    if "low" in file:
+        assert found["low"] == 0.3
+
+
+def test_a_rate_replaces_the_other_kind_of_rate() -> None:
+    base = ImagesConfig.make(data="digits", base_lr=0.1)
+    assert base.replace(lr=3e-3).optimizer.peak_lr == 3e-3
+    assert base.replace(lr=0.5).replace(base_lr=0.2).optimizer.peak_lr == 0.1
+    assert FinetuneConfig.make(data="digits", run="x", lr=0.01).optimizer.peak_lr == 0.01
+    with pytest.raises(UserError, match="exclude each other"):
+        ImagesConfig.make(data="digits", lr=0.5, base_lr=0.2)
