@@ -62,9 +62,9 @@ def test_probes_of_missing_columns_are_left_out(other: Other) -> None:
     """And with a probe its rules and limits; those of the others stay."""
     found, notes = other(condition=None)
     assert (found.data.labels, found.data.regress, found.data.auroc_labels) == (("kind",), ("age",), ())
-    assert (found.max_cells, found.exclude, found.donor_key) == (("kind=30",), ("kind=c",), "donor")
+    assert (found.data.max_cells, found.data.exclude, found.data.donor_key) == (("kind=30",), ("kind=c",), "donor")
     assert any(note.startswith("condition: no probe, as obs has no column 'condition'") for note in notes)
-    assert other(age=None)[0].regress == ()
+    assert other(age=None)[0].data.regress == ()
 
 
 def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
@@ -73,7 +73,7 @@ def test_probes_of_a_single_value_are_left_out(other: Other) -> None:
     assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill': omit it from labels" in notes
     assert any(note.startswith("age: no probe, as column 'age' (regress) has not two different num") for note in notes)
     found, notes = other(CONFIG.replace(only=("age:kind=c",)))
-    assert found.regress == ()
+    assert found.data.regress == ()
     assert any(note.startswith("age: no probe, as ") and "leaves no cell" in note for note in notes)
 
 
