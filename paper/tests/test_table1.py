@@ -53,7 +53,7 @@ def test_the_other_ways_of_drawing_differ_in_nothing_else(tmp_path: Path, shared
         ("r2mae per sample", {"per": ("sample", "batch")}),
     ):
         assert found[label].differences(found["r2mae"]) == options
-    assert found["pixels"].finetune_epochs == 0
+    assert found["pixels"].evaluation.finetune_epochs == 0
 
 
 def test_tables_pair_seeds_and_say_what_is_better() -> None:
