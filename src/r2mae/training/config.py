@@ -126,7 +126,7 @@ class RunConfig:
 
     def _check_alternatives(self) -> None:
         for name, other in self.alternatives.items():
-            if self[other] not in (None, self.default_of(other)) and self[name] != self.default_of(name):
+            if self[other] is not None and self[name] != self.default_of(name):
                 raise UserError(f"{name} and {other} exclude each other: give one of them")
 
     def _check_validation(self) -> None:
@@ -327,7 +327,7 @@ class RunConfig:
             {} if before is None else {name: getattr(before, name) for name, (group, _) in known.items() if not group}
         )
         made = cls(**{**rest, **own, **groups})
-        return made._with_scheme(None if before is None else before, scheme)
+        return made._with_scheme(before, scheme)
 
     @classmethod
     def _one_of_each_pair(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -499,10 +499,10 @@ def _short_names(kind: type[RunConfig], values: Mapping[str, Any]) -> dict[str, 
         else:
             _put(flat, str(name), value)
             continue
-        allowed = {field: short for short, (of, field) in fields_of(kind).items() if of == (name if not dot else group)}
+        allowed = {field: short for short, (of, field) in fields_of(kind).items() if of == group}
         for key, entry in entries.items():
-            if key not in allowed and (name if not dot else group) != "model":
-                raise UserError(f"unknown field {name if not dot else group}.{key}: {nearest(key, sorted(allowed))}")
+            if key not in allowed and group != "model":
+                raise UserError(f"unknown field {group}.{key}: {nearest(key, sorted(allowed))}")
             _put(flat, allowed.get(key, f"model.{key}"), entry)
     return flat
 
