@@ -18,14 +18,14 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from r2mae.cells.sets import SETS as CELLS
-from r2mae.evaluation.statistics import paired_difference
+from r2mae.evaluation.statistics import Difference, mean_interval, paired_difference
 from r2mae.images.data import load_parts
 from r2mae.images.decode import Reading
 from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
-from r2mae.theory import Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
+from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
 from r2mae_paper.drawing import BLUE, GREEN, ORANGE, Figures, panels, plain_log
-from r2mae_paper.many_networks import FRACTIONS, Network, Rows, Rule, train
+from r2mae_paper.many_networks import Network, Rows, Rule, train
 from r2mae_paper.rows import TableRow, Tables, difference_columns, records
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Part, Study, compared
@@ -44,6 +44,7 @@ MARGIN = 0.02
 _KINDS = {"infinity": "K = ∞", "own": "K = epochs", "one": "K = 1"}
 _COLOURS = dict(zip(_KINDS, (BLUE, GREEN, ORANGE), strict=True))
 _BOOTSTRAPS = 2000
+_VERDICTS = ("better", "equal", "worse", "undecided")
 
 
 def p_eff(rule: Rule) -> float:
@@ -107,7 +108,12 @@ def _networks(name: str, size: Size, jobs: int) -> TableRow:
         rows, list(networks().values()), seeds=size.seeds, epochs=size.epochs, batch=size.batch, hidden=size.hidden,
         latent=size.latent, device=device,
     )  # fmt: skip
-    return {"n": len(rows.train), "d": rows.train.shape[1], "epochs": list(size.epochs), "errors": np.round(errors, 6).tolist()}
+    return {
+        "n": len(rows.train),
+        "d": rows.train.shape[1],
+        "epochs": list(size.epochs),
+        "errors": np.round(errors, 6).tolist(),
+    }
 
 
 def _theory(name: str, size: Size, jobs: int) -> TableRow:
@@ -125,11 +131,19 @@ def _theory(name: str, size: Size, jobs: int) -> TableRow:
                 for masks in (1.0, *map(float, size.epochs), math.inf):
                     key = f"{rule}/{measure}/{masks:g}"
                     if key not in found:
-                        risk = feature_risk(cov, len(x), list(RATIOS), masks=masks, inputs=inputs).risk
-                        found[key] = np.round(risk.mean(axis=1), 6).tolist()
-                drawn = feature_risk(cov, len(x), Range(LOW, HIGH), keep=1.0, masks=math.inf, inputs=inputs).risk
-                found[f"{rule}/{measure}/range"] = round(float(drawn.mean()), 6)
+                        found[key] = [_formula(cov, len(x), ratio, masks, inputs) for ratio in RATIOS]
+                for key, ratio in ((BATCH, Range(LOW, HIGH)), (SAME, p_eff(rule))):
+                    risk = feature_risk(cov, len(x), ratio, keep=1.0, masks=math.inf, inputs=inputs).risk
+                    found[f"{rule}/{measure}/{key}"] = round(float(risk.mean()), 6)
     return found
+
+
+def _formula(cov: Covariance, n: int, ratio: float, masks: float, inputs: Inputs) -> float | None:
+    """Return the mean risk of the features, or None too close to where kept rows equal features in number."""
+    try:
+        return round(float(feature_risk(cov, n, ratio, masks=masks, inputs=inputs).risk.mean()), 6)
+    except ArithmeticError:
+        return None
 
 
 def tables(results: Mapping[str, Any]) -> Tables:
@@ -137,17 +151,20 @@ def tables(results: Mapping[str, Any]) -> Tables:
     sets = [name.removeprefix("networks-") for name in results if name.startswith("networks-")]
     errors = pd.concat([_errors_of(name, results[f"networks-{name}"]) for name in sets], ignore_index=True)
     advice = _advice(errors, {name: results[f"theory-{name}"] for name in sets})
+    ranges = _ranges(errors, results)
     theory = [
         {"set": name, "rule": rule, "measure": measure, "masks": masks, "ratio": ratio, "error": error}
         for name in sets
         for key, curve in results[f"theory-{name}"].items()
         for rule, measure, masks in [key.split("/")]
-        for ratio, error in (zip(RATIOS, curve, strict=True) if isinstance(curve, list) else [(BATCH, curve)])
+        for ratio, error in (zip(RATIOS, curve, strict=True) if isinstance(curve, list) else [("", curve)])
     ]
     return {
         "many-masks": advice,
         "many-masks-summary": _summary(pd.DataFrame(advice)),
-        "many-masks-ranges": _ranges(errors, results),
+        "many-masks-epochs": _over_epochs(pd.DataFrame(advice)),
+        "many-masks-ranges": ranges,
+        "many-masks-gains": _gains(pd.DataFrame(ranges)),
         "many-masks-errors": records(_over_seeds(errors)),
         "many-masks-theory": theory,
     }
@@ -186,8 +203,8 @@ def _advice(errors: pd.DataFrame, theory: Mapping[str, Mapping[str, Any]]) -> li
     """Return the best ratio, measured and predicted, and what following each advice costs.
 
     `best` has the lowest mean error of the fixed ratios, and its interval is of resampled seeds. A regret is the error
-    at the advised ratio over the lowest, less one. Besides the formula's there are two constants: 0.50, and the ratio of
-    the lowest mean regret over all other sets.
+    at the advised ratio over the lowest, less one. Besides the formula's advice there are two constants: 0.50, and the
+    ratio of the lowest mean regret over all other sets.
     """
     rows, groups = [], errors.groupby(["rule", "epochs"], sort=False)
     for (rule, epochs), group in groups:
@@ -198,7 +215,7 @@ def _advice(errors: pd.DataFrame, theory: Mapping[str, Mapping[str, Any]]) -> li
                 others = [regret for other, regret in regrets.items() if other != name] or [regrets[name]]
                 keys = {"infinity": "inf", "own": f"{epochs:g}", "one": "1"}
                 curves = {kind: theory[name][f"{rule}/{measure}/{key}"] for kind, key in keys.items()}
-                advised = {kind: int(np.nanargmin(curve)) for kind, curve in curves.items()}
+                advised = {kind: int(np.nanargmin(np.array(curve, dtype=float))) for kind, curve in curves.items()}
                 advised |= {"half": RATIOS.index(0.5), "others": int(np.mean(others, axis=0).argmin())}
                 low, high = _resampled_best(values)
                 rows.append(
@@ -219,26 +236,46 @@ def _resampled_best(values: Float[np.ndarray, "seeds ratios"]) -> tuple[float, f
 
 
 def _summary(advice: pd.DataFrame) -> list[TableRow]:
-    """Return over all sets: distance from the measured best ratio, and regrets, of each advice."""
+    """Return over all sets: distance from the measured best ratio, and regret, of each advice; intervals are over sets.
+
+    `over_half` is the regret minus that of the ratio 0.50.
+    """
     rows = []
     for (rule, epochs, measure), group in advice.groupby(["rule", "epochs", "measure"], sort=False):
         for kind in (*_KINDS, "half", "others"):
-            distance = (group[f"ratio_{kind}"] - group["best"]).abs()
+            distance = mean_interval((group[f"ratio_{kind}"] - group["best"]).abs())
             regret = group[f"regret_{kind}"]
-            inside = (group[f"ratio_{kind}"] >= group["best_low"]) & (group[f"ratio_{kind}"] <= group["best_high"])
+            over = paired_difference(regret, group["regret_half"], higher_is_better=False)
             rows.append(
                 {"rule": rule, "epochs": epochs, "measure": measure, "advice": kind, "sets": len(group)}
-                | {"mean_best": group["best"].mean(), "mean_distance": distance.mean(), "in_interval": int(inside.sum())}
-                | {"mean_regret": regret.mean(), "worst_regret": regret.max(), "worst_set": group["set"][regret.idxmax()]}
+                | {"distance": distance.mean, "distance_low": distance.low, "distance_high": distance.high}
+                | {"regret": regret.mean(), "worst_regret": regret.max(), "worst_set": group["set"][regret.idxmax()]}
+                | difference_columns("over_half", over)
             )
     return rows
 
 
-def _ranges(errors: pd.DataFrame, results: Mapping[str, Any]) -> list[TableRow]:
-    """Return how much larger errors of random ratios are than those of p_eff, of 0.50 and of the best fixed ratio.
+def _over_epochs(advice: pd.DataFrame) -> list[TableRow]:
+    """Return the best ratio by number of epochs, mean over sets, and the change from the first to the last."""
+    rows = []
+    for (rule, measure), group in advice.groupby(["rule", "measure"], sort=False):
+        best = group.pivot(index="set", columns="epochs", values="best")
+        change = best.iloc[:, -1] - best.iloc[:, 0]
+        found = mean_interval(change)
+        rows.append(
+            {"rule": rule, "measure": measure, "sets": len(best)}
+            | {f"epochs {epochs:g}": value for epochs, value in best.mean().items()}
+            | {"change": found.mean, "change_low": found.low, "change_high": found.high}
+            | {"falls": int((change < 0).sum()), "rises": int((change > 0).sum())}
+        )
+    return rows
 
-    Differences are of logarithms, paired over seeds. They are equal if the interval lies within the margin.
-    `formula` is the difference that the formula has for K = ∞.
+
+def _ranges(errors: pd.DataFrame, results: Mapping[str, Any]) -> list[TableRow]:
+    """Return the error of random ratios over that of p_eff, of 0.50 and of the best fixed ratio, less one.
+
+    Quotients are paired over seeds, by their logarithms. They are equal if the interval lies within the margin.
+    `formula` is what the formula has for K = ∞.
     """
     rows = []
     for (name, rule, epochs), group in errors.groupby(["set", "rule", "epochs"], sort=False):
@@ -247,29 +284,56 @@ def _ranges(errors: pd.DataFrame, results: Mapping[str, Any]) -> list[TableRow]:
             wide = group.pivot(index="seed", columns="scheme", values=measure)
             against = {SAME: wide[SAME], "0.50": wide["0.50"], "best fixed": fixed[:, int(fixed.mean(0).argmin())]}
             theory = results[f"theory-{name}"]
-            curve, drawn = theory[f"{rule}/{measure}/inf"], theory[f"{rule}/{measure}/range"]
-            formula = {"0.50": curve[RATIOS.index(0.5)], "best fixed": min(curve)}
+            curve, drawn, same = (theory[f"{rule}/{measure}/{key}"] for key in ("inf", BATCH, SAME))
+            lowest = min(value for value in curve if value is not None)
+            formula = {SAME: same, "0.50": curve[RATIOS.index(0.5)], "best fixed": lowest}
             for scheme in (BATCH, SAMPLE):
                 for other, values in against.items():
-                    found = paired_difference(np.log(wide[scheme]), np.log(values), higher_is_better=False)
-                    equal = -MARGIN < found.low and found.high < MARGIN
-                    columns = difference_columns("difference", found) | ({"difference_is": "equal"} if equal else {})
-                    predicted = math.log(drawn / formula[other]) if other in formula else float("nan")
+                    columns = difference_columns("quotient", _quotient(wide[scheme], values))
                     rows.append(
                         {"set": name, "rule": rule, "epochs": epochs, "measure": measure, "scheme": scheme}
-                        | {"against": other, **columns, "formula": predicted}
+                        | {"against": other, **columns, "formula": drawn / formula[other] - 1}
                     )
     return rows
+
+
+def _gains(ranges: pd.DataFrame) -> list[TableRow]:
+    """Return over all sets how random ratios compare, measured and by the formula, and the number of each verdict.
+
+    `off` is the mean distance between measured and predicted quotients.
+    """
+    rows = []
+    for keys, group in ranges.groupby(["rule", "epochs", "measure", "scheme", "against"], sort=False):
+        verdicts = group["quotient_is"].value_counts()
+        rows.append(
+            dict(zip(("rule", "epochs", "measure", "scheme", "against"), keys, strict=True))
+            | {"sets": len(group), **{name: int(verdicts.get(name, 0)) for name in _VERDICTS}}
+            | {"networks": group["quotient"].mean(), "formula": group["formula"].mean()}
+            | {"off": (group["quotient"] - group["formula"]).abs().mean()}
+            | {"correlation": _correlation(group["quotient"], group["formula"])}
+        )
+    return rows
+
+
+def _correlation(a: pd.Series, b: pd.Series) -> float:
+    return float(np.corrcoef(a, b)[0, 1]) if min(np.ptp(a), np.ptp(b)) > 0 else float("nan")
+
+
+def _quotient(a: pd.Series, b: Any) -> Difference:
+    """Return a/b − 1 with its interval, from the paired differences of logarithms."""
+    found = paired_difference(np.log(a), np.log(b), higher_is_better=False)
+    mean, low, high = np.expm1([found.mean, found.low, found.high]).tolist()
+    equal = low > -MARGIN and high < MARGIN
+    return Difference(mean, low, high, found.n, found.method, "equal" if equal else found.verdict)
 
 
 def plot(tables: Tables, size: Size) -> Figures:
     """Draw best ratios predicted and measured, best ratios over epochs, and random ratios against fixed ones."""
     advice, ranges = pd.DataFrame(tables["many-masks"]), pd.DataFrame(tables["many-masks-ranges"])
-    last = size.epochs[-1]
     return {
         "many-masks": _draw_best(advice[advice["epochs"] == size.shown]),
         "many-masks-epochs": _draw_epochs(advice[advice["rule"] == "mean"]),
-        "many-masks-ranges": _draw_ranges(ranges[ranges["epochs"] == last]),
+        "many-masks-ranges": _draw_ranges(ranges[ranges["epochs"] == size.epochs[-1]]),
     }
 
 
@@ -309,7 +373,9 @@ def _draw_epochs(advice: pd.DataFrame) -> "Figure":
         mean = own.groupby("epochs")[["best", *(f"ratio_{kind}" for kind in _KINDS)]].mean()
         axes.plot(mean.index, mean["best"], color="black", lw=2, marker="o", label="networks, mean over sets")
         for kind, name in _KINDS.items():
-            axes.plot(mean.index, mean[f"ratio_{kind}"], color=_COLOURS[kind], lw=1.4, ls="--", label=f"formula, {name}")
+            axes.plot(
+                mean.index, mean[f"ratio_{kind}"], color=_COLOURS[kind], lw=1.4, ls="--", label=f"formula, {name}"
+            )
         axes.set_xscale("log", base=4)
         axes.set_xticks(mean.index, [f"{epochs:g}" for epochs in mean.index])
         axes.set(xlabel="epochs", ylim=(0, 1), title=measure)
@@ -319,21 +385,27 @@ def _draw_epochs(advice: pd.DataFrame) -> "Figure":
 
 
 def _draw_ranges(ranges: pd.DataFrame) -> "Figure":
-    """Draw the error of random ratios over that of p_eff and of the best fixed ratio, by input rule."""
-    figure, grid = panels(2, width=4.2, height=3.6)
+    """Draw the error of random ratios over that of p_eff by set, and over that of 0.50 against the formula's."""
+    figure, (left, right) = panels(2, width=4.2, height=3.8)
     own = ranges[(ranges["measure"] == MEASURES[1]) & (ranges["scheme"] == BATCH)]
     sets = list(dict.fromkeys(own["set"]))
-    for axes, other in zip(grid, (SAME, "best fixed"), strict=True):
-        for number, rule in enumerate(RULES):
-            group = own[(own["rule"] == rule) & (own["against"] == other)]
-            places = np.arange(len(group)) + 0.22 * (number - 1)
-            ends = [group["difference"] - group["difference_low"], group["difference_high"] - group["difference"]]
-            axes.errorbar(100 * group["difference"], places, xerr=100 * np.array(ends), fmt="o", ms=3.5, label=rule)
-        axes.axvspan(-100 * MARGIN, 100 * MARGIN, color="#eeeeee", zorder=0)
-        axes.set_yticks(range(len(sets)), sets)
-        axes.invert_yaxis()
-        axes.set_xlabel(f"error of {BATCH} over that of {other}, %", fontsize=9)
-    grid[0].legend(fontsize=7, title="hidden entries", title_fontsize=7)
+    for number, rule in enumerate(RULES):
+        group = own[(own["rule"] == rule) & (own["against"] == SAME)]
+        ends = [group["quotient"] - group["quotient_low"], group["quotient_high"] - group["quotient"]]
+        places = np.arange(len(group)) + 0.22 * (number - 1)
+        left.errorbar(100 * group["quotient"], places, xerr=100 * np.array(ends), fmt="o", ms=3.5, label=rule)
+        group = own[(own["rule"] == rule) & (own["against"] == "0.50")]
+        right.scatter(100 * group["formula"], 100 * group["quotient"], s=16, label=rule)
+    left.axvspan(-100 * MARGIN, 100 * MARGIN, color="#eeeeee", zorder=0)
+    left.set_yticks(range(len(sets)), sets)
+    left.invert_yaxis()
+    left.set_xlabel(f"error of {BATCH} over that of {SAME}, %", fontsize=9)
+    left.legend(fontsize=7, title="hidden entries", title_fontsize=7)
+    lowest = 100 * float(min(own["formula"].min(), own["quotient"].min())) - 3
+    right.plot([lowest, 5], [lowest, 5], color="#333333", lw=0.8, zorder=0)
+    right.set_title(f"error of {BATCH} over that of 0.50, %", fontsize=9)
+    right.set_xlabel("by the formula, K = ∞", fontsize=9)
+    right.set_ylabel("of networks", fontsize=9)
     return figure
 
 
