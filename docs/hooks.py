@@ -22,6 +22,9 @@ FIGURES = (
     "theory/bias-variance/bias-variance.png",
     "theory/ranges/ranges.png",
     "theory/r2mae-vs-fixed/rules.png",
+    "theory/many-masks/many-masks-epochs.png",
+    "theory/many-masks/many-masks-ranges.png",
+    "theory/many-masks/many-masks.png",
     "theory/realdata/measured_vs_predicted.png",
 )
 

@@ -93,7 +93,7 @@ def test_many_epochs_and_missing_entries(call: Call) -> None:
     assert found["answer"].startswith("Answer: for 64 masks a row the formula's ratio is 0.39 (0.12 to 0.60 cost at")
     assert found["answer"].endswith("a range is as good as its effective ratio, U(0.1, 0.9) as 0.39.")
     assert found["ratio_of_many_masks"]["ratio"] == 0.39 and found["masks"] == 64
-    assert "not yet tested on networks" in found["caveat"]
+    assert "On networks of 14 sets" in found["caveat"]
     assert zeros["answer"].endswith("with zeros in data that are not centred a range may be better.")
     assert zeros["ratio_of_many_masks"]["ratio"] == pytest.approx(0.45)
 
