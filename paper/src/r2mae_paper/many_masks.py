@@ -23,8 +23,9 @@ from r2mae.images.data import load_parts
 from r2mae.images.decode import Reading
 from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
+from r2mae.report.style import BLUE, GREEN, ORANGE
 from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
-from r2mae_paper.drawing import BLUE, GREEN, ORANGE, Figures, panels, plain_log
+from r2mae_paper.drawing import Figures, panels, plain_log
 from r2mae_paper.many_networks import Network, Rows, Rule, train
 from r2mae_paper.rows import TableRow, Tables, difference_columns, records
 from r2mae_paper.studies import ENTRIES, Size
@@ -54,7 +55,7 @@ def p_eff(rule: Rule) -> float:
 
 def networks() -> dict[str, Network]:
     """Return the networks of a data set by name: rule and scheme."""
-    found = {}
+    found: dict[str, Network] = {}
     for rule in RULES:
         found |= {f"{rule} {ratio:.2f}": Network(rule, ratio, ratio) for ratio in RATIOS}
         found[f"{rule} {SAME}"] = Network(rule, p_eff(rule), p_eff(rule))
@@ -124,7 +125,8 @@ def _theory(name: str, size: Size, jobs: int) -> TableRow:
     with compared(), threadpool_limits(jobs):
         cov, mean = from_data(x, scale=True), x.mean(axis=0)
         for rule in RULES:
-            for measure, missing in zip(MEASURES, (0.0, Range(LOW, HIGH)), strict=True):
+            for measure in MEASURES:
+                missing = 0.0 if measure == MEASURES[0] else Range(LOW, HIGH)
                 inputs = Inputs(
                     "rescaled" if rule == "rescaled" else "zeros", missing, mean if rule == "zeros" else None
                 )
@@ -189,8 +191,10 @@ def _errors_of(name: str, result: TableRow) -> pd.DataFrame:
 
 
 def _over_seeds(errors: pd.DataFrame) -> pd.DataFrame:
-    grouped = errors.groupby(["set", "n", "d", "epochs", "rule", "scheme"], sort=False)[list(MEASURES)]
-    return grouped.agg(["mean", "std"]).pipe(lambda table: table.set_axis(map(" ".join, table), axis=1)).reset_index()
+    """Return the mean and the standard deviation of both measures over seeds."""
+    grouped = errors.groupby(["set", "n", "d", "epochs", "rule", "scheme"], sort=False)
+    named = {f"{measure} {kind}": (measure, kind) for measure in MEASURES for kind in ("mean", "std")}
+    return grouped.agg(**named).reset_index()
 
 
 def _by_ratio(errors: pd.DataFrame, measure: str) -> Float[np.ndarray, "seeds ratios"]:
@@ -340,14 +344,14 @@ def plot(tables: Tables, size: Size) -> Figures:
 def _draw_best(advice: pd.DataFrame) -> "Figure":
     """Draw measured against predicted best ratios: a panel for each number of masks and measure."""
     figure, grid = panels(len(_KINDS), len(MEASURES), width=2.7, height=2.8)
-    marks = dict(zip(RULES, "osv", strict=True))
     for axes, (measure, kind) in zip(grid, [(m, k) for m in MEASURES for k in _KINDS], strict=True):
         own = advice[advice["measure"] == measure]
-        for rule, group in own.groupby("rule", sort=False):
+        for rule, mark in zip(RULES, "osv", strict=True):
+            group = own[own["rule"] == rule]
             counts = group.groupby([f"ratio_{kind}", "best"]).size().reset_index(name="sets")
             shift = 1 + 0.06 * (RULES.index(rule) - 1)
             axes.scatter(
-                counts[f"ratio_{kind}"] * shift, counts["best"] * shift, s=18 * counts["sets"], marker=marks[rule],
+                counts[f"ratio_{kind}"] * shift, counts["best"] * shift, s=18 * counts["sets"], marker=mark,
                 alpha=0.75, label=f"hidden: {rule}", linewidths=0,
             )  # fmt: skip
         axes.plot([0.04, 1], [0.04, 1], color="#333333", lw=0.8, zorder=0)

@@ -204,12 +204,12 @@ def _errors(
     found = []
     for number, fraction in enumerate((0.0, *FRACTIONS)):
         x = test.repeat(_ONE_HIDDEN, 1) if number == 0 else test
-        uniform = _uniform(Key.root(0).fold("missing", number), *x.shape, test.device)
+        uniform = _uniform(Key.root(0).fold("missing", number), len(x), x.shape[1], test.device)
         hidden = uniform == uniform.amin(1, keepdim=True) if number == 0 else uniform < fraction
         total = torch.zeros(count, dtype=torch.float64, device=test.device)
-        for part, mask in zip(x.split(_ROWS_AT_ONCE), hidden.split(_ROWS_AT_ONCE), strict=True):
-            target = part.expand(count, -1, -1)
-            seen = inputs(target, mask.expand(count, -1, -1), torch.full_like(target[..., :1], fraction))
+        for first in range(0, len(x), _ROWS_AT_ONCE):
+            target, mask = (values[first : first + _ROWS_AT_ONCE].expand(count, -1, -1) for values in (x, hidden))
+            seen = inputs(target, mask, torch.full_like(target[..., :1], fraction))
             total += ((model(seen) - target) ** 2 * mask).sum((1, 2)).double()
         found.append(total / hidden.sum())
     return np.asarray(torch.stack(found, 1).cpu())
