@@ -22,7 +22,7 @@ LAYERS = {
     "training": 3,
     "domains": 4,
     "images": 5, "text": 5, "genome": 5, "cells": 5,
-    "report": 6, "sweep": 6, "matrices": 6,
+    "report": 6, "sweep": 6, "matrices": 6, "integrations": 6,
     "compare": 7,
     "cli": 8,
 }  # fmt: skip

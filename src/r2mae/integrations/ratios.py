@@ -1,0 +1,81 @@
+"""What both callbacks share: the ratio of each optimiser step, and where a model keeps its ratio."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.masking.keys import Key
+from r2mae.masking.ratios import Ratio, as_ratio, is_per_sample
+
+RatioGiven = float | tuple[float, float] | Ratio
+"""A fixed ratio, the ends of a uniform range, or any ratio of :mod:`r2mae.masking`."""
+
+
+class StepRatio:
+    """Sets a model's ratio for every optimiser step, and its own ratio again afterwards.
+
+    The ratio is a function of seed and step alone: all processes and micro-batches of a step have the same one, and so
+    has a resumed run.
+
+    Parameters
+    ----------
+    ratio : number, pair or Ratio
+        A pair is the range of :class:`~r2mae.masking.Uniform`.
+    seed : int
+    attribute : str
+        Name of the ratio in the modules of the model or in their `config`; all modules that have it get the same one.
+
+    Raises
+    ------
+    UserError
+        If every sample would have its own ratio: such models take one number.
+    """
+
+    def __init__(self, ratio: RatioGiven, seed: int = 0, attribute: str = "mask_ratio") -> None:
+        self.given = as_ratio(ratio)
+        if is_per_sample(self.given):
+            raise UserError(f"{attribute} is one number for all samples: give a ratio with per='batch'")
+        self.key, self.attribute = Key.root(seed).fold("ratio"), attribute
+        self._ratio = self.given
+        self._own: list[tuple[Any, Any]] = []
+
+    def begin(self, model: nn.Module, steps: int) -> None:
+        """Find where the model keeps its ratio, and bind a scheduled ratio to the number of optimiser steps.
+
+        Raises
+        ------
+        UserError
+            If the model has no such attribute.
+        """
+        self._own = [(place, getattr(place, self.attribute)) for place in _places(model, self.attribute)]
+        if not self._own:
+            raise UserError(
+                f"no module or config of {type(model).__name__} has a number called {self.attribute}: name its mask "
+                "ratio, attribute='…', or mask with the functions of r2mae.integrations.masks"
+            )
+        self._ratio = self.given.bind(max(steps, 1))
+
+    def set(self, step: int) -> float:
+        """Set the ratio of an optimiser step, counted from zero, and return it."""
+        value = float(self._ratio(step, self.key))
+        for place, _ in self._own:
+            setattr(place, self.attribute, value)
+        return value
+
+    def restore(self) -> None:
+        """Set what the model had before, as for an evaluation."""
+        for place, value in self._own:
+            setattr(place, self.attribute, value)
+
+
+def _places(model: nn.Module, attribute: str) -> Iterator[Any]:
+    """Return the modules, and the configurations of modules, that have a number of this name, each once."""
+    seen: set[int] = set()
+    for module in model.modules():
+        for place in (module, getattr(module, "config", None)):
+            value = getattr(place, attribute, None)
+            if isinstance(value, int | float) and not isinstance(value, bool) and id(place) not in seen:
+                seen.add(id(place))
+                yield place

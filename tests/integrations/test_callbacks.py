@@ -1,0 +1,139 @@
+"""Ratios that trainers of other libraries set on models that mask themselves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from r2mae.errors import UserError
+from r2mae.integrations.ratios import StepRatio
+from r2mae.masking import Fixed, LinearDecay, Uniform
+
+transformers = pytest.importorskip("transformers")
+
+
+class Images(Dataset[dict[str, torch.Tensor]]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"pixel_values": torch.full((3, 16, 16), index / 16)}
+
+
+def vit_mae() -> Any:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    decoder = {f"decoder_{name}": value for name, value in sizes.items()}
+    return transformers.ViTMAEForPreTraining(
+        transformers.ViTMAEConfig(image_size=16, patch_size=4, mask_ratio=0.75, **sizes, **decoder)
+    )
+
+
+class Recorded(nn.Module):
+    """Stands for a model with a ratio; notes the ratio of every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask_ratio, self.weight = 0.75, nn.Parameter(torch.ones(1))
+        self.seen: list[tuple[bool, float]] = []
+
+    def forward(self, pixel_values: torch.Tensor, labels: Any = None, return_loss: bool = True) -> dict[str, Any]:
+        self.seen.append((self.training, self.mask_ratio))
+        return {"loss": self.weight.sum() * pixel_values.mean()}
+
+
+def fit(model: Any, out: Path, callback: Any, **given: Any) -> Any:
+    settings = {"max_steps": 3, "per_device_train_batch_size": 2, "logging_steps": 1, "save_strategy": "no", **given}
+    args = transformers.TrainingArguments(str(out), report_to=[], use_cpu=True, disable_tqdm=True, **settings)
+    trainer = transformers.Trainer(
+        model=model, args=args, train_dataset=Images(), eval_dataset=Images(), callbacks=[callback]
+    )
+    trainer.train(resume_from_checkpoint=given.get("resume"))
+    return trainer
+
+
+def test_trainer_sets_one_ratio_for_each_optimiser_step(tmp_path: Path) -> None:
+    from r2mae.integrations.transformers import MaskRatioCallback
+
+    model = Recorded()
+    trainer = fit(
+        model, tmp_path, MaskRatioCallback((0.5, 0.9), seed=3), gradient_accumulation_steps=2, eval_strategy="steps",
+        eval_steps=1,
+    )  # fmt: skip
+    trained = [ratio for training, ratio in model.seen if training]
+    step = StepRatio((0.5, 0.9), seed=3)
+    step.begin(model, 3)
+    expected = [step.set(number) for number in range(3)]
+    assert trained == [ratio for ratio in expected for _ in range(2)]  # both micro-batches
+    assert {ratio for training, ratio in model.seen if not training} == {0.75}
+    logged = [entry["mask_ratio"] for entry in trainer.state.log_history if "mask_ratio" in entry]
+    assert logged == pytest.approx(expected)
+
+
+def test_vit_mae_of_transformers_hides_that_share(tmp_path: Path) -> None:
+    from r2mae.integrations.transformers import MaskRatioCallback
+
+    model, shares = vit_mae(), []
+    model.register_forward_hook(lambda _, inputs, output: shares.append(float(output.mask.mean())))
+    fit(model, tmp_path, MaskRatioCallback(LinearDecay(0.75, 0.25)))
+    assert shares == [0.75, 0.5, 0.25]
+    assert model.config.mask_ratio == 0.75
+
+
+def test_a_model_without_a_ratio_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no module or config of Linear has a number called mask_ratio"):
+        StepRatio(0.5).begin(nn.Linear(2, 2), 10)
+
+
+def test_ratios_of_samples_are_refused() -> None:
+    with pytest.raises(UserError, match="one number for all samples"):
+        StepRatio(Uniform(0.1, 0.9, per="sample"))
+
+
+def test_every_part_of_a_model_gets_the_ratio() -> None:
+    model = nn.ModuleList([Recorded(), Recorded()])
+    step = StepRatio(Fixed(0.3))
+    step.begin(model, 1)
+    assert step.set(0) == 0.3
+    assert [part.mask_ratio for part in model] == [0.3, 0.3]
+    step.restore()
+    assert [part.mask_ratio for part in model] == [0.75, 0.75]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of Lightning's own code
+def test_lightning_sets_one_ratio_for_each_optimiser_step() -> None:
+    pytest.importorskip("lightning")
+    from lightning.pytorch import LightningModule, Trainer
+
+    from r2mae.integrations.lightning import MaskRatioCallback
+
+    class Module(LightningModule):
+        mask_ratio = 0.75
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.seen, self.checked = nn.Linear(2, 2), [], []
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+            self.seen.append((self.global_step, self.mask_ratio))
+            return self.layer(batch).mean()
+
+        def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+            self.checked.append(self.mask_ratio)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    loader = DataLoader(torch.rand(16, 2), batch_size=2)
+    module = Module()
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    Trainer(
+        max_epochs=1, accelerator="cpu", accumulate_grad_batches=2, callbacks=[MaskRatioCallback((0.5, 0.9))],
+        enable_model_summary=False, **quiet,
+    ).fit(module, loader, loader)  # fmt: skip
+    step = StepRatio((0.5, 0.9))
+    step.begin(module, 4)
+    assert module.seen == [(number, step.set(number)) for number in range(4) for _ in range(2)]
+    assert set(module.checked) == {0.75}
