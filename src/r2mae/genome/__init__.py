@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from r2mae.genome.data import GenomeData, load_data
     from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
-    from r2mae.genome.store.alignment import AlignmentStore, Windows
+    from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
     from r2mae.genome.store.intervals import Intervals, read_bed, read_regions
     from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
@@ -31,7 +31,6 @@ __all__ = [
     "WindowBatch",
     "WindowBatches",
     "WindowStarts",
-    "Windows",
     "add_track",
     "build_store",
     "divide",
@@ -53,7 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "task": ("AlignmentTask",),
         "domain": ("DOMAIN",),
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
-        "r2mae.genome.store.alignment": ("AlignmentStore", "Windows"),
+        "r2mae.genome.store.alignment": ("AlignmentStore",),
         "r2mae.genome.store.build": ("build_store",),
         "r2mae.genome.store.intervals": ("Intervals", "read_bed", "read_regions"),
         "r2mae.genome.store.parts": ("Parts", "WindowStarts", "divide", "window_starts"),

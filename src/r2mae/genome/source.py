@@ -6,7 +6,7 @@ from pathlib import Path
 from r2mae.errors import UserError, unknown
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.meta import Meta, read_meta
+from r2mae.genome.store.meta import Layout, read_meta
 from r2mae.genome.store.tracks import check_track, track_digest
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.memory import available_memory
@@ -15,7 +15,7 @@ _HIDDEN = 0.4  # share of hidden positions in the estimate of memory; lower rati
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
-def read_source(data: str) -> Meta:
+def read_source(data: str) -> Layout:
     """Return the metadata of a store.
 
     Raises
@@ -40,10 +40,10 @@ def check(config: GenomeConfig) -> None:
     UserError
         For each of these.
     """
-    meta = read_source(config.data.source)
-    chosen_species(meta.layout.species, config.data.species)
+    layout = read_source(config.data.source)
+    chosen_species(layout.species, config.data.species)
     for regions in (config.data.validation_regions, config.data.test_regions, config.data.include, config.data.exclude):
-        read_regions(regions, meta.layout)
+        read_regions(regions, layout)
     for track in _track_names(config):
         check_track(Path(config.data.source).expanduser(), track)
     _check_memory(config)

@@ -162,7 +162,7 @@ def test_other_damage(store: AlignmentStore) -> None:
         with pytest.raises(UserError, match=match):
             AlignmentStore(store.folder)
 
-    told("the store is of version 1, and this r2mae reads version 2: delete the folder, and build it again", format=1)
+    told("the store is not of version 2, which this r2mae reads: delete the folder, and build it again", format=1)
     told("meta.json has wrong entries", files={"contigs/0.npy": meta["files"]["contigs/0.npy"]})
     told("meta.json has wrong entries", files={**meta["files"], "../x": [1, ""]})
     told("meta.json has wrong entries", lengths="many")

@@ -1,7 +1,7 @@
 """MAF: blocks of rows become positions of the reference × species."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -9,8 +9,19 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.store.meta import Layout, Placed, Source
-from r2mae.genome.store.sources import DIGITS, Progress, check_lengths, integer, name_of, read_lines, read_pieces
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.sources import (
+    DIGITS,
+    Placed,
+    Progress,
+    Source,
+    check_lengths,
+    integer,
+    name_of,
+    read_lines,
+    read_pieces,
+    shown,
+)
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
@@ -66,9 +77,6 @@ class MafFiles(Source):
         self._listed = sorted((name.encode("utf-8", "surrogateescape") for name in listed or ()), key=len, reverse=True)
         self._last: dict[str, int] = {}  # number of the last file that has a row of each contig
         self.layout = self._scan(listed, 0 if given is None else given.stat().st_size)
-        self.parts = [[] for _ in files]
-        for number, contig in enumerate(self.layout.contigs):
-            self.parts[self._last[contig]].append(number)
         self._columns = {name: number for number, name in enumerate(self.layout.species)}
         self._column = lru_cache(1 << 16)(self._column_of)
         self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
@@ -89,20 +97,25 @@ class MafFiles(Source):
         species, contig, _ = self.divide(name)
         return self._columns.get(species, -1), contig
 
+    def _pieces(self, stage: str, place: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the pieces of one of the files, with progress through all of them."""
+        return read_pieces(self.files[place], lambda share: self._progress(stage, (place + share) / len(self.files)))
+
     def _scan(self, listed: Sequence[str] | None, held: int) -> Layout:
         """Read all names, and the lengths of the reference's contigs."""
         found = dict[str, None]()
         contigs: dict[str, tuple[bytes, bytes]] = {}  # the name of the first row, and its length
-        for place, file in enumerate(self.files):
-            for _, piece in read_pieces(file, self._share("finding species", place)):
+        for place in range(len(self.files)):
+            for _, piece in self._pieces("finding species", place):
                 held += len(piece)
                 for name, length in dict.fromkeys(_NAME_AND_LENGTH.findall(b"\n" + piece)):
                     species, contig, is_ambiguous = self.divide(name)
                     if is_ambiguous and (listed is None or not found):
-                        shown, words = name_of(name), name_of(name).split(".")
+                        words = name_of(name).split(".")
                         raise UserError(
-                            f"{self._first_row(name)}: {shown!r} has several dots, and its species may be {words[0]} "
-                            f"or {'.'.join(words[:-1])}: list the species, a name on each line, with --species FILE"
+                            f"{self._first_row(name)}: {name_of(name)!r} has several dots, and its species may be "
+                            f"{words[0]} or {'.'.join(words[:-1])}: list the species, a name on each line, with "
+                            "--species FILE"
                         )
                     found[species] = None
                     if species == next(iter(found)):
@@ -128,25 +141,25 @@ class MafFiles(Source):
         lines = ((file, number) for file in self.files for number, line in read_lines(file) if row.match(line))
         return "{}, line {:,}".format(*next(lines))
 
-    def _share(self, stage: str, file: int) -> Callable[[float], None]:
-        """Return what reports the fraction of one of the files as that of all."""
-        return lambda fraction: self._progress(stage, (file + fraction) / len(self.files))
-
-    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
-        """Yield the blocks of a file, except of some contigs."""
-        file, block = self.files[part], None
-        for first, piece in read_pieces(file, self._share("reading", part)):
-            for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
-                if line[:1] == b"s":
-                    self._read_row(block, line, file, number)
-                elif line[:1] == b"a" and line[1:2] in _SPACE:
-                    yield from self._placed(block, skipped)
-                    block = _Block()
-                elif block is not None and line[:1] == b"e" and line.split()[6:] == [_DELETED]:
-                    block.deleted.add(self._column(line.split()[1])[0])
-                elif line[:1] not in _IGNORED and line.strip():
-                    raise UserError(f"{file}, line {number:,}: begins with {_shown(line)}, which no line of a MAF does")
-        yield from self._placed(block, skipped)
+    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
+        """Yield all blocks, except of some contigs; a contig is complete after the last file that names it."""
+        for place, file in enumerate(self.files):
+            block = None
+            for first, piece in self._pieces("reading", place):
+                for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
+                    if line[:1] == b"s":
+                        self._read_row(block, line, file, number)
+                    elif line[:1] == b"a" and line[1:2] in _SPACE:
+                        yield from self._placed(block, skipped)
+                        block = _Block()
+                    elif block is not None and line[:1] == b"e" and line.split()[6:] == [_DELETED]:
+                        block.deleted.add(self._column(line.split()[1])[0])
+                    elif line[:1] not in _IGNORED and line.strip():
+                        raise UserError(
+                            f"{file}, line {number:,}: begins with {shown(line)}, which no line of a MAF does"
+                        )
+            yield from self._placed(block, skipped)
+            yield from (self.layout.numbers[contig] for contig, last in self._last.items() if last == place)
 
     def _read_row(self, block: _Block | None, line: bytes, file: Path, number: int) -> None:
         """Read a row of a block. Every row of an alignment comes here: it calls as little as it can."""
@@ -173,7 +186,7 @@ class MafFiles(Source):
 
     def _place(self, block: _Block, contig: str, start: int, size: int, length: int, where: str) -> None:
         """Set the place of a block from the reference's row."""
-        block.contig, block.where = self.layout.number(contig), where
+        block.contig, block.where = self.layout.numbers[contig], where
         block.start = length - start - size if block.reversed else start
         if start + size > length:
             raise UserError(f"{where}: ends at {start + size:,}, past the end of {contig} ({length:,})")
@@ -199,29 +212,19 @@ class MafFiles(Source):
 
 def _mistake(block: _Block | None, line: bytes) -> str:
     """Say what is wrong with a row."""
-    fields = line.split()
+    row, fields = _ROW.fullmatch(line), line.split()
     if block is None:
         return "a row before the first block: a block begins with a line 'a'"
-    if len(fields) != 7:
-        return f"a row has 7 fields, and this one {len(fields)}: is the file truncated?"
-    _, _, start, size, strand, length, letters = fields
-    bases = len(letters) - letters.count(b"-")
-    if None in map(integer, (start, size, length)):
-        reason = f"start, size and length of the source must be whole numbers of at most {DIGITS} digits"
-    elif strand not in (b"+", b"-"):
-        reason = f"the strand must be + or -, not {_shown(strand)}"
-    elif not _ROW.fullmatch(line):
-        reason = "a row is 's name start size strand length text', with blanks or tabs between"
-    elif bases != int(size):
-        reason = f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
-    elif len(letters) != block.columns:
-        reason = f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
-    else:
-        bad = letters.translate(PLAIN_TABLE).find(INVALID)
-        reason = f"holds {_shown(letters[bad : bad + 1])}, which is no letter of an alignment"
-    return reason
-
-
-def _shown(text: bytes) -> str:
-    """Return the beginning of some bytes, as an error repeats it."""
-    return repr(text[:20].decode("ascii", "backslashreplace"))
+    if row is None:
+        what = (
+            "" if len(fields) == 7 else f", which are 7 fields, and this one has {len(fields)}: is the file truncated?"
+        )
+        form = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
+        return f"a row is 's name start size strand length text'{what or f', {form}'}"
+    _, _, size, _, _, letters = row.groups()
+    if (bases := len(letters) - letters.count(b"-")) != int(size):
+        return f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
+    if len(letters) != block.columns:
+        return f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
+    bad = letters.translate(PLAIN_TABLE).find(INVALID)
+    return f"holds {shown(letters[bad : bad + 1])}, which is no letter of an alignment"

@@ -160,9 +160,9 @@ def contig_numbers(names: Sequence[str], store: AlignmentStore) -> Int64[np.ndar
     """Return the numbers of contigs, -1 for those that the store has not."""
     known: dict[str, int] = {}
     for name in set(names):
-        found = store.layout.find(name)
+        found = store.layout.numbers.get(name)
         if found is None:
-            found = store.layout.find(name[3:] if name.startswith("chr") else f"chr{name}")
+            found = store.layout.numbers.get(name[3:] if name.startswith("chr") else f"chr{name}")
         known[name] = -1 if found is None else found
     return np.array([known[name] for name in names], np.int64).reshape(-1)
 
