@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import exclusive, read_json, sync, write_json
+from r2mae.files import exclusive, read_json, sync
 from r2mae.genome.store.alignment import MOST_MAPPED, AlignmentStore
 from r2mae.genome.store.fasta import FastaFiles, read_reference
 from r2mae.genome.store.maf import MafFiles

@@ -69,8 +69,8 @@ def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"
             raise UserError(f"{path}, line {headers[name]:,}: {name} has no letters")
         if length != columns:
             raise UserError(
-                f"{path}, line {headers[name]:,}: {name} has {length:,} letters, not the {columns:,} of the first row: rows of an "
-                "alignment are equally long"
+                f"{path}, line {headers[name]:,}: {name} has {length:,} letters, not the {columns:,} of the first row: "
+                "rows of an alignment are equally long"
             )
     return dict(zip(lengths, np.memmap(spool, np.uint8, "r", shape=(len(lengths), columns)), strict=True))
 

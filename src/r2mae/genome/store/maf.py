@@ -216,11 +216,10 @@ def _mistake(block: _Block | None, line: bytes) -> str:
     if block is None:
         return "a row before the first block: a block begins with a line 'a'"
     if row is None:
-        what = (
-            "" if len(fields) == 7 else f", which are 7 fields, and this one has {len(fields)}: is the file truncated?"
-        )
-        form = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
-        return f"a row is 's name start size strand length text'{what or f', {form}'}"
+        what = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
+        if len(fields) != 7:
+            what = f"which are 7 fields, and this one has {len(fields)}: is the file truncated?"
+        return f"a row is 's name start size strand length text', {what}"
     _, _, size, _, _, letters = row.groups()
     if (bases := len(letters) - letters.count(b"-")) != int(size):
         return f"says {int(size):,} bases and has {bases:,}: is the file truncated?"

@@ -133,8 +133,8 @@ def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[P
         if not np.isnan(part).all():
             position = start + int(np.flatnonzero(~np.isnan(part))[0])
             raise UserError(
-                f"{where}: overlaps an earlier interval at {layout.contigs[contig]}:{position + 1:,}: a position has one "
-                "value"
+                f"{where}: overlaps an earlier interval at {layout.contigs[contig]}:{position + 1:,}: a position has "
+                "one value"
             )
         if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > largest:
             raise UserError(f"{where}: {most:g} is too large for {dtype}: give --dtype float32")
