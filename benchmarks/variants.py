@@ -17,7 +17,7 @@ from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
+from r2mae.genome.variants.alleles import Alleles, Substitutions, substitutions
 from r2mae.genome.variants.sites import SiteScorer, model_scorer, scores_of
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
@@ -88,16 +88,15 @@ class _Plain:
 
 
 def _every(store: AlignmentStore, sites: int) -> Substitutions:
-    block = Block(0, [], [], [], [], [], [])
+    alleles = Alleles([], [], [], [])
     for position in np.linspace(0, store.layout.positions - 1, sites).astype(int).tolist():
         ref = "ACGT"[int(store.reference[position])]
         for alt in "ACGT".replace(ref, ""):
-            block.owners.append(len(block.owners))
-            block.contigs.append("chr1")
-            block.positions.append(position + 1)
-            block.refs.append(ref)
-            block.alts.append(alt)
-    return substitutions(block, store)
+            alleles.contigs.append("chr1")
+            alleles.positions.append(position + 1)
+            alleles.refs.append(ref)
+            alleles.alts.append(alt)
+    return substitutions(alleles, store)
 
 
 def _store(folder: Path) -> AlignmentStore:

@@ -30,13 +30,13 @@ _COMMANDS = (
     Command(
         "score-variants",
         "score variants of a genome with a pretrained model",
-        "r2mae.genome.score:command",
+        "r2mae.genome.score:score_command",
         options.ScoreVariants,
     ),
     Command(
         "logits",
         "write a pretrained model's logits at each position of a region",
-        "r2mae.genome.logits:command",
+        "r2mae.genome.score:logits_command",
         options.Logits,
     ),
     *(

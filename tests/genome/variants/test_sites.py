@@ -13,7 +13,7 @@ from genome.variants.conftest import SIZES, WINDOW, alignment, build, letters, p
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Block, substitutions
+from r2mae.genome.variants.alleles import Alleles, substitutions
 from r2mae.genome.variants.sites import SiteScorer, model_scorer, scores_of, window_start
 from r2mae.training.validation import evaluating
 
@@ -126,13 +126,10 @@ def test_scores_are_differences_and_a_site_is_predicted_once(small: AlignmentSto
 
     text = letters("chr1").upper()
     sites = data.draw(st.lists(st.tuples(st.integers(0, 89), st.sampled_from("ACGT")), max_size=30))
-    block = Block(0, [], list(range(len(sites))), [], [], [], [])
-    for position, alt in sites:
-        block.contigs.append("chr1")
-        block.positions.append(position + 1)
-        block.refs.append(text[position])
-        block.alts.append(alt)
-    found = substitutions(block, small)
+    places, alts = [place for place, _ in sites], [alt for _, alt in sites]
+    found = substitutions(
+        Alleles(["chr1"] * len(sites), [place + 1 for place in places], [text[place] for place in places], alts), small
+    )
     scores = scores_of(found, logs)
     wanted = [(place, alt) for place, alt in sites if alt != text[place]]
     assert asked == sorted({place for place, _ in wanted})
