@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from r2mae.genome.task import AlignmentTask, WindowModel
 
 _ALIGNMENT = (
-    ("build", "make a store of an alignment, of MAF or reference-aligned FASTA", "build", options.Build),
+    ("build", "make a store of an alignment: MAF, reference-aligned FASTA or zarr", "build", options.Build),
     ("info", "print the contents of a store, and compare it with its checksums", "info", options.Info),
     ("track", "add values for each position to a store, such as weights of the loss", "track", options.Track),
     ("export", "write a store as a zarr group", "export", options.Export),
-    ("import", "make a store of a zarr group", "import_group", options.Import),
 )
 _COMMANDS = (
     Command(
@@ -212,7 +211,7 @@ class GenomeDomain(Domain):
         regions: Sequence[str] = (),
     ) -> "dict[str, np.ndarray]":
         """Embed the adjacent windows of a store, or of some regions."""
-        from r2mae.genome.embed import embed_windows
+        from r2mae.genome.evaluate import embed_windows
 
         return embed_windows(config, task, model, source, regions=regions)
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, export_zarr, reverse_complement
+from r2mae.genome import AlignmentStore, export_zarr
 from r2mae.genome.store import alignment
-from r2mae.genome.store.tokens import UNKNOWN
+from r2mae.genome.store.tokens import UNKNOWN, reverse_complement
 
 
 def expected(store: AlignmentStore, contig: int, start: int, length: int) -> np.ndarray:

@@ -150,8 +150,6 @@ def test_other_files(refused: Refused) -> None:
     refused("build a.maf -o text", "text: exists and is no alignment store")
     refused("build a.maf -o store --contig x", "--contig names the contig of a FASTA alignment")
     refused("build -o store", "the following arguments are required: IN")
-    refused("import a.maf -o store", "a.maf: is not the folder of a zarr group")
-    refused("import -o store", "the following arguments are required: ZARR")
     refused("nothing", "nothing")
     refused("info", "the following arguments are required")
     refused("info text", "text")

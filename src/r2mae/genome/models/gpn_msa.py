@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu, one_hot
+from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_attention
 
 from r2mae.genome.models import GpnMsaSettings as Settings
-from r2mae.genome.models.attention import attend, rotary_angles, rotate
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
-from r2mae.training.dropout import add_dropped, drop
+from r2mae.training.dropout import add_dropped, drop, mix_dropped, uses_cpu_kernels
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
@@ -202,6 +201,34 @@ class Layer(nn.Module):
     def _split(self, joint: Tensor) -> Tensor:
         """Split the width into heads: (batch, heads, length, share)."""
         return joint.view(*joint.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
+    """Return the angles of rotary positions: position p rotates pair i of a head by p / 10000^(2i / width)."""
+    speeds = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.outer(torch.arange(length, dtype=torch.float64), speeds).float()
+
+
+def rotate(
+    states: Float[Tensor, "batch heads length width"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
+) -> Float[Tensor, "batch heads length width"]:
+    """Rotate pairs of neighbouring components by the angles of their positions (RoFormer)."""
+    first, second = states[..., 0::2], states[..., 1::2]
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
+    return turned.to(states.dtype)  # angles are float32
+
+
+def attend(
+    query: Float[Tensor, "batch heads places share"],
+    key: Float[Tensor, "batch heads length share"],
+    value: Float[Tensor, "batch heads length share"],
+    rate: float,
+) -> Float[Tensor, "batch heads places share"]:
+    """Return softmax(QKᵀ/√d)V of each head, with dropout of the probabilities."""
+    if rate == 0 or not uses_cpu_kernels(key):
+        return scaled_dot_product_attention(query, key, value, dropout_p=rate)
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
+    return mix_dropped(scores.softmax(-1), value, rate)
 
 
 def _initialise(module: nn.Module) -> None:

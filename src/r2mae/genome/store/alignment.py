@@ -31,6 +31,16 @@ class AlignmentStore:
     folder : path
         With meta.json, reference.npy and contigs.
 
+    Attributes
+    ----------
+    layout : Layout
+    species, contigs : tuple of str
+        Names; the first species is the reference.
+    lengths : int64 ndarray
+        Positions of each contig.
+    fingerprint : str
+        The hash of all contents of the store except tracks.
+
     Raises
     ------
     UserError
@@ -40,6 +50,9 @@ class AlignmentStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser().absolute()
         self.layout = read_meta(self.folder)
+        self.species, self.contigs = self.layout.species, self.layout.contigs
+        self.lengths: Int64[np.ndarray, " contigs"] = np.array(self.layout.lengths, np.int64)
+        self.fingerprint = self.layout.content
         for name, (size, _) in self.layout.files.items():
             try:
                 found = (self.folder / name).stat().st_size
@@ -61,27 +74,6 @@ class AlignmentStore:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["folder"])  # type: ignore[misc]
-
-    @property
-    def species(self) -> tuple[str, ...]:
-        """The species; the first is the reference."""
-        return self.layout.species
-
-    @property
-    def contigs(self) -> tuple[str, ...]:
-        """Names of the reference's contigs, by number."""
-        return self.layout.contigs
-
-    @cached_property
-    def lengths(self) -> Int64[np.ndarray, " contigs"]:
-        """Positions of each contig."""
-        found: Int64[np.ndarray, " contigs"] = np.diff(self.layout.offsets)
-        return found
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all contents of the store except tracks."""
-        return self.layout.content
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig; the reference's column has the soft-mask bit.

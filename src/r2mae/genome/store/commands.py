@@ -1,11 +1,9 @@
-"""``r2mae data alignment build | info | track | export | import``: make, inspect and convert stores of alignments."""
+"""``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-from r2mae.errors import UserError
 
 if TYPE_CHECKING:
     from r2mae.genome.store.alignment import AlignmentStore
@@ -37,13 +35,6 @@ def build(
     with _stage_bars() as progress:
         store = build_store([*sources], out, species=kept, reference=reference, contig=contig, progress=progress)
     _print_summary(store)
-
-
-def import_group(group: str, out: str, species: str | None = None, reference: str | None = None) -> None:
-    """Make a store of a zarr group."""
-    if not Path(group).is_dir():
-        raise UserError(f"{group}: is not the folder of a zarr group")
-    build([group], out, species, reference)
 
 
 def info(store: str, verify: bool = False, json: bool = False) -> None:

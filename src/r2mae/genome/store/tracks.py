@@ -25,27 +25,13 @@ def track_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder / TRACKS).glob("*.json")))
 
 
-def check_track(folder: Path, name: str) -> None:
-    """Refuse a track that a store does not have.
-
-    Raises
-    ------
-    UserError
-    """
-    names = track_names(folder)
-    if not names:
-        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
-    if name not in names:
-        raise unknown("track", name, names)
-
-
 def track_digest(folder: Path, name: str) -> str | None:
     """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
     found = read_json(folder / TRACKS / f"{name}.json")
     return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
 
-def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Float[np.ndarray, " positions"]:
+def read_track(folder: Path, name: str, layout: Layout, *, verify: bool = False) -> Float[np.ndarray, " positions"]:
     """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
 
     Parameters
@@ -63,11 +49,14 @@ def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Floa
     UserError
         If there is none of this name, or it is damaged.
     """
-    check_track(folder, name)
-    values = read_json(folder / TRACKS / f"{name}.json")
+    names, file = track_names(folder), f"{TRACKS}/{name}.npy"
+    if not names:
+        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
+    if name not in names:
+        raise unknown("track", name, names)
+    values = read_json((folder / file).with_suffix(".json"))
     if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
         raise damaged(folder, f"the description of track {name!r} cannot be read")
-    file = f"{TRACKS}/{name}.npy"
     found: Float[np.ndarray, " positions"] = open_array(folder, file, np.dtype(values["dtype"]), layout.positions)
     if verify and digest_of(folder / file) != values.get("digest"):
         raise damaged(folder, f"track {name!r} has changed")

@@ -5,7 +5,6 @@ declare their contig and keys.
 """
 
 import csv
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
@@ -73,53 +72,6 @@ Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
 """A block with scores and reasons."""
 
 
-class Variants(ABC):
-    """Rows of variants that can be scored."""
-
-    path: Path
-    kind: Kind
-    """The format of the output."""
-    names: tuple[str, ...]
-    """Columns, and for a VCF also keys of INFO."""
-
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones.
-
-        Raises
-        ------
-        UserError
-            For a row of another number of columns than the header, a position that is no whole number, or a damaged
-            file.
-        """
-
-    @abstractmethod
-    def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column as text, one for each alternative, empty where there is none."""
-
-    @abstractmethod
-    def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
-        """Write all rows with their scores and reasons, atomically."""
-
-    def check_column(self, column: str) -> None:
-        """Refuse a name for the scores that is not one, or that the rows have already.
-
-        Raises
-        ------
-        UserError
-        """
-        if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
-            raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
-        for name in (column, column + REASON):
-            if name in self.names:
-                raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")
-
-    def _place(self, column: str) -> int:
-        if column not in self.names:
-            raise UserError(f"{self.path}: has no column {column!r}: {nearest(column, self.names)}")
-        return self.names.index(column)
-
-
 @contextmanager
 def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
     """Yield a function that writes text to a file, as bgzip if its name ends in .gz; it appears when all is written."""
@@ -146,7 +98,7 @@ def kind_of(path: Path) -> Kind | None:
     return next(found, None)
 
 
-def open_variants(path: Path) -> Variants:
+def open_variants(path: Path) -> "Variants":
     """Open a file of variants.
 
     Raises
@@ -161,7 +113,7 @@ def open_variants(path: Path) -> Variants:
         raise UserError(f"{path}: variants are read from {FORMATS}")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    return ParquetVariants(path) if kind == "parquet" else TextVariants(path, kind)
+    return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
 
 
 def check_output(output: Path, kind: Kind) -> None:
@@ -196,19 +148,23 @@ def _bounded(position: int) -> int:
     return position if 0 <= position < 1 << 40 else 0
 
 
-class TextVariants(Variants):
-    """A VCF or a table of text (.tsv, .csv), plain, bgzip or gzip, whose rows are lists of texts.
+class Variants:
+    """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
     Parameters
     ----------
     path : Path
-    kind : {"vcf", "tsv", "csv"}
+    kind : {"vcf", "tsv", "csv", "parquet"}
+        The format, also of the output.
 
     Raises
     ------
     UserError
         No line that names columns, or no columns for contig, position and alleles.
     """
+
+    names: tuple[str, ...]
+    """Columns, and for a VCF also keys of INFO."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.kind = path, kind
@@ -252,7 +208,14 @@ class TextVariants(Variants):
                 yield number, bare.split("\t", _INFO + 1 if self.kind == "vcf" else -1)
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of so many rows."""
+        """Yield blocks of about so many rows, always the same ones.
+
+        Raises
+        ------
+        UserError
+            For a row of another number of columns than the header, a position that is no whole number, or a damaged
+            file.
+        """
         rows = self._rows()
         next(rows)
         while some := list(islice(rows, size)):
@@ -278,7 +241,7 @@ class TextVariants(Variants):
             yield Block([row for _, row in some], owners, alleles)
 
     def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column, of a VCF also those of a key of INFO."""
+        """Return the values of a column, of a VCF also of a key of INFO, for each alternative; empty where missing."""
         if self.kind != "vcf":
             place = self._place(column)
             return [row[place] for row in block.rows]
@@ -293,7 +256,7 @@ class TextVariants(Variants):
         return found
 
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
-        """Write all rows with their scores and reasons: of a VCF in INFO, of a table in two columns more."""
+        """Write all rows with scores and reasons, atomically: of a VCF in INFO, of a table in two columns more."""
         with text_file(output) as write:
             if self.kind == "vcf":
                 meaning = "log p(alt) - log p(ref) with the position hidden, mean of both strands"
@@ -312,6 +275,24 @@ class TextVariants(Variants):
                 for owner, group in groupby(entries, key=itemgetter(0)):
                     rows.append(self._with_scores(block.rows[owner], column, [*group]))
                 write(self._joined(rows))
+
+    def check_column(self, column: str) -> None:
+        """Refuse a name for the scores that is not one, or that the rows have already.
+
+        Raises
+        ------
+        UserError
+        """
+        if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
+            raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
+        for name in (column, column + REASON):
+            if name in self.names:
+                raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")
+
+    def _place(self, column: str) -> int:
+        if column not in self.names:
+            raise UserError(f"{self.path}: has no column {column!r}: {nearest(column, self.names)}")
+        return self.names.index(column)
 
     def _joined(self, rows: Iterable[Sequence[Any]]) -> str:
         if self.kind != "csv":
@@ -344,10 +325,8 @@ class ParquetVariants(Variants):
         A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
-    kind = "parquet"
-
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.kind = path, "parquet"
         with self._errors() as arrow:
             schema = self._open().schema_arrow
         self.names = tuple(schema.names)
@@ -409,7 +388,7 @@ class ParquetVariants(Variants):
                 writer.write_table(arrow.Table.from_batches(batches))
 
 
-class RegionVariants(TextVariants):
+class RegionVariants(Variants):
     """All three alternatives of every base of some regions; positions without a reference base are omitted.
 
     Parameters
