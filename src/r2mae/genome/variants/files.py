@@ -42,7 +42,7 @@ _SPELLINGS = {
     "ref": ("ref", "reference", "reference_allele", "ref_allele"),
     "alt": ("alt", "alternate", "alternative", "alternate_allele", "alt_allele"),
 }
-_ADVICE = "give it a first line with chrom, pos, ref, alt"
+_ADVICE = "name its columns chrom, pos, ref, alt"
 _WORDS = list(REASONS)
 _READ = 1 << 16  # positions of a region that are read at a time
 _GROUP = 16  # blocks of a row group of Parquet
@@ -135,7 +135,7 @@ def _find_columns(names: Sequence[str], where: str) -> list[int]:
     for name, spellings in _SPELLINGS.items():
         found = [place for place, one in enumerate(names) if one.strip().lstrip("#").lower() in spellings]
         if not found:
-            raise UserError(f"{where}: no column is called {name}: {_ADVICE}, as GPN and VCF name them")
+            raise UserError(f"{where}: no column is called {name}: {_ADVICE}")
         if len(found) > 1:
             both = " and ".join(names[place] for place in found[:2])
             raise UserError(f"{where}: {both} may both be {name}: rename one")
@@ -169,43 +169,47 @@ class Variants:
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.kind = path, kind
         self.header: list[str] = []  # lines before the one that names the columns
-        line, names = next(self._rows(), (0, []))
+        line, row = next(self._rows(), (0, None))
+        names = [] if row is None else self._fields(row)
         where = f"{path}, line {line:,}" if names else f"{path}"
-        if kind == "vcf":
-            if names[:8] != _FIXED:
-                raise UserError(
-                    f"{where}: a VCF has a header, ##fileformat=VCFv4.2 and then {' '.join(_FIXED)} divided by tabs: "
-                    "add it, or name the columns of a table and call it .tsv"
-                )
-            names = "\t".join(names).split("\t")
-        elif not names:
+        if kind == "vcf" and names[:8] != _FIXED:
+            raise UserError(
+                f"{where}: a VCF has a header, ##fileformat=VCFv4.2 and then {' '.join(_FIXED)} divided by tabs: "
+                "add it, or name the columns of a table and call it .tsv"
+            )
+        if not names:
             raise UserError(f"{path}: has no variants and no line that names columns: {_ADVICE}")
         self.columns, self.places = names, _find_columns(names, where)
         keys = [text.removeprefix(_DECLARED).split(",")[0] for text in self.header if text.startswith(_DECLARED)]
         self.names = (*(["CHROM", *names[1:]] if kind == "vcf" else names), *keys)
 
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield line and fields of the line that names the columns, and of all rows; after INFO, a VCF's are one."""
+    def _rows(self) -> Iterator[tuple[int, Any]]:
+        """Yield number and row of the line that names the columns, and of all below; those of a .csv are lists."""
         self.header = []
-        lines = ((number, name_of(line).removeprefix("\ufeff")) for number, line in read_lines(self.path))
-        for above, text in lines:
+        lines = read_lines(self.path)
+        for above, line in lines:
+            text = name_of(line).removeprefix("\ufeff")
             if text.strip() and not text.startswith("##"):
-                lines = chain([(above, text)], lines)
+                lines = chain([(above, text.encode("utf-8", "surrogateescape"))], lines)
                 break
             self.header += [text.rstrip("\r\n")] if text.strip() else []
         if self.kind == "csv":
-            reader = csv.reader((text for _, text in lines), strict=True)
+            reader = csv.reader((name_of(line) for _, line in lines), strict=True)
             try:
                 yield from ((above - 1 + reader.line_num, row) for row in reader if row)
             except csv.Error as error:
                 raise UserError(f"{self.path}, line {above - 1 + reader.line_num:,}: {error}") from None
-        for number, text in lines:
-            if self.kind == "vcf" and not text.endswith("\n"):
+        for number, line in lines:
+            if self.kind == "vcf" and line[-1:] != b"\n":
                 raise UserError(
                     f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
                 )
-            if bare := text.rstrip("\r\n"):
-                yield number, bare.split("\t", _INFO + 1 if self.kind == "vcf" else -1)
+            if bare := line.rstrip(b"\r\n"):
+                yield number, name_of(bare)
+
+    def _fields(self, row: Any) -> list[str]:
+        fields: list[str] = row if self.kind == "csv" else row.split("\t")
+        return fields
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of about so many rows, always the same ones.
@@ -216,65 +220,75 @@ class Variants:
             For a row of another number of columns than the header, a position that is no whole number, or a damaged
             file.
         """
-        rows = self._rows()
+        rows, most = self._rows(), max(self.places) + 1
         next(rows)
         while some := list(islice(rows, size)):
-            owners: list[int] = []
-            alleles = Alleles([], [], [], [])
+            block = Block([row for _, row in some], [], Alleles([], [], [], []))
             for owner, (line, row) in enumerate(some):
-                width = len(row) + (0 if self.kind == "csv" else row[-1].count("\t"))
+                width = len(row) if self.kind == "csv" else row.count("\t") + 1
                 if width != len(self.columns):
                     raise UserError(
-                        f"{self.path}, line {line:,}: has {width} columns, and the header {len(self.columns)}"
+                        f"{self.path}, line {line:,}: has {width} columns divided by "
+                        f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
-                contig, position, ref, alts = (row[place] for place in self.places)
+                fields = row if self.kind == "csv" else row.split("\t", most)
+                contig, position, ref, alts = [fields[place] for place in self.places]
                 try:
                     whole = _bounded(int(position))
                 except ValueError:
                     raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
                 for alt in alts.split(",") if self.kind == "vcf" else (alts,):
-                    owners.append(owner)
-                    alleles.contigs.append(contig)
-                    alleles.positions.append(whole)
-                    alleles.refs.append(ref)
-                    alleles.alts.append(alt)
-            yield Block([row for _, row in some], owners, alleles)
+                    block.owners.append(owner)
+                    block.alleles.contigs.append(contig)
+                    block.alleles.positions.append(whole)
+                    block.alleles.refs.append(ref)
+                    block.alleles.alts.append(alt)
+            yield block
 
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column, of a VCF also of a key of INFO, for each alternative; empty where missing."""
-        if self.kind != "vcf":
+        if self.kind != "vcf" or column in self.names[: len(self.columns)]:
             place = self._place(column)
-            return [row[place] for row in block.rows]
-        if column in self.names[: len(self.columns)]:
-            place = self.names.index(column)
-            return ["\t".join(block.rows[owner]).split("\t")[place] for owner in block.owners]
+            texts = [self._fields(row)[place] for row in block.rows]
+            return [texts[owner] for owner in block.owners]
         found = []
         for owner, group in groupby(block.owners):
-            value, alts = _info_value(block.rows[owner][_INFO], column), len([*group])
+            value, alts = _info_value(block.rows[owner].split("\t", _INFO + 1)[_INFO], column), len([*group])
             several = value.split(",")  # a value for each alternative (Number=A), or one for all
             found += several if len(several) == alts else [value] * alts
         return found
 
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with scores and reasons, atomically: of a VCF in INFO, of a table in two columns more."""
+        names = (column, column + REASON)
         with text_file(output) as write:
+            write("".join(f"{line}\n" for line in self.header))
             if self.kind == "vcf":
-                meaning = "log p(alt) - log p(ref) with the position hidden, mean of both strands"
                 why = "why it has no score: " + ", ".join(word for word in REASONS if word)
-                added = ((column, "Float", meaning), (column + REASON, "String", why))
-                header = [f'##INFO=<ID={name},Number=A,Type={kind},Description="{text}">' for name, kind, text in added]
-                write("".join(f"{line}\n" for line in (*self.header, *header)) + self._joined([self.columns]))
-            else:
-                write("".join(f"{line}\n" for line in self.header))
-                write(self._joined([[*self.columns, column, column + REASON]]))
+                meanings = ("log p(alt) - log p(ref) with the position hidden, mean of both strands", why)
+                for name, kind, meaning in zip(names, ("Float", "String"), meanings, strict=True):
+                    write(f'##INFO=<ID={name},Number=A,Type={kind},Description="{meaning}">\n')
+            titles = self.columns if self.kind == "vcf" else [*self.columns, *names]
+            write(_csv_line(titles) if self.kind == "csv" else "\t".join(titles) + "\n")
             for block, scores, reasons in scored:
-                rows = []
                 texts = ["" if isnan(score) else f"{score:.6g}" for score in scores.tolist()]
                 words = [_WORDS[code] for code in reasons.tolist()]
-                entries = zip(block.owners, texts, words, strict=True)
-                for owner, group in groupby(entries, key=itemgetter(0)):
-                    rows.append(self._with_scores(block.rows[owner], column, [*group]))
-                write(self._joined(rows))
+                groups = groupby(zip(block.owners, texts, words, strict=True), key=itemgetter(0))
+                write("".join(self._line(block.rows[owner], names, [*group]) for owner, group in groups))
+
+    def _line(self, row: Any, names: tuple[str, str], entries: Sequence[tuple[int, str, str]]) -> str:
+        """Return a row with the scores of its alternatives, and with reasons where one is missing."""
+        if self.kind == "csv":
+            return _csv_line([*row, *entries[0][1:]])
+        if self.kind == "tsv":
+            return "\t".join((row, *entries[0][1:])) + "\n"
+        fields = row.split("\t", _INFO + 1)
+        info = [] if fields[_INFO] in (".", "") else [fields[_INFO]]
+        info.append(f"{names[0]}={','.join([score or '.' for _, score, _ in entries])}")
+        if any(word for _, _, word in entries):
+            info.append(f"{names[1]}={','.join([word or '.' for _, _, word in entries])}")
+        fields[_INFO] = ";".join(info)
+        return "\t".join(fields) + "\n"
 
     def check_column(self, column: str) -> None:
         """Refuse a name for the scores that is not one, or that the rows have already.
@@ -293,23 +307,6 @@ class Variants:
         if column not in self.names:
             raise UserError(f"{self.path}: has no column {column!r}: {nearest(column, self.names)}")
         return self.names.index(column)
-
-    def _joined(self, rows: Iterable[Sequence[Any]]) -> str:
-        if self.kind != "csv":
-            return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-        text = StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
-
-    def _with_scores(self, row: Sequence[Any], column: str, entries: Sequence[tuple[int, str, str]]) -> Sequence[Any]:
-        """Return a row with the scores of its alternatives, and with reasons where one is missing."""
-        if self.kind != "vcf":
-            return [*row, *entries[0][1:]]
-        entry = f"{column}={','.join(score or '.' for _, score, _ in entries)}"
-        if any(word for _, _, word in entries):
-            entry += f";{column}{REASON}={','.join(word or '.' for _, _, word in entries)}"
-        info = entry if row[_INFO] in (".", "") else f"{row[_INFO]};{entry}"
-        return [*row[:_INFO], info, *row[_INFO + 1 :]]
 
 
 class ParquetVariants(Variants):
@@ -419,7 +416,8 @@ class RegionVariants(Variants):
                 for alt in range(GAP)
                 if alt != ref
             ]
-            yield Block(rows, list(range(len(rows))), Alleles(*map(list, zip(*rows, strict=True))))
+            lines = ["\t".join(map(str, row)) for row in rows]
+            yield Block(lines, list(range(len(rows))), Alleles(*map(list, zip(*rows, strict=True))))
 
     def _sites(self) -> Iterator[tuple[str, int, int]]:
         for contig, start, end in self.intervals.rows():
@@ -427,6 +425,12 @@ class RegionVariants(Variants):
                 tokens = self.store.reference_windows(np.array([contig]), np.array([first]), min(_READ, end - first))[0]
                 for place in np.flatnonzero(tokens < GAP).tolist():
                     yield self.store.contigs[contig], first + place, int(tokens[place])
+
+
+def _csv_line(fields: Sequence[str]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue()
 
 
 def _texts(values: Iterable[Any]) -> list[str]:
