@@ -5,7 +5,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, SeveralPaths
+from r2mae.domains.options import (
+    Command,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    FigureColumns,
+    ModelFormat,
+    SeveralPaths,
+)
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome import options
 from r2mae.genome.config import GenomeConfig
@@ -15,9 +23,11 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.genome.data import GenomeData
     from r2mae.genome.task import AlignmentTask, WindowModel
+    from r2mae.training.initial import Origin
 
 _ALIGNMENT = (
     ("build", "make a store of an alignment: MAF, reference-aligned FASTA or zarr", "build", options.Build),
@@ -90,6 +100,14 @@ class GenomeDomain(Domain):
             options=options.Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
+        model_formats=(
+            ModelFormat(
+                "gpn",
+                "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
+                "r2mae.genome.models.weights:export",
+                examples=("runs/genome --to gpn -o gpn_msa",),
+            ),
+        ),
         baselines="alignment, composition, and columns of the file of variants",
         commands=_COMMANDS,
         example="human",
@@ -132,6 +150,14 @@ class GenomeDomain(Domain):
         from r2mae.genome.data import load_data
 
         return load_data(config)
+
+    def load_initial_weights(self, config: GenomeConfig, model: "nn.Module") -> "Origin | None":
+        """Load the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.genome.models.weights import load_initial_weights
+
+        return load_initial_weights(config.init, model)
 
     def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
         """Return the task and a freshly initialised model."""

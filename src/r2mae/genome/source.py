@@ -45,6 +45,8 @@ def check(config: GenomeConfig) -> None:
     read_regions(_regions(config), layout)
     for track in _tracks(config):
         read_track(Path(config.data.source).expanduser(), track, layout)
+    if config.init is not None and not Path(config.init).is_dir():
+        raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of GPN-MSA's weights")
     _check_memory(config)
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_attention
 
+from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
@@ -39,6 +40,8 @@ class AlignmentTransformer(WindowModel):
         Sizes, as in :class:`r2mae.genome.models.GpnMsaSettings`.
     dropout : float
         Dropout of hidden states and attention probabilities.
+    one_hot : bool
+        Whether the first hidden states are one-hot vectors, as in the original.
     """
 
     def __init__(
@@ -51,12 +54,13 @@ class AlignmentTransformer(WindowModel):
         heads: int = 12,
         inner: int = 3072,
         dropout: float = 0.1,
+        one_hot: bool = False,
     ) -> None:
         super().__init__()
         if width % (2 * heads):
             raise ValueError(f"width {width} does not divide among {heads} heads of an even width")
         self.length, self.dropout = length, dropout
-        self.embedding = ColumnEmbedding(others, width)
+        self.embedding = ColumnEmbedding(others, width, one_hot)
         self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
         self.transform = nn.Linear(width, width)
         self.transform_norm = nn.LayerNorm(width, eps=_EPS)
@@ -79,6 +83,7 @@ class AlignmentTransformer(WindowModel):
             length=int(architecture["window"]),
             inner=4 * sizes["width"] if inner is None else int(inner),
             dropout=float(architecture["dropout"]),
+            one_hot=bool(architecture.get("one_hot")),
             layers=saved_layers(architecture),
             **sizes,
         )
@@ -110,7 +115,8 @@ class AlignmentTransformer(WindowModel):
         length = target.shape[1]
         if length > self.length:
             raise ValueError(f"windows have {length} positions, and the model takes at most {self.length}")
-        states = drop(self.embedding(target, aligned), self.dropout if self.training else 0.0)
+        rate = self.dropout if self.training and not self.embedding.one_hot else 0.0
+        states = drop(self.embedding(target, aligned), rate)
         turn = (self.cos[:length], self.sin[:length])
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
@@ -127,7 +133,7 @@ class ColumnEmbedding(nn.Module):
     """One vector per position: the sum of an embedding of the target's token and of each species' token, normalised.
 
     This equals the concatenated one-hot vectors of target (with the mask token) and species, times a matrix, followed
-    by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, padded with zeros.
+    by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
     Parameters
     ----------
@@ -135,11 +141,27 @@ class ColumnEmbedding(nn.Module):
         Number of species other than the target.
     width : int
         Width of the vectors.
+    one_hot : bool
+        Whether to use those of the original: the matrix is fixed, and there is no norm.
+
+    Raises
+    ------
+    UserError
+        If one-hot vectors are longer than the width.
     """
 
-    def __init__(self, others: int, width: int) -> None:
+    target: Tensor
+    aligned: Tensor | None
+
+    def __init__(self, others: int, width: int, one_hot: bool = False) -> None:
         super().__init__()
-        self.others = others
+        self.others, self.one_hot = others, one_hot
+        if one_hot:
+            target, aligned = one_hot_tables(others, width)
+            self.register_buffer("target", target, persistent=False)
+            self.register_buffer("aligned", aligned if others else None, persistent=False)
+            self.norm: nn.Module = nn.Identity()
+            return
         self.target = nn.Parameter(torch.empty(MASK + 1, width))
         self.aligned = nn.Parameter(torch.empty(others * _TOKENS, width)) if others else None
         self.norm = nn.LayerNorm(width, eps=_EPS)
@@ -229,6 +251,18 @@ def attend(
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
     return mix_dropped(scores.softmax(-1), value, rate)
+
+
+def one_hot_tables(others: int, width: int) -> tuple[Float[Tensor, "7 width"], Float[Tensor, "tokens width"]]:
+    """Return the vectors of the original for our tokens: of the target, and of species after species.
+
+    Its tokens are - A C G T ?, where unknown bases are gaps, and ? is a hidden base, which aligned species lack.
+    """
+    if (needed := 6 + 5 * others) > width:
+        raise UserError(f"one-hot vectors of {others} species need a width of {needed:,} or more, not {width:,}")
+    theirs = torch.tensor([1, 2, 3, 4, 0, 0, 5])
+    aligned = 6 + 5 * torch.arange(others)[:, None] + theirs[:_TOKENS]
+    return one_hot(theirs, width).float(), one_hot(aligned.flatten(), width).float()
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,0 +1,195 @@
+"""Start with the weights of a run or of the original GPN-MSA, and write a run in the layout of the original.
+
+The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
+"""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.training.folder import RunFolder
+from r2mae.training.initial import Origin
+from r2mae.training.records import read_json
+from r2mae.training.saving import load_model, load_weights
+
+_LAYER = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "inner": "intermediate.dense",
+    "outer": "output.dense",
+    "norm": "output.LayerNorm",
+}
+_HEAD = {"transform": "transform.dense", "transform_norm": "transform.LayerNorm"}
+_DECODER, _BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
+_BASES = slice(1, 5)  # of its vocabulary
+_NEVER = -1e4  # logit of what is no base
+_FIXED = {
+    "architectures": ["GPNRoFormerForMaskedLM"],
+    "model_type": "GPNRoFormer",
+    "vocab_size": 6,
+    "aux_features_vocab_size": 5,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "rotary_value": False,
+    "tie_word_embeddings": False,
+}
+_CHECKED = ("model_type", "vocab_size", "aux_features_vocab_size")
+
+
+def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
+    """Let a fresh model start with the weights of a folder.
+
+    Parameters
+    ----------
+    path : path
+        A finished run, or a folder with config.json and model.safetensors or pytorch_model.bin of the original.
+    model : AlignmentTransformer
+        Of the same sizes and species.
+
+    Raises
+    ------
+    UserError
+        If the folder has other weights, or damaged ones.
+    """
+    assert isinstance(model, AlignmentTransformer)
+    folder = Path(path)
+    if (run := RunFolder(folder)).config_file.is_file():
+        if not run.trained:
+            raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
+        built = dict(run.description.architecture)
+        built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
+        sizes = {name: built.get(name, False) for name in ("width", "layers", "heads", "inner", "one_hot")}
+        _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
+        load_weights(run.weights, model)
+        return Origin(folder, (run.weights,), "r2mae")
+    config = read_json(folder / "config.json", linked=True)
+    for name in _CHECKED:
+        if config.get(name) != _FIXED[name]:
+            raise UserError(
+                f"{folder / 'config.json'}: {name} is {str(config.get(name))[:40]!r}, and {_FIXED[name]!r} in GPN-MSA: "
+                "name a run, or a folder with the weights of GPN-MSA"
+            )
+    count = config.get("n_aux_features")
+    sizes = {
+        "width": config.get("hidden_size"),
+        "layers": config.get("num_hidden_layers"),
+        "heads": config.get("num_attention_heads"),
+        "inner": config.get("intermediate_size"),
+        "one_hot": True,
+        "species": count // 5 if isinstance(count, int) else count,
+    }
+    _check_sizes(folder, sizes, model)
+    file, found = _read(folder)
+    try:
+        state = {mine: found[theirs] for mine, theirs in _names(len(model.layers)).items()}
+        state |= {"decoder.weight": found[_DECODER][_BASES], "decoder.bias": found[_BIAS][_BASES]}
+        if not all(values.isfinite().all() for values in state.values()):
+            raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
+        model.load_state_dict(state)
+    except (KeyError, RuntimeError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({reason}): fetch it again") from None
+    return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
+
+
+def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
+    """Refuse weights of other sizes or species than the model's; species are names, or their number."""
+    first = model.layers[0]
+    own = {
+        "width": model.decoder.in_features,
+        "layers": len(model.layers),
+        "heads": first.heads,
+        "inner": first.inner.out_features,
+        "one_hot": model.embedding.one_hot,
+        "species": list(model.species) if isinstance(sizes["species"], list) else model.embedding.others,
+    }
+    differ = [name for name, size in sizes.items() if size != own[name]]
+    if differ:
+        name = differ[0]
+        raise UserError(
+            f"{folder} (init) has other {', '.join(differ)} than the run ({name}: {str(sizes[name])[:60]}, here "
+            f"{str(own[name])[:60]}): give the run those of the weights (--{name.replace('_', '-')})"
+        )
+
+
+def _names(layers: int) -> dict[str, str]:
+    """Return their name of each of our weights, apart from the decoder's."""
+    modules = {
+        f"layers.{number}.{mine}": f"model.encoder.layer.{number}.{theirs}"
+        for number in range(layers)
+        for mine, theirs in _LAYER.items()
+    } | {mine: f"cls.predictions.{theirs}" for mine, theirs in _HEAD.items()}
+    return {f"{mine}.{kind}": f"{theirs}.{kind}" for mine, theirs in modules.items() for kind in ("weight", "bias")}
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    file = next(
+        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
+    )
+    if file is None:
+        raise UserError(f"{folder} holds neither model.safetensors nor pytorch_model.bin: fetch them")
+    try:
+        if file.suffix == ".safetensors":
+            return file, load_file(file)
+        return file, torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} cannot be read ({reason}): fetch it again, as safetensors if it can be had") from None
+
+
+def export(run: Path, output: Path) -> str:
+    """Write the layout `gpn` of ``r2mae export``: a folder that the original opens.
+
+    Raises
+    ------
+    UserError
+        If the run is not finished or does not begin with one-hot vectors, or the folder exists.
+    """
+    from r2mae.genome.domain import DOMAIN
+
+    _, _, model = load_model(run, DOMAIN)
+    assert isinstance(model, AlignmentTransformer)
+    if not model.embedding.one_hot:
+        raise UserError(f"{run} begins with a learned matrix, which GPN-MSA lacks: pretrain with --one-hot")
+    if output.exists():
+        raise UserError(f"{output} exists already: name a new folder, or remove this one")
+    own, width = model.state_dict(), model.decoder.in_features
+    weight, bias = torch.zeros(6, width), torch.full((6,), _NEVER)
+    weight[_BASES], bias[_BASES] = own["decoder.weight"], own["decoder.bias"]
+    state = {theirs: own[mine].contiguous() for mine, theirs in _names(len(model.layers)).items()}
+    state |= {_DECODER: weight, _BIAS: bias, "cls.predictions.decoder.bias": bias.clone()}
+    state["model.encoder.embed_positions.weight"] = torch.cat([model.sin, model.cos], 1)
+    first = model.layers[0]
+    sizes = {
+        "n_aux_features": 5 * model.embedding.others,
+        "hidden_size": width,
+        "embedding_size": width,
+        "num_hidden_layers": len(model.layers),
+        "num_attention_heads": first.heads,
+        "intermediate_size": first.inner.out_features,
+        "max_position_embeddings": model.length,
+        "hidden_dropout_prob": model.dropout,
+        "attention_probs_dropout_prob": model.dropout,
+    }
+    unfinished = output.with_name(f".{output.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        save_file(state, unfinished / "model.safetensors", metadata={"format": "pt"})
+        (unfinished / "config.json").write_text(json.dumps({**_FIXED, **sizes}, indent=2) + "\n", encoding="utf-8")
+        unfinished.rename(output)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return "GPNRoFormerForMaskedLM of gpn loads it with from_pretrained; species are in the order of the store"
