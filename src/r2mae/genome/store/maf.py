@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,26 +23,16 @@ from r2mae.genome.store.sources import (
 )
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
+_ROWS = (b"s", b"e")
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
 _NUMBER = rb"(\d{1,%d})" % DIGITS
 _ROW = re.compile(rb"s[ \t]+(\S+)[ \t]+%b[ \t]+%b[ \t]+([+-])[ \t]+%b[ \t]+(\S+)[ \t\r]*" % (_NUMBER, _NUMBER, _NUMBER))
 _NAME_AND_LENGTH = re.compile(rb"\ns[ \t]+(\S+)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]")  # "^s" is slower
+_Rows = list[tuple[int, bytes]]
+"""The rows of a block, with the numbers of their lines."""
 _ACCESSION = re.compile(rb"[A-Z]+_?[A-Z]*\d{5,}\.\d{1,2}")  # a contig with a version, such as NC_000001.11
-
-
-@dataclass
-class _Block:
-    """The rows of a block that have been read: tokens by species, and the place of the reference."""
-
-    columns: int = -1
-    rows: dict[int, bytes] = field(default_factory=dict)
-    deleted: set[int] = field(default_factory=set)
-    contig: int = -1
-    start: int = 0
-    reversed: bool = False
-    where: str = ""
 
 
 class MafFiles(Source):
@@ -144,86 +133,86 @@ class MafFiles(Source):
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
         """Yield all blocks, except of some contigs; a contig is complete after the last file that names it."""
         for place, file in enumerate(self.files):
-            block = None
+            block: _Rows | None = None
             for first, piece in self._pieces("reading", place):
                 for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
-                    if line[:1] == b"s":
-                        self._read_row(block, line, file, number)
-                    elif line[:1] == b"a" and line[1:2] in _SPACE:
-                        yield from self._placed(block, skipped)
-                        block = _Block()
-                    elif block is not None and line[:1] == b"e" and line.split()[6:] == [_DELETED]:
-                        block.deleted.add(self._column(line.split()[1])[0])
-                    elif line[:1] not in _IGNORED and line.strip():
+                    start = line[:1]
+                    if block is not None and start in _ROWS:
+                        block.append((number, line))
+                    elif start == b"a" and line[1:2] in _SPACE:
+                        yield from self._placed(file, block, skipped)
+                        block = []
+                    elif start == b"s":
+                        raise UserError(
+                            f"{file}, line {number:,}: a row before the first block: a block begins with a line 'a'"
+                        )
+                    elif start not in _IGNORED and line.strip():
                         raise UserError(
                             f"{file}, line {number:,}: begins with {shown(line)}, which no line of a MAF does"
                         )
-            yield from self._placed(block, skipped)
+            yield from self._placed(file, block, skipped)
             yield from (self.layout.numbers[contig] for contig, last in self._last.items() if last == place)
 
-    def _read_row(self, block: _Block | None, line: bytes, file: Path, number: int) -> None:
-        """Read a row of a block. Every row of an alignment comes here: it calls as little as it can."""
-        row = _ROW.fullmatch(line)
-        if block is None or row is None:
-            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-        name, start, size, strand, length, letters = row.groups()
-        column, contig = self._column(name)
-        if block.columns < 0:
-            block.columns = len(letters)
-        if len(letters) != block.columns or int(size) != len(letters) - letters.count(b"-"):
-            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-        if column < 0:
-            self.counts["other_species"] += 1
-        elif column in block.rows:
-            self.counts["second_rows"] += 1
-        else:
-            block.rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
-            if INVALID in tokens:
-                raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-            if column == 0:
-                block.reversed = strand == b"-"
-                self._place(block, contig, int(start), int(size), int(length), f"{file}, line {number:,}")
+    def _placed(self, file: Path, block: _Rows | None, skipped: Collection[int]) -> Iterator[Placed]:
+        """Turn a block into positions × species. Every row of an alignment comes here: it calls as little as it can."""
+        columns, rows = -1, dict[int, bytes]()
+        contig, start, is_reversed, reference = -1, 0, False, 0
+        for number, line in block or ():
+            if line[:1] == b"e":
+                continue
+            row = _ROW.fullmatch(line)
+            if row is None:
+                raise UserError(f"{file}, line {number:,}: a row is {_form(line)}")
+            name, first, size, strand, length, letters = row.groups()
+            bases = len(letters) - letters.count(b"-")
+            if int(size) != bases:
+                raise UserError(
+                    f"{file}, line {number:,}: says {int(size):,} bases and has {bases:,}: is the file truncated?"
+                )
+            if len(letters) != columns >= 0:
+                raise UserError(
+                    f"{file}, line {number:,}: has {len(letters):,} columns, and the rows above it {columns:,}"
+                )
+            columns = len(letters)
+            column, source = self._column(name)
+            if column < 0:
+                self.counts["other_species"] += 1
+            elif column in rows:
+                self.counts["second_rows"] += 1
+            else:
+                rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
+                if (bad := tokens.find(INVALID)) >= 0:
+                    what = shown(letters[bad : bad + 1])
+                    raise UserError(f"{file}, line {number:,}: holds {what}, which is no letter of an alignment")
+                if column == 0:
+                    contig, reference, is_reversed = self.layout.numbers[source], number, strand == b"-"
+                    start = self._start(contig, int(first), bases, int(length), is_reversed, f"{file}, line {number:,}")
+        self.counts["blocks"] += bool(rows)
+        self.counts["without_reference"] += bool(rows) and contig < 0
+        if contig >= 0 and contig not in skipped:
+            empty = (line.split() for _, line in block or () if line[:1] == b"e")
+            deleted = {self._column(fields[1])[0] for fields in empty if fields[6:] == [_DELETED]}
+            absent, gaps = bytes([UNKNOWN]) * columns, bytes([GAP]) * columns
+            every = [rows.get(n, gaps if n in deleted else absent) for n in range(len(self._columns))]
+            found = np.frombuffer(b"".join(every), np.uint8).reshape(len(every), columns)
+            if GAP in rows[0]:  # some columns are insertions, as seen from the reference
+                found = found[:, found[0] != GAP]
+            turned = complement(found.T[::-1]) if is_reversed else found.T
+            yield Placed(contig, start, turned, f"{file}, line {reference:,}")
 
-    def _place(self, block: _Block, contig: str, start: int, size: int, length: int, where: str) -> None:
-        """Set the place of a block from the reference's row."""
-        block.contig, block.where = self.layout.numbers[contig], where
-        block.start = length - start - size if block.reversed else start
+    def _start(self, contig: int, start: int, size: int, length: int, is_reversed: bool, where: str) -> int:
+        """Return the first position of a block, from the reference's row."""
+        name, known = self.layout.contigs[contig], self.layout.lengths[contig]
         if start + size > length:
-            raise UserError(f"{where}: ends at {start + size:,}, past the end of {contig} ({length:,})")
-        if length != (known := self.layout.lengths[block.contig]):
-            raise UserError(f"{where}: {contig} has {length:,} positions here, and {known:,} before")
-
-    def _placed(self, block: _Block | None, skipped: Collection[int]) -> Iterator[Placed]:
-        """Turn a block into positions × species."""
-        if block is None or not block.rows:
-            return
-        self.counts["blocks"] += 1
-        if block.contig < 0:
-            self.counts["without_reference"] += 1
-        elif block.contig not in skipped:
-            absent, gaps = bytes([UNKNOWN]) * block.columns, bytes([GAP]) * block.columns
-            rows = [block.rows.get(n, gaps if n in block.deleted else absent) for n in range(len(self._columns))]
-            tokens = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), block.columns)
-            if GAP in block.rows[0]:  # some columns are insertions, as seen from the reference
-                tokens = tokens[:, tokens[0] != GAP]
-            turned = complement(tokens.T[::-1]) if block.reversed else tokens.T
-            yield Placed(block.contig, block.start, turned, block.where)
+            raise UserError(f"{where}: ends at {start + size:,}, past the end of {name} ({length:,})")
+        if length != known:
+            raise UserError(f"{where}: {name} has {length:,} positions here, and {known:,} before")
+        return length - start - size if is_reversed else start
 
 
-def _mistake(block: _Block | None, line: bytes) -> str:
-    """Say what is wrong with a row."""
-    row, fields = _ROW.fullmatch(line), line.split()
-    if block is None:
-        return "a row before the first block: a block begins with a line 'a'"
-    if row is None:
-        what = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
-        if len(fields) != 7:
-            what = f"which are 7 fields, and this one has {len(fields)}: is the file truncated?"
-        return f"a row is 's name start size strand length text', {what}"
-    _, _, size, _, _, letters = row.groups()
-    if (bases := len(letters) - letters.count(b"-")) != int(size):
-        return f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
-    if len(letters) != block.columns:
-        return f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
-    bad = letters.translate(PLAIN_TABLE).find(INVALID)
-    return f"holds {shown(letters[bad : bad + 1])}, which is no letter of an alignment"
+def _form(line: bytes) -> str:
+    """Say what a row is, and what this one is not."""
+    form, fields = "'s name start size strand length text'", len(line.split())
+    if fields != 7:
+        return f"{form}, which are 7 fields, and this one has {fields}: is the file truncated?"
+    return f"{form}, numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
