@@ -18,7 +18,7 @@ from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.task import MASK
 from r2mae.genome.variants.alleles import Alleles, Substitutions, substitutions
-from r2mae.genome.variants.sites import SiteScorer, model_scorer, scores_of
+from r2mae.genome.variants.sites import model_scorer, scores_of, site_scorer
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
 SIZES = {"mini": (256, 4, 8), "tiny": (128, 2, 4)}
@@ -71,7 +71,7 @@ class _Plain:
 
     def __init__(self, store: AlignmentStore, model: AlignmentTransformer) -> None:
         self._logits, self._columns = model, torch.arange(LENGTH).expand(ROWS, -1)
-        self._scorer = SiteScorer(store, self._predict, LENGTH, rows=ROWS)
+        self._scorer = site_scorer(store, self._predict, LENGTH, rows=ROWS)
 
     @torch.no_grad()
     def _predict(self, target: torch.Tensor, aligned: torch.Tensor, places: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
@@ -69,11 +69,8 @@ class AlignmentStore:
             f"{len(self.layout.contigs):,} contigs)"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["folder"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type["AlignmentStore"], tuple[Path]]:
+        return AlignmentStore, (self.folder,)
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig; the reference's column has the soft-mask bit.
