@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.genome.models.gpn_msa import AlignmentTransformer
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
 from r2mae.training.records import read_json
@@ -30,6 +30,12 @@ _LAYER = {
     "inner": "intermediate.dense",
     "outer": "output.dense",
     "norm": "output.LayerNorm",
+}
+_SIZES = {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
 }
 _HEAD = {"transform": "transform.dense", "transform_norm": "transform.LayerNorm"}
 _DECODER, _BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
@@ -70,7 +76,7 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
             raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
         built = dict(run.description.architecture)
         built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
-        sizes = {name: built.get(name, False) for name in ("width", "layers", "heads", "inner", "one_hot")}
+        sizes = {name: built.get(name, False) for name in (*_SIZES, "one_hot")}
         _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
         load_weights(run.weights, model)
         return Origin(folder, (run.weights,), "r2mae")
@@ -82,15 +88,9 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
                 "name a run, or a folder with the weights of GPN-MSA"
             )
     count = config.get("n_aux_features")
-    sizes = {
-        "width": config.get("hidden_size"),
-        "layers": config.get("num_hidden_layers"),
-        "heads": config.get("num_attention_heads"),
-        "inner": config.get("intermediate_size"),
-        "one_hot": True,
-        "species": count // 5 if isinstance(count, int) else count,
-    }
-    _check_sizes(folder, sizes, model)
+    sizes = {mine: config.get(theirs) for mine, theirs in _SIZES.items()}
+    species = count // 5 if isinstance(count, int) else count
+    _check_sizes(folder, {**sizes, "one_hot": True, "species": species}, model)
     file, found = _read(folder)
     try:
         state = {mine: found[theirs] for mine, theirs in _names(len(model.layers)).items()}
@@ -104,17 +104,24 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
 
 
-def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
-    """Refuse weights of other sizes or species than the model's; species are names, or their number."""
-    first = model.layers[0]
-    own = {
+def _sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
+    layer = model.layers[0]
+    assert isinstance(layer, Layer)
+    return {
         "width": model.decoder.in_features,
         "layers": len(model.layers),
-        "heads": first.heads,
-        "inner": first.inner.out_features,
+        "heads": layer.heads,
+        "inner": layer.inner.out_features,
         "one_hot": model.embedding.one_hot,
-        "species": list(model.species) if isinstance(sizes["species"], list) else model.embedding.others,
+        "species": model.embedding.others,
     }
+
+
+def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
+    """Refuse weights of other sizes or species than the model's; species are names, or their number."""
+    own = _sizes_of(model)
+    if isinstance(sizes["species"], list):
+        own["species"] = list(model.species)
     differ = [name for name, size in sizes.items() if size != own[name]]
     if differ:
         name = differ[0]
@@ -171,14 +178,9 @@ def export(run: Path, output: Path) -> str:
     state = {theirs: own[mine].contiguous() for mine, theirs in _names(len(model.layers)).items()}
     state |= {_DECODER: weight, _BIAS: bias, "cls.predictions.decoder.bias": bias.clone()}
     state["model.encoder.embed_positions.weight"] = torch.cat([model.sin, model.cos], 1)
-    first = model.layers[0]
-    sizes = {
+    sizes = {theirs: _sizes_of(model)[mine] for mine, theirs in _SIZES.items()} | {
         "n_aux_features": 5 * model.embedding.others,
-        "hidden_size": width,
         "embedding_size": width,
-        "num_hidden_layers": len(model.layers),
-        "num_attention_heads": first.heads,
-        "intermediate_size": first.inner.out_features,
         "max_position_embeddings": model.length,
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.dropout,

@@ -122,7 +122,8 @@ def read_meta(folder: Path) -> Layout:
         )
     try:
         values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
-        found = Layout(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        found = Layout(**entries)
         right = (
             len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
             and len(set(found.species)) == len(found.species) == len(found.known) == len(found.same) > 0

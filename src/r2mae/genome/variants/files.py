@@ -402,7 +402,8 @@ class RegionVariants(Variants):
 
     def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:
         self.path, self.kind, self.header = Path("the regions"), "tsv", []
-        self.names = self.columns = tuple(_SPELLINGS)
+        self.columns = [*_SPELLINGS]
+        self.names = tuple(self.columns)
         self.store = store
         self.intervals = read_regions(regions, store.layout)
 

@@ -85,8 +85,8 @@ def site_scorer(
         if columns is not None:
             aligned = aligned[:, :, columns]
         logs = predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
-        on_forward, on_backward = logs.split(len(contigs))
-        mean: Float32[np.ndarray, "sites 4"] = ((on_forward + on_backward.flip(1)) / 2).numpy()
+        count = len(contigs)
+        mean: Float32[np.ndarray, "sites 4"] = ((logs[:count] + logs[count:].flip(1)) / 2).numpy()
         return mean
 
     return score
