@@ -107,7 +107,5 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
 
 
 def test_wrong_options(store: AlignmentStore, starts: WindowStarts) -> None:
-    with pytest.raises(UserError, match="must be from 0 to 1"):
-        WindowBatches(store, starts, reverse=2)
     with pytest.raises(UserError, match="has no tracks"):
         WindowBatches(store, starts, weights="w")

@@ -104,7 +104,7 @@ class GenomeDomain(Domain):
             ModelFormat(
                 "gpn",
                 "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
-                "r2mae.genome.models.weights:export",
+                "r2mae.genome.export:export",
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),
@@ -196,9 +196,6 @@ class GenomeDomain(Domain):
 
         columns = () if config.evaluation.variants is None else column_names(config.evaluation)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
-
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Accept all baselines: they need no further libraries."""
 
     def score_baseline(
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any

@@ -94,16 +94,6 @@ class AlignmentTransformer(WindowModel):
         """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
 
-    def forward(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        columns: Int64[Tensor, "batch most"],
-    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
-        """Return logits of the bases at some positions, and the states there; see :class:`WindowModel`."""
-        states = self.encode(target, aligned, columns=columns)
-        return self.head(states), states
-
     def encode(
         self,
         target: Int64[Tensor, "batch length"],

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
@@ -146,21 +146,21 @@ def _source(
 def _listed(species: str | Path | Sequence[str]) -> list[str]:
     """Return the names of a list or file, each once."""
     where = str(species) if isinstance(species, str | Path) else "species"
-    if isinstance(species, str | Path):
-        path = Path(species).expanduser()
-        if not path.is_file():
-            raise UserError(f"{path}: there is no such file: --species takes one with a species on each line")
-        entries = [(number, name_of(line)) for number, line in table_lines(path)]
+    entries: Iterable[tuple[int, str]]
+    if not isinstance(species, str | Path):
+        entries = enumerate(species, 1)
+    elif (path := Path(species).expanduser()).is_file():
+        entries = ((number, name_of(line)) for number, line in table_lines(path))
     else:
-        entries = list(enumerate(species, 1))
-    found: dict[str, int] = {}
+        raise UserError(f"{path}: there is no such file: --species takes one with a species on each line")
+    found: list[str] = []
     for line, name in entries:
         if name in found:
             raise UserError(f"{where}, line {line}: {name} is listed twice: name each species once")
-        found[name] = line
+        found.append(name)
     if not found:
         raise UserError(f"{where}: lists no species")
-    return [*found]
+    return found
 
 
 def _is_built(out: Path, plan: dict[str, Any]) -> bool:
