@@ -6,9 +6,19 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from r2mae.errors import UserError, nearest, unknown
+from r2mae.errors import UserError, nearest
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import PIECE, Placed, Progress, Source, kind_of, name_of, read_lines, shown
+from r2mae.genome.store.sources import (
+    PIECE,
+    Placed,
+    Progress,
+    Source,
+    choose_species,
+    kind_of,
+    name_of,
+    read_lines,
+    shown,
+)
 from r2mae.genome.store.tokens import GAP, INVALID, TOKEN, UNKNOWN, tokenise
 
 CHUNK = 1 << 16
@@ -112,9 +122,7 @@ class FastaFiles(Source):
         self.files, self._progress = files, progress
         self._rows = [read_rows(file, folder / f"{number}.rows") for number, file in enumerate(files)]
         names = list(dict.fromkeys(name for rows in self._rows for name in rows))
-        for name in listed or ():
-            if name not in names:
-                raise unknown("species", name, names)
+        species = choose_species(names, listed)
         for rows, file in zip(self._rows, files, strict=True):
             if (first := next(iter(rows))) != names[0]:
                 raise UserError(
@@ -125,7 +133,6 @@ class FastaFiles(Source):
         for kept, file in zip(self._kept, files, strict=True):
             if not kept.any():
                 raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
-        species = tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
         self.layout = Layout(
             species, _contigs(files, contig, given, names[0]), tuple(int(kept.sum()) for kept in self._kept)
         )

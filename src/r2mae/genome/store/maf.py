@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.genome.store.meta import Layout
 from r2mae.genome.store.sources import (
     DIGITS,
@@ -15,6 +15,7 @@ from r2mae.genome.store.sources import (
     Progress,
     Source,
     check_lengths,
+    choose_species,
     integer,
     name_of,
     read_lines,
@@ -118,11 +119,7 @@ class MafFiles(Source):
                 where = self._first_row(contigs[contig][0])
                 raise UserError(f"{where}: the length of {contig} must be above 0, and of at most {DIGITS} digits")
         check_lengths(lengths, held, lambda contig: self._first_row(contigs[contig][0]))
-        for species in listed or ():
-            if species not in found:
-                raise unknown("species", species, list(found))
-        kept = tuple(dict.fromkeys([next(iter(found)), *(found if listed is None else listed)]))
-        return Layout(kept, tuple(lengths), tuple(lengths.values()))
+        return Layout(choose_species(list(found), listed), tuple(lengths), tuple(lengths.values()))
 
     def _first_row(self, name: bytes) -> str:
         """Return file and line of the first row of this name, for errors."""

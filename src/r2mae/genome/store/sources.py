@@ -4,7 +4,7 @@ import gzip
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, cast
@@ -12,7 +12,7 @@ from typing import IO, Literal, NamedTuple, cast
 import numpy as np
 from jaxtyping import UInt8
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, unknown
 from r2mae.genome.store.meta import Layout
 
 Kind = Literal["maf", "fasta", "zarr"]
@@ -67,6 +67,20 @@ class Source(ABC):
         UserError
             Wrong input; names the file, and the line if there is one.
         """
+
+
+def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the species to keep: the reference, and those listed or all.
+
+    Raises
+    ------
+    UserError
+        For a listed species that is not among the names.
+    """
+    for name in listed or ():
+        if name not in names:
+            raise unknown("species", name, names)
+    return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
 
 
 def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.files import exclusive
 from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import Placed, Progress, Source, check_lengths
+from r2mae.genome.store.sources import Placed, Progress, Source, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ class ZarrGroup(Source):
             raise UserError(f"{path}: does not name its {width[0]} species: list them, in order, with --species FILE")
         if not len(names) == len(set(names)) == width[0]:
             raise UserError(f"{path}: has {width[0]} species, and {len(set(names))} names are given for them")
-        for name in listed or ():
-            if name not in names:
-                raise unknown("species", name, names)
-        chosen = tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
+        chosen = choose_species(names, listed)
         self._columns = [list(names).index(name) for name in chosen]
         order = _named(path, group, "contigs") or []
         contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
