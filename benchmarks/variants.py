@@ -17,8 +17,8 @@ from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Block, Substitutions, substitutions
-from r2mae.genome.variants.sites import SiteScorer, model_scorer, scores_of
+from r2mae.genome.variants.alleles import Alleles, Substitutions, substitutions
+from r2mae.genome.variants.sites import model_scorer, scores_of, site_scorer
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
 SIZES = {"mini": (256, 4, 8), "tiny": (128, 2, 4)}
@@ -71,7 +71,7 @@ class _Plain:
 
     def __init__(self, store: AlignmentStore, model: AlignmentTransformer) -> None:
         self._logits, self._columns = model, torch.arange(LENGTH).expand(ROWS, -1)
-        self._scorer = SiteScorer(store, self._predict, LENGTH, rows=ROWS)
+        self._scorer = site_scorer(store, self._predict, LENGTH, rows=ROWS)
 
     @torch.no_grad()
     def _predict(self, target: torch.Tensor, aligned: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
@@ -88,16 +88,15 @@ class _Plain:
 
 
 def _every(store: AlignmentStore, sites: int) -> Substitutions:
-    block = Block(0, [], [], [], [], [], [])
+    alleles = Alleles([], [], [], [])
     for position in np.linspace(0, store.layout.positions - 1, sites).astype(int).tolist():
         ref = "ACGT"[int(store.reference[position])]
         for alt in "ACGT".replace(ref, ""):
-            block.owners.append(len(block.owners))
-            block.contigs.append("chr1")
-            block.positions.append(position + 1)
-            block.refs.append(ref)
-            block.alts.append(alt)
-    return substitutions(block, store)
+            alleles.contigs.append("chr1")
+            alleles.positions.append(position + 1)
+            alleles.refs.append(ref)
+            alleles.alts.append(alt)
+    return substitutions(alleles, store)
 
 
 def _store(folder: Path) -> AlignmentStore:

@@ -41,11 +41,10 @@ BUILT_IN = {
         {
             "score-variants": "score variants of a genome with a pretrained model",
             "logits": "write a pretrained model's logits at each position of a region",
-            "data alignment build": "make a store of an alignment, of MAF or reference-aligned FASTA",
+            "data alignment build": "make a store of an alignment: MAF, reference-aligned FASTA or zarr",
             "data alignment info": "print the contents of a store, and compare it with its checksums",
             "data alignment track": "add values for each position to a store, such as weights of the loss",
             "data alignment export": "write a store as a zarr group",
-            "data alignment import": "make a store of a zarr group",
         },
     ),
 }

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, Intervals, WindowBatches, WindowStarts, add_track, window_starts
+from r2mae.genome import AlignmentStore, Intervals, WindowBatches, add_track, window_starts
+from r2mae.genome.store.parts import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, count_samples
@@ -106,7 +107,5 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
 
 
 def test_wrong_options(store: AlignmentStore, starts: WindowStarts) -> None:
-    with pytest.raises(UserError, match="must be from 0 to 1"):
-        WindowBatches(store, starts, reverse=2)
     with pytest.raises(UserError, match="has no tracks"):
         WindowBatches(store, starts, weights="w")

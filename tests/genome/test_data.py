@@ -9,7 +9,7 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.data import load_data, other_data, species_columns, stride_of
+from r2mae.genome.data import load_data, other_data, species_columns
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.source import check, chosen_species, fingerprint_of
 from r2mae.masking.keys import Key
@@ -93,10 +93,12 @@ def test_another_store_is_read_by_names(small: AlignmentStore, tmp_path: Path) -
 
 
 def test_strides(small: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stride_of(small, config(small)) == 1
-    assert stride_of(small, config(small, stride=5)) == 5
+    def stride(**fields: int) -> int:
+        return load_data(config(small, **fields)).train.starts.stride
+
+    assert (stride(), stride(stride=5)) == (1, 5)
     monkeypatch.setattr("r2mae.genome.data._SMALL", 1000)
-    assert stride_of(small, config(small)) == 8
+    assert stride() == 8
 
 
 def test_notes_say_what_there_is(small: AlignmentStore) -> None:

@@ -100,19 +100,19 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
     assert not cut.exists()
     kept = table.with_name(".cut.tsv.scores")
-    reasons = np.load(kept / "reasons.npy", mmap_mode="r+")
-    assert (reasons < 255).sum() == 4 * 32
-    reasons[:5] = 255
+    assert sorted(path.name for path in kept.glob("*.npy")) == [f"{number}.npy" for number in range(4)]
+    for number, damaged in enumerate((b"", b"damaged", (kept / "3.npy").read_bytes()[:-4])):
+        (kept / f"{number}.npy").write_bytes(damaged)
     scored: list[int] = []
-    default = score._score_block
+    default = score.scores_of
 
-    def counted(block: Any, *others: Any) -> Any:
-        scored.append(block.number)
-        return default(block, *others)
+    def counted(found: Any, logs: Any) -> Any:
+        scored.append(len(found.reasons))
+        return default(found, logs)
 
-    monkeypatch.setattr(score, "_score_block", counted)
+    monkeypatch.setattr(score, "scores_of", counted)
     score.score_variants(run, str(table), cut, device="cpu")
-    assert scored == [0, *range(4, 10)]
+    assert sum(scored) == 300 - 32  # all blocks but the fourth
     assert cut.read_bytes() == whole.read_bytes()
     assert not kept.exists()
 
@@ -124,13 +124,10 @@ def test_other_variants_begin_again(run: Path, table: Path, monkeypatch: pytest.
     monkeypatch.setattr(score, "_saved_scores", lambda path, plan: (plans.append(plan), saved(path, plan))[1])
     score.score_variants(run, str(table), out, device="cpu")
     whole, kept = out.read_bytes(), table.with_name(".out.tsv.scores")
-    for plan, size in (({"variants": "others"}, 300), (plans[0], 299), (plans[0], 0)):  # others, cut, damaged
+    for plan, size in (({"variants": "others"}, 300), (plans[0], 299)):
         kept.mkdir()
         (kept / "plan.json").write_text(json.dumps(plan))
-        np.save(kept / "scores.npy", np.full(size, 7, np.float32))
-        np.save(kept / "reasons.npy", np.zeros(size, np.uint8))
-        if not size:
-            (kept / "scores.npy").write_bytes(b"damaged")
+        np.save(kept / "0.npy", np.full(size, 7, np.float32))
         out.unlink()
         score.score_variants(run, str(table), out, device="cpu")
         assert out.read_bytes() == whole
@@ -175,3 +172,17 @@ def test_pictures_have_a_format_and_a_size() -> None:
         check_figure(Path("a.gif"), 1)
     with pytest.raises(UserError, match="at most 5,000"):
         check_figure(Path("a.png"), 5001)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_regions_of_logits_are_not_written_over(
+    tmp_path: Path, place: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is opened before, not even the run, which is not there."""
+    bed = tmp_path / "r.tsv"
+    bed.write_text("chr1\t0\t9\n")
+    regions = ["chr1:1-9"]
+    regions.insert(place, str(bed))
+    assert main(["logits", str(tmp_path / "run"), *regions, "-o", str(bed)]) == 2
+    assert capsys.readouterr().err == f"r2mae: {bed} is the input file: name another output\n"
+    assert bed.read_text() == "chr1\t0\t9\n"

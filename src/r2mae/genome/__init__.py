@@ -5,59 +5,47 @@ from typing import TYPE_CHECKING
 from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from r2mae.genome.batches import WindowBatch, WindowBatches
+    from r2mae.genome.batches import WindowBatches
     from r2mae.genome.config import GenomeConfig
     from r2mae.genome.data import GenomeData, load_data
     from r2mae.genome.domain import DOMAIN
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
-    from r2mae.genome.store.alignment import AlignmentStore, Windows
+    from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
-    from r2mae.genome.store.intervals import Intervals, read_bed, read_regions
-    from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
-    from r2mae.genome.store.tokens import reverse_complement, tokenise
+    from r2mae.genome.store.intervals import Intervals, read_regions
+    from r2mae.genome.store.parts import divide, window_starts
     from r2mae.genome.store.tracks import add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
-    from r2mae.genome.task import AlignmentTask
 
 __all__ = [
     "DOMAIN",
     "AlignmentStore",
-    "AlignmentTask",
     "AlignmentTransformer",
     "GenomeConfig",
     "GenomeData",
     "Intervals",
-    "Parts",
-    "WindowBatch",
     "WindowBatches",
-    "WindowStarts",
-    "Windows",
     "add_track",
     "build_store",
     "divide",
     "export_zarr",
     "load_data",
-    "read_bed",
     "read_regions",
-    "reverse_complement",
-    "tokenise",
     "window_starts",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "batches": ("WindowBatch", "WindowBatches"),
+        "batches": ("WindowBatches",),
         "config": ("GenomeConfig",),
         "data": ("GenomeData", "load_data"),
-        "task": ("AlignmentTask",),
         "domain": ("DOMAIN",),
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
-        "r2mae.genome.store.alignment": ("AlignmentStore", "Windows"),
+        "r2mae.genome.store.alignment": ("AlignmentStore",),
         "r2mae.genome.store.build": ("build_store",),
-        "r2mae.genome.store.intervals": ("Intervals", "read_bed", "read_regions"),
-        "r2mae.genome.store.parts": ("Parts", "WindowStarts", "divide", "window_starts"),
-        "r2mae.genome.store.tokens": ("reverse_complement", "tokenise"),
+        "r2mae.genome.store.intervals": ("Intervals", "read_regions"),
+        "r2mae.genome.store.parts": ("divide", "window_starts"),
         "r2mae.genome.store.tracks": ("add_track",),
         "r2mae.genome.store.zarr_exchange": ("export_zarr",),
     },

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.parts import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
@@ -62,7 +61,7 @@ class WindowBatches(Batches):
     Raises
     ------
     UserError
-        If there is no such track, or the share is not from 0 to 1.
+        If there is no such track.
     """
 
     store: AlignmentStore
@@ -75,8 +74,6 @@ class WindowBatches(Batches):
     columns: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.reverse <= 1:
-            raise UserError(f"the share of reverse complements must be from 0 to 1, not {self.reverse}")
         for name in (*self.conservation, *([] if self.weights is None else [self.weights])):
             self.store.track(name)
 

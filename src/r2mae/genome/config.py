@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from r2mae.errors import UserError
@@ -151,6 +152,12 @@ class GenomeConfig(RunConfig):
     """A masked model of a genome and its alignment. Defaults are the paper's, or GPN-MSA's if the paper gives none.
 
     A table in the documentation of genomes lists which defaults are the paper's, GPN-MSA's, and our own.
+
+    Parameters
+    ----------
+    init : str, optional
+        Start with the weights of a run folder, or of a folder with the original GPN-MSA (then also --one-hot), which
+        have to be of the same sizes and species, in the same order.
     """
 
     domain: ClassVar[str] = "genome"
@@ -159,8 +166,9 @@ class GenomeConfig(RunConfig):
     )
     models: ClassVar[Mapping[str, str]] = MODELS
 
-    common_fields: ClassVar[tuple[str, ...]] = ("window", "species")
+    common_fields: ClassVar[tuple[str, ...]] = ("window", "species", "init")
 
+    init: str | None = None
     data: GenomeDataConfig = GenomeDataConfig()
     model: Any = GpnMsaSettings()
     task: GenomeTaskConfig = GenomeTaskConfig()
@@ -175,6 +183,13 @@ class GenomeConfig(RunConfig):
         clip=1.0,
     )
     evaluation: GenomeEvaluationConfig = GenomeEvaluationConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init is not None:
+            if not self.init:
+                raise UserError("init is empty: name a folder of weights, or omit init")
+            object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
 
     def with_measurement(self, **options: Any) -> "GenomeConfig":
         """Return the configuration with other options; another file of variants resets those of the run's file."""

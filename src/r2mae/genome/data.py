@@ -10,7 +10,7 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, read_source
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals
-from r2mae.genome.store.parts import Parts, WindowStarts, divide, window_starts
+from r2mae.genome.store.parts import Parts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Data
 
@@ -65,22 +65,28 @@ def load_data(config: GenomeConfig) -> GenomeData:
     read_source(config.data.source)
     store = AlignmentStore(config.data.source)
     names = chosen_species(store.species, config.data.species)
-    regions = config.data.validation_regions or _validation_blocks(store, config)
-    parts = _parts(store, config, regions)
-    train = window_starts(
-        store, parts.train, config.data.window, stride_of(store, config), most_unknown=config.data.most_unknown
+    parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))
+    stride = config.data.stride
+    if stride is None:
+        stride = 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
+    train = _windows(store, config, parts.train, names, stride=stride, reverse=config.data.reverse)
+    validation, test = (
+        adjacent_windows(store, config, part, names) if len(part) else None for part in (parts.validation, parts.test)
     )
-    validation = adjacent_windows(store, config, parts.validation, names) if len(parts.validation) else None
-    test = adjacent_windows(store, config, parts.test, names) if len(parts.test) else None
-    made = GenomeData(
-        store,
-        _batches(store, train, config, names, reverse=config.data.reverse),
-        None if validation is None else validation.spread(VALIDATION_WINDOWS),
-        test,
-        architecture(store, config, names),
-        held_out=next((part for part in (parts.test, parts.validation) if len(part)), None),
-    )
-    return replace(made, notes=_notes(made, config, names, train))
+    validation = None if validation is None else validation.spread(VALIDATION_WINDOWS)
+    architecture = {
+        **config.model.architecture(),
+        "window": config.data.window,
+        "reference": store.species[0],
+        "species": list(names),
+        "corruption": config.task.corruption,
+        "exact": config.task.exact,
+        "repeat_weight": config.task.repeat_weight,
+        "flip": config.task.flip if config.task.conservation else 0.0,
+    }
+    held_out = next((part for part in (parts.test, parts.validation) if len(part)), None)
+    made = GenomeData(store, train, validation, test, architecture, held_out)
+    return replace(made, notes=_notes(made, config))
 
 
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
@@ -123,41 +129,19 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | 
     return [numbers[name] for name in names]
 
 
-def stride_of(store: AlignmentStore, config: GenomeConfig) -> int:
-    """Return the number of positions between the starts of training windows."""
-    if config.data.stride is not None:
-        return config.data.stride
-    return 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
-
-
-def architecture(store: AlignmentStore, config: GenomeConfig, names: Sequence[str]) -> dict[str, Any]:
-    """Return the values that the model is built from."""
-    return {
-        **config.model.architecture(),
-        "window": config.data.window,
-        "reference": store.species[0],
-        "species": list(names),
-        "corruption": config.task.corruption,
-        "exact": config.task.exact,
-        "repeat_weight": config.task.repeat_weight,
-        "flip": config.task.flip if config.task.conservation else 0.0,
-    }
-
-
 def adjacent_windows(
     store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
 ) -> WindowBatches:
     """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
-    starts = window_starts(store, part, config.data.window, config.data.window, most_unknown=config.data.most_unknown)
-    return _batches(store, starts, config, names, reverse=0)
+    return _windows(store, config, part, names, stride=config.data.window, reverse=0)
 
 
-def _batches(
-    store: AlignmentStore, starts: WindowStarts, config: GenomeConfig, names: Sequence[str], *, reverse: float
+def _windows(
+    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str], *, stride: int, reverse: float
 ) -> WindowBatches:
     return WindowBatches(
         store,
-        starts,
+        window_starts(store, part, config.data.window, stride, most_unknown=config.data.most_unknown),
         reverse=reverse,
         weights=config.task.weight_track,
         missing=config.task.missing_weight,
@@ -184,11 +168,7 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
     free = _parts(store, config, ()).train
     wanted = config.data.validation * free.positions
     block = max(_BLOCK * config.data.window, round(wanted / _BLOCKS))
-    places = [
-        (contig, first)
-        for contig, start, end in free.rows()
-        for first in range(start, end - block + 1, block)
-    ]  # fmt: skip
+    places = [(contig, first) for contig, start, end in free.rows() for first in range(start, end - block + 1, block)]
     if len(places) < 2:
         raise UserError(
             f"{config.data.source}: no block of {block:,} positions can be held out for the validation loss: name "
@@ -200,20 +180,19 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
     return tuple(f"{store.contigs[contig]}:{first + 1}-{first + block}" for contig, first in chosen)
 
 
-def _notes(data: GenomeData, config: GenomeConfig, names: Sequence[str], starts: WindowStarts) -> tuple[str, ...]:
+def _notes(data: GenomeData, config: GenomeConfig) -> tuple[str, ...]:
     held_out = [
         f"{len(part):,} adjacent ones are held out for {what}"
         for part, what in ((data.validation, "the validation loss"), (data.test, "the test"))
         if part is not None
     ]
+    starts, others = data.train.starts, len(data.architecture["species"])
     omitted = f" ({starts.omitted:,} with too many unknown bases are omitted)" if starts.omitted else ""
-    notes = [
-        f"{len(data.train):,} windows of {config.data.window} positions, a start every {starts.stride}{omitted}, with "
-        f"{len(names)} aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
-    ]
-    if config.optimizer.batch_size > len(data.train):
-        notes.append(
-            f"a step takes {config.optimizer.batch_size:,} windows and there are {len(data.train):,}: each is seen "
-            "several times in a step (--batch-size)"
-        )
-    return tuple(notes)
+    note = (
+        f"{len(starts):,} windows of {starts.length} positions, a start every {starts.stride}{omitted}, with {others} "
+        f"aligned species; {', and '.join(held_out) or 'none are held out, and no loss is measured'}"
+    )
+    if config.optimizer.batch_size <= len(starts):
+        return (note,)
+    more = f"a step takes {config.optimizer.batch_size:,} windows and there are {len(starts):,}"
+    return (note, f"{more}: each is seen several times in a step (--batch-size)")

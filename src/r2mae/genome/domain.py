@@ -5,7 +5,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, SeveralPaths
+from r2mae.domains.options import (
+    Command,
+    CommandLine,
+    Embedding,
+    Evaluation,
+    FigureColumns,
+    ModelFormat,
+    SeveralPaths,
+)
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome import options
 from r2mae.genome.config import GenomeConfig
@@ -15,28 +23,29 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.genome.data import GenomeData
     from r2mae.genome.task import AlignmentTask, WindowModel
+    from r2mae.training.initial import Origin
 
 _ALIGNMENT = (
-    ("build", "make a store of an alignment, of MAF or reference-aligned FASTA", "build", options.Build),
+    ("build", "make a store of an alignment: MAF, reference-aligned FASTA or zarr", "build", options.Build),
     ("info", "print the contents of a store, and compare it with its checksums", "info", options.Info),
     ("track", "add values for each position to a store, such as weights of the loss", "track", options.Track),
     ("export", "write a store as a zarr group", "export", options.Export),
-    ("import", "make a store of a zarr group", "import_group", options.Import),
 )
 _COMMANDS = (
     Command(
         "score-variants",
         "score variants of a genome with a pretrained model",
-        "r2mae.genome.score:command",
+        "r2mae.genome.score:score_command",
         options.ScoreVariants,
     ),
     Command(
         "logits",
         "write a pretrained model's logits at each position of a region",
-        "r2mae.genome.logits:command",
+        "r2mae.genome.score:logits_command",
         options.Logits,
     ),
     *(
@@ -91,6 +100,14 @@ class GenomeDomain(Domain):
             options=options.Regions,
             examples=("runs/genome human --regions chr22 -o chr22.npz",),
         ),
+        model_formats=(
+            ModelFormat(
+                "gpn",
+                "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
+                "r2mae.genome.export:export",
+                examples=("runs/genome --to gpn -o gpn_msa",),
+            ),
+        ),
         baselines="alignment, composition, and columns of the file of variants",
         commands=_COMMANDS,
         example="human",
@@ -134,6 +151,14 @@ class GenomeDomain(Domain):
 
         return load_data(config)
 
+    def load_initial_weights(self, config: GenomeConfig, model: "nn.Module") -> "Origin | None":
+        """Load the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.genome.models.weights import load_initial_weights
+
+        return load_initial_weights(config.init, model)
+
     def build(self, architecture: Mapping[str, Any]) -> "tuple[AlignmentTask, WindowModel]":
         """Return the task and a freshly initialised model."""
         made: tuple[AlignmentTask, WindowModel] = build_model(MODELS, architecture)
@@ -172,9 +197,6 @@ class GenomeDomain(Domain):
         columns = () if config.evaluation.variants is None else column_names(config.evaluation)
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
-    def check_baselines(self, names: Sequence[str]) -> None:
-        """Accept all baselines: they need no further libraries."""
-
     def score_baseline(
         self, config: GenomeConfig, name: str, data: "GenomeData", *, curve: bool = True, **options: Any
     ) -> dict[str, float]:
@@ -212,7 +234,7 @@ class GenomeDomain(Domain):
         regions: Sequence[str] = (),
     ) -> "dict[str, np.ndarray]":
         """Embed the adjacent windows of a store, or of some regions."""
-        from r2mae.genome.embed import embed_windows
+        from r2mae.genome.evaluate import embed_windows
 
         return embed_windows(config, task, model, source, regions=regions)
 

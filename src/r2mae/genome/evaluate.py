@@ -1,19 +1,26 @@
-"""Evaluate models and baselines of genomes on held-out windows: loss and accuracy of hidden bases by mask ratio."""
+"""Apply models and baselines of genomes to windows: loss and accuracy of hidden bases by mask ratio, and embeddings.
 
+An embedding is the mean of the last hidden states over the target's bases, without a mask.
+"""
+
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
-from r2mae.genome.config import MOST_WINDOWS
-from r2mae.genome.data import GenomeData
+from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
+from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
+from r2mae.genome.source import read_source
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, AlignmentTask, HiddenBases, WindowModel
 from r2mae.masking.keys import Key
@@ -113,7 +120,11 @@ def curve_scores(
     losses, hits, counts = sums.cpu().numpy().T
     if not counts.all():
         raise UserError("the held-out windows have no base that can be hidden: hold out other regions")
-    return _named_scores(ratios, losses / counts, hits / counts)
+    scores: dict[str, float] = {}
+    for title, values in (("masked_loss", losses / counts), ("accuracy", hits / counts)):
+        scores[title] = float(np.mean(values))
+        scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(ratios, values, strict=True)}
+    return scores
 
 
 def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases) -> Float64[Tensor, "3"]:
@@ -122,16 +133,6 @@ def _sums(prediction: Float[Tensor, "batch most bases"], corrupted: HiddenBases)
     losses = scores.logsumexp(-1) - scores.gather(-1, corrupted.targets[..., None])[..., 0]
     hits = scores.argmax(-1) == corrupted.targets
     return torch.stack([(losses * real).sum(), (hits & real).sum().double(), real.sum().double()])
-
-
-def _named_scores(
-    ratios: Sequence[float], losses: Float64[np.ndarray, " ratios"], accuracies: Float64[np.ndarray, " ratios"]
-) -> dict[str, float]:
-    scores: dict[str, float] = {}
-    for title, values in (("masked_loss", losses), ("accuracy", accuracies)):
-        scores[title] = float(np.mean(values))
-        scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(ratios, values, strict=True)}
-    return scores
 
 
 def baseline_scores(
@@ -181,3 +182,68 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
     counts = one_hot(tokens, len(LETTERS))[..., :BASES].sum(2).double() + prior
     logs: Tensor = (counts / counts.sum(-1, keepdim=True)).log()
     return logs
+
+
+def embed_windows(
+    config: GenomeConfig,
+    task: AlignmentTask,
+    model: WindowModel,
+    source: str,
+    *,
+    regions: Sequence[str] = (),
+) -> dict[str, np.ndarray]:
+    """Embed the adjacent windows of a store; the model's species are found by name.
+
+    The number of positions that are in no window is logged on the logger ``r2mae``: those at the end of each region
+    that do not fill a window, and those of windows with too many unknown bases.
+
+    Parameters
+    ----------
+    config, task, model
+        Those of the run.
+    source : str
+        A store.
+    regions : sequence of str
+        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default the complete store. A window is within one
+        region.
+
+    Returns
+    -------
+    dict
+        ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
+        ``repeats``, the fraction that is soft-masked.
+
+    Raises
+    ------
+    UserError
+        If `source` is not a store, lacks species of the model, or has no window in the regions.
+    """
+    read_source(source)
+    store = AlignmentStore(source)
+    part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
+    windows = adjacent_windows(store, unweighted(config), part, model.species)
+    starts = windows.starts
+    left, unknown = part.positions - len(starts) * starts.length, starts.omitted * starts.length
+    causes = {
+        f"at the ends of regions, which fill no window of {starts.length}": left - unknown,
+        "in windows with too many unknown bases": unknown,
+    }
+    if left:
+        why = " and ".join(f"{count:,} {where}" for where, count in causes.items() if count)
+        logging.getLogger("r2mae").warning("%s", f"{left:,} of {part.positions:,} positions are omitted: {why}")
+    device = next(model.parameters()).device
+    parts, repeats = [], []
+    with evaluating(model):
+        for first in range(0, len(windows), _ROWS):
+            rows = np.arange(first, min(first + _ROWS, len(windows)))
+            batch = windows.batch(rows, EVALUATION_KEY.rows(first))
+            parts.append(task.embed(model, to_device(batch, device)).float().cpu().numpy())
+            repeats.append(batch["soft"].float().mean(1).numpy())
+    contigs, first_positions = starts.at(np.arange(len(windows)))
+    embedding: Float32[np.ndarray, "windows width"] = np.concatenate(parts)
+    return {
+        "embedding": embedding,
+        "contigs": np.array(store.contigs)[contigs],
+        "starts": first_positions + 1,
+        "repeats": np.concatenate(repeats),
+    }

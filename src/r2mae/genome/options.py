@@ -125,35 +125,23 @@ class Logits(_Scoring):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _MakeStore:
-    """Options of every command that makes a store.
+class Build:
+    """Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference.
+
+    They may be plain, gzip or bgzip, which is detected by content. A zarr group is read that has an array of letters
+    for each contig, positions x species. The same command resumes an interrupted build. If several MAF blocks cover a
+    position, the first is used.
 
     Parameters
     ----------
+    sources : list of str
+        MAF or FASTA files, or a zarr group.
     out : str
         Folder of the store.
     species : str, optional
         File with a species on each line: those to keep, in this order; the reference is always the first.
     reference : str, optional
         FASTA of the reference. It must agree with the alignment, and fills positions that the alignment omits.
-    """
-
-    out: str = option(short="-o", metavar="STORE")
-    species: str | None = option(None, metavar="FILE")
-    reference: str | None = option(None, metavar="FILE")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Build(_MakeStore):
-    """Make a store of an alignment: MAF files, or FASTA files whose rows are aligned to the first, the reference.
-
-    They may be plain, gzip or bgzip, which is detected by content. The same command resumes an interrupted build. If
-    several MAF blocks cover a position, the first is used.
-
-    Parameters
-    ----------
-    sources : list of str
-        MAF or FASTA files.
     contig : str, optional
         Name of the contig of a FASTA alignment; by default that of its first row.
 
@@ -161,27 +149,14 @@ class Build(_MakeStore):
     --------
     r2mae data alignment build chrM.maf.gz --reference chrM.fa.gz -o mtdna
     r2mae data alignment build chr1.maf.gz chr2.maf.gz -o human
+    r2mae data alignment build 89.zarr --species species.txt -o human
     """
 
     sources: tuple[str, ...] = argument(metavar="IN")
+    out: str = option(short="-o", metavar="STORE")
+    species: str | None = option(None, metavar="FILE")
+    reference: str | None = option(None, metavar="FILE")
     contig: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Import(_MakeStore):
-    """Make a store of a zarr group that has an array of letters for each contig, positions x species.
-
-    Parameters
-    ----------
-    group : str
-        Folder of the zarr group.
-
-    Examples
-    --------
-    r2mae data alignment import 89.zarr --species species.txt -o human
-    """
-
-    group: str = argument(metavar="ZARR")
 
 
 @dataclass(frozen=True)

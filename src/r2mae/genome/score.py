@@ -1,35 +1,35 @@
-"""``r2mae score-variants RUN VARIANTS -o OUT``: score variants by a model's log likelihood ratio.
+"""``r2mae score-variants`` and ``r2mae logits``: apply a finished run to variants, and to each position of regions.
 
 The score of a substitution is log p(alt) − log p(ref) at its position, which is hidden, averaged over both strands.
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import Bool, Float32
 
 from r2mae.errors import UserError
-from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
+from r2mae.files import atomic_write, check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.heatmap import check_figure, draw_scores
 from r2mae.genome.source import read_source
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.meta import allocate
+from r2mae.genome.store.intervals import read_regions
+from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
-from r2mae.genome.variants.alleles import REASONS, Block, substitutions, tally
+from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions, tally
 from r2mae.genome.variants.files import (
     RegionVariants,
     Scored,
     Variants,
-    check_column,
     check_output,
     kind_of,
     open_variants,
+    text_file,
 )
 from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
 from r2mae.training.fingerprint import fingerprint
@@ -37,51 +37,40 @@ from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
 
 BLOCK = 4096
-"""Rows that are scored and saved at a time."""
-
-COLUMN = "score"
-Scores = tuple[Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
-"""Scores and reasons of variants."""
+"""Rows that are scored and saved, or positions that are written, at a time."""
 
 _PLAN = "plan.json"
-_UNDONE = 255  # reason of a variant that has not been scored yet
 
 
-@dataclass(frozen=True)
-class OpenRun:
-    """A finished run with the store that its model is applied to.
-
-    Parameters
-    ----------
-    config : GenomeConfig
-    model : WindowModel
-    store : AlignmentStore
-    model_fingerprint : str
-        Fingerprint of the model's weights and description.
-    """
+class OpenRun(NamedTuple):
+    """A finished run with the store that its model is applied to."""
 
     config: GenomeConfig
     model: WindowModel
     store: AlignmentStore
     model_fingerprint: str
+    """Fingerprint of the model's weights and description."""
 
-    def scorer(self, rows: int = ROWS) -> SiteLogs:
+    def scorer(self, rows: int) -> SiteLogs:
         """Return the scorer of the model on the store."""
         return model_scorer(self.store, self.model, self.config.data.window, rows=rows)
 
 
-def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> OpenRun:
+def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:
     """Open a finished run, and its own store or another.
 
     Raises
     ------
     UserError
-        If `run` is not a finished run of this domain, or the store is missing or lacks species of the model.
+        If `run` is not a finished run of this domain, the store is missing or lacks species of the model, or a batch
+        does not hold two windows.
     """
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
 
+    if batch_size < 2:
+        raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     folder = RunFolder(run)
     found = folder.read_config()
     if found.get("domain") != DOMAIN.name:
@@ -96,14 +85,11 @@ def open_run(run: str | Path, data: str | None = None, device: str = "auto") -> 
     return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
 
 
-def command(run: str, variants: str, output: str | None = None, **options: Any) -> None:
+def score_command(run: str, variants: str, output: str, **options: Any) -> None:
     """Run ``r2mae score-variants``; options are those of :func:`score_variants`."""
-    if output is None:
-        raise UserError("r2mae score-variants needs a file to write: -o OUT")
     with counting_bar("scoring") as progress:
         counts = score_variants(run, variants, output, progress=progress, **options)
-    total = sum(counts.values())
-    print(f"{counts['']:,} of {total:,} variants have a score in {output}")
+    print(f"{counts['']:,} of {sum(counts.values()):,} variants have a score in {output}")
     for reason, count in counts.items():
         if reason and count:
             print(f"{count:,} {reason}: {REASONS[reason]}")
@@ -115,7 +101,7 @@ def score_variants(
     output: str | Path,
     *,
     data: str | None = None,
-    column: str = COLUMN,
+    column: str = "score",
     batch_size: int = ROWS,
     device: str = "auto",
     figure: str | Path | None = None,
@@ -156,8 +142,6 @@ def score_variants(
     UserError
         For mistakes in run, store or variants; the message names file and line.
     """
-    if batch_size < 2:
-        raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source: Variants | None = None
     if is_region(variants):
@@ -168,17 +152,14 @@ def score_variants(
         source = open_variants(path)
         check_output(output, source.kind)
         check_output_is_not_source(output, path)
-    opened = open_run(run, data, device)
+    opened = open_run(run, data, device, batch_size)
     if source is None:
-        regions = RegionVariants(opened.store, [variants])
+        source = RegionVariants(opened.store, [variants])
         if figure is not None:
-            check_figure(Path(figure), regions.intervals.positions)
-        source = regions
-    check_column(source, column)
-    sizes = [(len(block.rows), len(block)) for block in source.blocks(BLOCK)]
-    total = sum(rows for rows, _ in sizes)
+            check_figure(Path(figure), source.intervals.positions)
+    source.check_column(column)
+    total = sum(len(block.rows) for block in source.blocks(BLOCK))
     plan = {
-        "alternatives": sum(alternatives for _, alternatives in sizes),
         "variants": fingerprint(path) if path.is_file() else variants,
         "model": opened.model_fingerprint,
         "store": opened.store.fingerprint,
@@ -187,18 +168,15 @@ def score_variants(
         "device": next(opened.model.parameters()).device.type,
     }
     counts = np.zeros(len(REASONS), np.int64)
-    with _saved_scores(output, plan) as saved, evaluating(opened.model):
+    with _saved_scores(output, plan) as folder, evaluating(opened.model):
         logs = opened.scorer(batch_size)
 
         def scored() -> Iterator[Scored]:
-            counts[:], done, first = 0, 0, 0
-            for block in source.blocks(BLOCK):
-                scores, reasons = (values[first : first + len(block)] for values in saved)
-                first += len(block)
-                if (reasons == _UNDONE).any() or np.isnan(scores[reasons == 0]).any():
-                    scores[:], reasons[:] = _score_block(block, opened.store, logs)
-                yield block, scores, reasons
-                counts[:] += tally(reasons)
+            counts[:], done = 0, 0
+            for number, block in enumerate(source.blocks(BLOCK)):
+                found = substitutions(block.alleles, opened.store)
+                yield block, _block_scores(folder / f"{number}.npy", found, logs), found.reasons
+                counts[:] += tally(found.reasons)
                 done += len(block.rows)
                 if progress is not None:
                     progress(done, total)
@@ -218,10 +196,10 @@ def is_region(variants: str) -> bool:
 
 
 @contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Scores]:
-    """Yield scores and reasons of all variants, in files next to the output that are deleted if no error occurs.
+def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Path]:
+    """Yield a folder for finished scores, next to the output; it is deleted if no error occurs.
 
-    Files of another plan (other variants, another model) are begun again.
+    Scores of another plan (other variants, another model) are deleted.
 
     Raises
     ------
@@ -230,31 +208,94 @@ def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Scores]:
     """
     folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
-        saved = _open_saved(folder, plan)
-        if saved is None:
+        if read_json(folder / _PLAN) != plan:
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            allocate(folder / "scores.npy", np.float32, plan["alternatives"])[:] = np.nan
-            allocate(folder / "reasons.npy", np.uint8, plan["alternatives"])[:] = _UNDONE
             write_json(folder / _PLAN, plan)
-            saved = _open_saved(folder, plan)
-        assert saved is not None
-        yield saved
-        shutil.rmtree(folder, ignore_errors=True)
+        yield folder
+        shutil.rmtree(folder)
 
 
-def _open_saved(folder: Path, plan: dict[str, Any]) -> Scores | None:
-    """Map the scores and reasons of this plan; None if there are none, or they are damaged."""
-    if read_json(folder / _PLAN) != plan:
-        return None
+def _block_scores(path: Path, found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
+    """Return the scores of a block, NaN where there is a reason; they are read from a file, or written to it."""
+    wanted: Bool[np.ndarray, " n"] = found.reasons == 0
     try:
-        scores, reasons = (np.load(folder / f"{name}.npy", mmap_mode="r+") for name in ("scores", "reasons"))
-    except (OSError, ValueError):
-        return None
-    is_whole = scores.shape == reasons.shape == (plan["alternatives"],)
-    return (scores, reasons) if is_whole and (scores.dtype, reasons.dtype) == (np.float32, np.uint8) else None
+        scores: Float32[np.ndarray, " n"] = np.load(path)
+        if scores.dtype == np.float32 and np.array_equal(np.isfinite(scores), wanted):
+            return scores
+    except (OSError, ValueError, EOFError):  # missing or damaged
+        pass
+    scores = scores_of(found, logs)
+    with atomic_write(path, "wb") as file:
+        np.save(file, scores)
+    return scores
 
 
-def _score_block(block: Block, store: AlignmentStore, logs: SiteLogs) -> Scores:
-    found = substitutions(block, store)
-    return scores_of(found, logs), found.reasons
+def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:
+    """Run ``r2mae logits``; options are those of :func:`write_logits`."""
+    with counting_bar("predicting") as progress:
+        count = write_logits(run, regions, output, progress=progress, **options)
+    print(f"log probabilities at {count:,} positions are in {output}")
+
+
+def write_logits(
+    run: str | Path,
+    regions: Sequence[str],
+    output: str | Path,
+    *,
+    data: str | None = None,
+    batch_size: int = ROWS,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
+
+    Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
+    add up to one.
+
+    Parameters
+    ----------
+    run : path
+        A finished run.
+    regions : sequence of str
+        Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
+    output : path
+        ``.tsv`` or ``.tsv.gz``.
+    data, batch_size, device, progress
+        As :func:`score_variants`.
+
+    Returns
+    -------
+    int
+        Number of positions.
+
+    Raises
+    ------
+    UserError
+        For mistakes in run, store or regions.
+    """
+    output = Path(output).expanduser()
+    check_output(output, "tsv")
+    for region in regions:
+        check_output_is_not_source(output, Path(region).expanduser())
+    opened = open_run(run, data, device, batch_size)
+    store, logs, done = opened.store, opened.scorer(batch_size), 0
+    intervals = read_regions(regions, store.layout)
+    with evaluating(opened.model), text_file(output) as write:
+        write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
+        for contig, start, end in intervals.rows():
+            for first in range(start, end, BLOCK):
+                positions = np.arange(first, min(first + BLOCK, end))
+                contigs = np.full(len(positions), contig)
+                tokens = store.reference_windows(contigs, positions, 1)[:, 0].tolist()
+                for place, token, values in zip(positions, tokens, logs(contigs, positions).tolist(), strict=True):
+                    fields = [
+                        store.contigs[contig],
+                        f"{place + 1}",
+                        LETTERS[token],
+                        *(f"{value:.6g}" for value in values),
+                    ]
+                    write("\t".join(fields) + "\n")
+                done += len(positions)
+                if progress is not None:
+                    progress(done, intervals.positions)
+    return done

@@ -6,8 +6,8 @@ from pathlib import Path
 from r2mae.errors import UserError, unknown
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
 from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.meta import Meta, read_meta
-from r2mae.genome.store.tracks import check_track, track_digest
+from r2mae.genome.store.meta import Layout, read_meta
+from r2mae.genome.store.tracks import read_track, track_digest
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.memory import available_memory
 
@@ -15,8 +15,8 @@ _HIDDEN = 0.4  # share of hidden positions in the estimate of memory; lower rati
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
-def read_source(data: str) -> Meta:
-    """Return the metadata of a store.
+def read_source(data: str) -> Layout:
+    """Return the contents of a store.
 
     Raises
     ------
@@ -27,7 +27,7 @@ def read_source(data: str) -> Meta:
     if path.is_file():
         raise UserError(
             f"{data} is a file, and runs read an alignment store: build one first with "
-            f"r2mae data alignment build {data} -o {_store_name(path)}"
+            f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
         )
     return read_meta(path)
 
@@ -40,12 +40,13 @@ def check(config: GenomeConfig) -> None:
     UserError
         For each of these.
     """
-    meta = read_source(config.data.source)
-    chosen_species(meta.layout.species, config.data.species)
-    for regions in (config.data.validation_regions, config.data.test_regions, config.data.include, config.data.exclude):
-        read_regions(regions, meta.layout)
-    for track in _track_names(config):
-        check_track(Path(config.data.source).expanduser(), track)
+    layout = read_source(config.data.source)
+    chosen_species(layout.species, config.data.species)
+    read_regions(_regions(config), layout)
+    for track in _tracks(config):
+        read_track(Path(config.data.source).expanduser(), track, layout)
+    if config.init is not None and not Path(config.init).is_dir():
+        raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of GPN-MSA's weights")
     _check_memory(config)
 
 
@@ -54,16 +55,13 @@ def step_bytes(config: GenomeConfig) -> int:
 
     For steps of four shapes, it was 0.85 to 0.95 of the memory used.
     """
-    positions = config.optimizer.batch_size // config.optimizer.accumulate * config.data.window
-    inner = 4 * config.model.width if config.model.inner is None else config.model.inner
+    model, window = config.model, config.data.window
+    positions = config.optimizer.batch_size // config.optimizer.accumulate * window
+    inner = 4 * model.width if model.inner is None else model.inner
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The last layer is computed at hidden positions alone.
-    layer = (
-        15 * config.model.width
-        + 2 * inner
-        + (4 * config.model.heads * config.data.window if config.model.dropout else 0)
-    )
-    return int(4 * positions * ((config.model.layers - 1 + _HIDDEN) * layer + 4 * config.model.width))
+    layer = 15 * model.width + 2 * inner + (4 * model.heads * window if model.dropout else 0)
+    return int(4 * positions * ((model.layers - 1 + _HIDDEN) * layer + 4 * model.width))
 
 
 def _check_memory(config: GenomeConfig) -> None:
@@ -73,15 +71,13 @@ def _check_memory(config: GenomeConfig) -> None:
     free, needed = available_memory(), step_bytes(config)
     if free is None or needed < free:
         return
-    full, size = needed * config.optimizer.accumulate, config.optimizer.batch_size
-    parts = next((n for n in range(2, size + 1) if size % n == 0 and full < n * free / 2), None)
+    parts, size = config.optimizer.accumulate, config.optimizer.batch_size
+    fits = next((n for n in range(2, size + 1) if size % n == 0 and needed * parts < n * free / 2), None)
     hint = "give a smaller --preset, such as mini or tiny, or a smaller --window"
-    if parts is not None:
-        hint = f"give --accumulate {parts} ({size // parts} at a time, the same optimiser step)"
-    raise UserError(
-        f"{size // config.optimizer.accumulate:,} windows at a time need about {needed / 1e9:,.0f} GB, and "
-        f"{free / 1e9:,.1f} GB are free: {hint}"
-    )
+    if fits is not None:
+        hint = f"give --accumulate {fits} ({size // fits} at a time, the same optimiser step)"
+    sizes = f"need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free"
+    raise UserError(f"{size // parts:,} windows at a time {sizes}: {hint}")
 
 
 def fingerprint_of(config: GenomeConfig) -> str:
@@ -89,10 +85,9 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    digests = (track_digest(Path(config.data.source).expanduser(), name) for name in _track_names(config))
+    digests = (track_digest(Path(config.data.source).expanduser(), name) for name in _tracks(config))
     parts = [read_source(config.data.source).content, *filter(None, digests)]
-    named = (*config.data.validation_regions, *config.data.test_regions, *config.data.include, *config.data.exclude)
-    files = [path for path in (Path(name).expanduser() for name in named) if path.is_file()]
+    files = [path for path in (Path(name).expanduser() for name in _regions(config)) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
 
 
@@ -123,11 +118,11 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
     return tuple(wanted)
 
 
-def _track_names(config: GenomeConfig) -> tuple[str, ...]:
+def _tracks(config: GenomeConfig) -> tuple[str, ...]:
     """Return the tracks that weigh positions."""
     return (*config.task.conservation, *([] if config.task.weight_track is None else [config.task.weight_track]))
 
 
-def _store_name(path: Path) -> str:
-    """Return a proposed folder name for the store of an alignment."""
-    return path.name.split(".")[0] or "store"
+def _regions(config: GenomeConfig) -> tuple[str, ...]:
+    data = config.data
+    return (*data.validation_regions, *data.test_regions, *data.include, *data.exclude)

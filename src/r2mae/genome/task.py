@@ -34,7 +34,6 @@ class WindowModel(nn.Module, ABC):
     species: tuple[str, ...] = ()
     """Names of the aligned species, in the order of the model's inputs."""
 
-    @abstractmethod
     def forward(
         self,
         target: Int64[Tensor, "batch length"],
@@ -52,6 +51,8 @@ class WindowModel(nn.Module, ABC):
         columns : int64 tensor, shape (batch, most)
             Positions of each row.
         """
+        states = self.encode(target, aligned, columns=columns)
+        return self.head(states), states
 
     @abstractmethod
     def encode(

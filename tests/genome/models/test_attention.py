@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention, RoFormerSinusoidalPositionalEmbedding
 
-from r2mae.genome.models.attention import attend, rotary_angles, rotate
+from r2mae.genome.models.gpn_msa import attend, rotary_angles, rotate
 
 
 def test_positions_turn_as_in_roformer() -> None:

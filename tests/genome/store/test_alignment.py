@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, export_zarr, reverse_complement
+from r2mae.genome import AlignmentStore, export_zarr
 from r2mae.genome.store import alignment
-from r2mae.genome.store.tokens import UNKNOWN
+from r2mae.genome.store.tokens import UNKNOWN, reverse_complement
 
 
 def expected(store: AlignmentStore, contig: int, start: int, length: int) -> np.ndarray:
@@ -162,7 +162,7 @@ def test_other_damage(store: AlignmentStore) -> None:
         with pytest.raises(UserError, match=match):
             AlignmentStore(store.folder)
 
-    told("the store is of version 1, and this r2mae reads version 2: delete the folder, and build it again", format=1)
+    told("the store is not of version 2, which this r2mae reads: delete the folder, and build it again", format=1)
     told("meta.json has wrong entries", files={"contigs/0.npy": meta["files"]["contigs/0.npy"]})
     told("meta.json has wrong entries", files={**meta["files"], "../x": [1, ""]})
     told("meta.json has wrong entries", lengths="many")

@@ -47,7 +47,7 @@ def test_a_store_equals_its_source(rows: list[str], width: int, zipped: bool) ->
         assert store.species == tuple(f"s{number}" for number in range(len(rows)))
         assert store.contigs == ("s0",)
         assert (tokens_in(store) == tokens_of(expected)).all()
-        assert store.meta.counts["inserted_columns"] == rows[0].count("-")
+        assert store.layout.counts["inserted_columns"] == rows[0].count("-")
         store.verify()
 
 
@@ -58,10 +58,10 @@ def test_lines_of_records(rows: list[str], width: int, blank: str, end: str) -> 
         text = written(rows, width, blank)
         path.write_bytes(text.replace("\n", "\r\n" if end == "\r" else "\n").encode())
         found: dict[str, bytes] = {}
-        for piece in read_fasta(path):
-            if piece.tokens is None:
-                assert text.split("\n")[piece.line - 1].startswith(f">{piece.name} ")
-            found[piece.name] = found.get(piece.name, b"") + (piece.tokens or b"")
+        for line, name, tokens in read_fasta(path):
+            if tokens is None:
+                assert text.split("\n")[line - 1].startswith(f">{name} ")
+            found[name] = found.get(name, b"") + (tokens or b"")
         assert [np.frombuffer(tokens, np.uint8).tolist() for tokens in found.values()] == [
             tokens_of([[letter] for letter in row])[:, 0].tolist() for row in rows
         ]

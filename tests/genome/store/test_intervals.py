@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.errors import UserError
-from r2mae.genome import Intervals, read_bed, read_regions
+from r2mae.genome import Intervals, read_regions
+from r2mae.genome.store.intervals import read_bed
 from r2mae.genome.store.meta import Layout
 
 LAYOUT = Layout(("ref",), ("chr1", "chr2:a"), (40, 30))

@@ -78,7 +78,7 @@ def test_overlaps_copies_and_foreign_blocks_are_counted(tmp_path: Path) -> None:
     store = build_store(tmp_path / "a.maf", tmp_path / "store")
     shown = ["".join("ACGT-N"[token & 7] for token in column) for column in store.tokens(0).T]
     assert shown == ["GGAACCGGNN", "CCTTTTCCNN", "GGNNNNGGNN"]
-    counts = {name: count for name, count in store.meta.counts.items() if count}
+    counts = {name: count for name, count in store.layout.counts.items() if count}
     assert counts == {
         "blocks": 3,
         "overlapping_positions": 4,
@@ -88,8 +88,8 @@ def test_overlaps_copies_and_foreign_blocks_are_counted(tmp_path: Path) -> None:
         "uncovered_positions": 2,
         "unknown_reference_positions": 2,
     }
-    assert store.meta.known == (8, 8, 4)
-    assert store.meta.same == (8, 0, 4)
+    assert store.layout.known == (8, 8, 4)
+    assert store.layout.same == (8, 0, 4)
 
 
 def test_species_are_kept_in_the_order_of_the_list(tmp_path: Path) -> None:
@@ -196,5 +196,7 @@ def test_a_contig_with_only_a_second_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ["sx ref.chr1 6 2 + 8 AC", "s ref.chr1\v6 2 + 8 AC", "s ref.chr1 6 2 +\f8 AC"])
 def test_rows_that_other_programs_would_miss(tmp_path: Path, row: str) -> None:
     (tmp_path / "a.maf").write_text(f"##maf\na\ns ref.chr1 0 2 + 8 GT\n\na\n{row}\n")
-    with pytest.raises(UserError, match=r"line 6: a row is 's name start size strand length text', with blanks or"):
+    with pytest.raises(
+        UserError, match=r"line 6: a row is 's name start size strand length text', numbers of at most 15"
+    ):
         build_store(tmp_path / "a.maf", tmp_path / "store")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from r2mae.errors import UserError
+from r2mae.files import exclusive
 from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.store import tracks
 
@@ -74,6 +75,13 @@ def test_wrong_bedgraph(store: AlignmentStore, tmp_path: Path, text: str, told: 
     assert str(caught.value).startswith(str(tmp_path / "a.bg"))
     assert store.tracks == ()
     assert not list((store.folder / "tracks").glob("*"))
+
+
+def test_two_tracks_of_one_name_at_once(store: AlignmentStore, tmp_path: Path) -> None:
+    (tmp_path / "a.bg").write_text("chr1 0 10 1\n")
+    with exclusive(store.folder / "tracks" / "w.npy"), pytest.raises(UserError, match="another process is writing it"):
+        add_track(store.folder, store.layout, tmp_path / "a.bg", "w")
+    add_track(store.folder, store.layout, tmp_path / "a.bg", "w")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -63,7 +63,7 @@ def data_of(store: AlignmentStore, **fields: Any) -> tuple[GenomeConfig, GenomeD
 
 def test_rows_labels_and_classes(file: Path) -> None:
     read = read_labelled(VariantSettings(**settings(file, classes="kind")))
-    assert (len(read.block), read.binary) == (399, False)
+    assert (len(read.table), read.binary) == (399, False)
     assert read.classes == ("missense", "synonymous")  # five rows are too few
     assert read.small == ("rare",)
     assert (read.of_class == "rare").sum() == 4

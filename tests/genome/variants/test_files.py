@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.variants.alleles import REASONS, Block, substitutions
-from r2mae.genome.variants.files import RegionVariants, check_column, check_output, open_variants, text_file
+from r2mae.genome.variants.alleles import REASONS, Alleles, substitutions
+from r2mae.genome.variants.files import Block, RegionVariants, check_output, open_variants, text_file
 
 HEADER = (
     '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'
@@ -25,21 +25,20 @@ HEADER = (
 WORDS = list(REASONS)
 
 
-def block_of(*rows: tuple[str, int, str, str]) -> Block:
-    contigs, positions, refs, alts = (list(column) for column in zip(*rows, strict=True))
-    return Block(0, [], list(range(len(rows))), contigs, positions, refs, alts)
+def alleles_of(*rows: tuple[str, int, str, str]) -> Alleles:
+    return Alleles(*(list(column) for column in zip(*rows, strict=True)))  # type: ignore[arg-type]
 
 
 def reasons_of(store: AlignmentStore, *rows: tuple[str, int, str, str]) -> list[str]:
-    return [WORDS[code] for code in substitutions(block_of(*rows), store).reasons]
+    return [WORDS[code] for code in substitutions(alleles_of(*rows), store).reasons]
 
 
 def numbered(source: Any, size: int) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
     """Scores that say where an alternative stands; every fifth has none."""
     count = 0
     for block in source.blocks(size):
-        places = np.arange(count, count + len(block))
-        count += len(block)
+        places = np.arange(count, count + len(block.owners))
+        count += len(block.owners)
         reasons = np.where(places % 5 == 4, 3, 0).astype(np.uint8)
         yield block, np.where(reasons > 0, np.nan, places).astype(np.float32), reasons
 
@@ -78,7 +77,7 @@ def test_every_alternative_has_a_reason_or_none(small: AlignmentStore) -> None:
 def test_a_longer_allele_that_differs_in_one_base_is_a_substitution(small: AlignmentStore) -> None:
     ref = letters("chr1")[4:8].upper()
     alt = ref[:2] + "ACGT"[("ACGT".index(ref[2]) + 1) % 4] + ref[3]
-    found = substitutions(block_of(("chr1", 5, ref, alt), ("chr1", 5, ref, alt[::-1])), small)
+    found = substitutions(alleles_of(("chr1", 5, ref, alt), ("chr1", 5, ref, alt[::-1])), small)
     assert (found.positions[0], found.refs[0], found.alts[0]) == (6, "ACGT".index(ref[2]), "ACGT".index(alt[2]))
     assert WORDS[found.reasons[0]] == ""
     assert WORDS[found.reasons[1]] in ("several_bases", "same_allele")
@@ -113,7 +112,7 @@ def test_every_row_of_a_vcf_comes_out_once_in_order(
     path = folder / ("a.vcf.gz" if packed else "a.vcf")
     path.write_bytes(gzip.compress(text) if packed else text)
     source, out = open_variants(path), folder / path.name.replace("a", "b", 1)
-    check_column(source, "score")
+    source.check_column("score")
     source.write(out, "score", numbered(source, size))
     written = (gzip.decompress(out.read_bytes()) if packed else out.read_bytes()).decode().split("\n")
     assert written[:2] == HEADER.split("\n")[:2]
@@ -196,7 +195,7 @@ def test_blank_lines_and_a_mark_before_the_columns(
     path.write_bytes(mark + f"{header}{row}\n".replace("\n", end).encode())
     source = open_variants(path)
     (block,) = source.blocks(9)
-    assert (block.contigs, block.positions, block.refs, block.alts) == (["chr1"], [5], ["A"], ["C"])
+    assert block.alleles == (["chr1"], [5], ["A"], ["C"])
     source.write(out, "score", numbered(source, 9))
     written = out.read_bytes().decode().split("\n")
     assert written[0] in ("chrom\tpos\tref\talt\tscore\tscore_reason", "##made by hand", "##fileformat=VCFv4.2")
@@ -229,17 +228,17 @@ FULL = "chr1\t5\t.\tA\tC\t.\t.\t.\tGT\t0/1\n"
 BAD = {
     "no header": ("a.vcf", "chr1\t5\t.\tA\tC\t.\t.\t.\n", "line 1: a VCF has a header"),
     "half a header": ("a.vcf", "##fileformat=VCFv4.2\nchr1\t5\t.\tA\tC\t.\t.\t.\n", "line 2: a VCF has a header"),
-    "nothing": ("a.vcf", "##fileformat=VCFv4.2\n", "no line #CHROM POS"),
+    "nothing": ("a.vcf", "##fileformat=VCFv4.2\n", "a.vcf: a VCF has a header"),
     "short row": ("a.vcf", HEADER + "chr1\t5\t.\tA\tC\n", "line 4: has 5 columns"),
     "fewer columns": ("a.vcf", HEADER + FULL[:-5] + "\n", "line 4: has 9 columns divided by tabs, and the header 10"),
     "more columns": ("a.vcf", HEADER + FULL + FULL[:-1] + "\t0/1\n", "line 5: has 11 columns"),
     "no position": ("a.vcf", HEADER + FULL.replace("\t5\t", "\tfive\t"), "line 4: 'five' is no position"),
-    "header again": ("a.vcf", HEADER + FULL + HEADER.split("\n")[2] + "\n", "line 5: a line of the header"),
+    "header again": ("a.vcf", HEADER + FULL + HEADER.split("\n")[2] + "\n", "line 5: 'POS' is no position"),
     "no end": ("a.vcf", HEADER + FULL + FULL[:-1], "line 5: the file ends within this line"),
-    "binary": ("a.vcf", "\0\1\2", "line 1: a VCF has a header"),
+    "binary": ("a.vcf", "\0\1\2", "line 1: the file ends within this line"),
     "no names": ("a.tsv", "chr1\t5\tA\tC\n", "line 1: no column is called chrom"),
     "a name twice": ("a.tsv", "chrom\tchr\tpos\tref\talt\n", "line 1: chrom and chr may both be chrom"),
-    "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns, and the header 4"),
+    "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns divided by tabs, and the header 4"),
     "no position of a table": ("a.csv", "pos,chrom,ref,alt\n1.5,1,A,C\n", "line 2: '1.5' is no position"),
     "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),
@@ -264,7 +263,7 @@ def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="truncated"):
         list(open_variants(tmp_path / "a.vcf.gz").blocks(10))
     with text_file(tmp_path / "B.VCF.GZ") as write:
-        write((HEADER + FULL * 5000).encode())
+        write(HEADER + FULL * 5000)
     data = (tmp_path / "B.VCF.GZ").read_bytes()
     (tmp_path / "a.vcf.gz").write_bytes(data[:-28])
     with pytest.raises(UserError, match=r"a\.vcf\.gz: the file is truncated \(the last block of bgzip"):
@@ -277,11 +276,11 @@ def test_a_truncated_file_and_one_that_is_not_there(tmp_path: Path) -> None:
 def test_names_that_are_taken(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text(TABLE.replace("alt", "alt\tscore_reason").replace("\tC", "\tC\tx"))
     with pytest.raises(UserError, match="'score_reason' already"):
-        check_column(open_variants(tmp_path / "a.tsv"), "score")
+        open_variants(tmp_path / "a.tsv").check_column("score")
     (tmp_path / "a.vcf").write_text(HEADER)
     with pytest.raises(UserError, match="'AF' already"):
-        check_column(open_variants(tmp_path / "a.vcf"), "AF")
-    check_column(open_variants(tmp_path / "a.vcf"), "score")
+        open_variants(tmp_path / "a.vcf").check_column("AF")
+    open_variants(tmp_path / "a.vcf").check_column("score")
 
 
 def test_keys_of_info_are_columns(tmp_path: Path) -> None:
@@ -300,8 +299,8 @@ def test_keys_of_info_are_columns(tmp_path: Path) -> None:
 def test_all_substitutions_of_a_region(small: AlignmentStore, tmp_path: Path) -> None:
     source = RegionVariants(small, ["chr1:9-12", "tiny"])
     blocks = list(source.blocks(6))
-    assert [len(block) for block in blocks] == [6, 6, 6, 6, 6, 3]
-    rows = [row for block in blocks for row in zip(block.contigs, block.positions, block.refs, block.alts, strict=True)]
+    assert [len(block.owners) for block in blocks] == [6, 6, 6, 6, 6, 3]
+    rows = [row for block in blocks for row in zip(*block.alleles, strict=True)]
     wanted = [
         (contig, position, ref, alt)
         for contig, places in (("chr1", range(9, 13)), ("tiny", range(1, 8)))

@@ -13,8 +13,8 @@ from genome.variants.conftest import SIZES, WINDOW, alignment, build, letters, p
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Block, substitutions
-from r2mae.genome.variants.sites import SiteScorer, model_scorer, scores_of, window_start
+from r2mae.genome.variants.alleles import Alleles, substitutions
+from r2mae.genome.variants.sites import model_scorer, predictor, scores_of, site_scorer, window_start
 from r2mae.training.validation import evaluating
 
 _OTHER = str.maketrans("ACGTacgt", "TGCAtgca")
@@ -44,15 +44,15 @@ def test_a_reverse_complement_has_the_same_scores(small: AlignmentStore, tmp_pat
     (tmp_path / "turned").mkdir()
     other = build(tmp_path / "turned", turned)
     contigs, positions = everywhere(small)
-    mine = SiteScorer(small, predict, WINDOW)(contigs, positions)
-    its = SiteScorer(other, predict, WINDOW)(contigs, small.lengths[contigs] - 1 - positions)
+    mine = site_scorer(small, predict, WINDOW)(contigs, positions)
+    its = site_scorer(other, predict, WINDOW)(contigs, small.lengths[contigs] - 1 - positions)
     np.testing.assert_allclose(mine, its[:, ::-1], atol=1e-6)
     assert np.ptp(mine) > 0.1
 
 
 def test_one_strand_counts_as_much_as_the_other(small: AlignmentStore) -> None:
     """The mean, from windows made one by one."""
-    scorer = SiteScorer(small, predict, WINDOW)
+    scorer = site_scorer(small, predict, WINDOW)
     for position in (0, 3, 40, 88, 89):
         found = scorer(np.array([0]), np.array([position]))[0]
         strands = []
@@ -86,7 +86,7 @@ def test_a_model_gives_probabilities_of_hidden_bases(small: AlignmentStore) -> N
     given, places = windows(6, WINDOW, 2), torch.tensor([[0], [3], [6], [7], [9], [11]])
     target = given["target"].long().scatter(1, places, MASK)
     with evaluating(model):
-        logs = model_scorer(small, model, WINDOW).predict(target, given["aligned"], places)[:, 0]
+        logs = predictor(model)(target, given["aligned"], places)[:, 0]
         whole = model.head(model.encode(target, given["aligned"])).log_softmax(-1)
     torch.testing.assert_close(logs.exp().sum(-1), torch.ones(6))
     torch.testing.assert_close(logs, whole[torch.arange(6), places[:, 0]], atol=1e-5, rtol=1e-4)
@@ -98,7 +98,7 @@ def test_what_stands_at_a_site_is_not_seen(small: AlignmentStore, tmp_path: Path
     rows["chr1"][0] = text[:40] + text[40].translate(_OTHER) + text[41:]
     other = build(tmp_path, rows)
     contigs, positions = np.array([0, 0]), np.array([40, 41])
-    mine, its = (SiteScorer(store, predict, WINDOW)(contigs, positions) for store in (small, other))
+    mine, its = (site_scorer(store, predict, WINDOW)(contigs, positions) for store in (small, other))
     np.testing.assert_array_equal(mine[0], its[0])
     assert (mine[1] != its[1]).all()
 
@@ -106,9 +106,11 @@ def test_what_stands_at_a_site_is_not_seen(small: AlignmentStore, tmp_path: Path
 def test_species_are_found_by_name(small: AlignmentStore) -> None:
     model = network(1, length=WINDOW)
     model.species = ("s2",)
-    scorer = model_scorer(small, model, WINDOW)
-    assert scorer.columns is not None
-    assert scorer.columns == [1]
+    contigs, positions = everywhere(small)
+    with evaluating(model):
+        scores = model_scorer(small, model, WINDOW)(contigs, positions)
+        same = site_scorer(small, predictor(model), WINDOW, columns=[1])(contigs, positions)
+    np.testing.assert_array_equal(scores, same)
     model.species = ("s9",)
     with pytest.raises(UserError, match="lacks 1 of the 1 aligned species"):
         model_scorer(small, model, WINDOW)
@@ -126,13 +128,10 @@ def test_scores_are_differences_and_a_site_is_predicted_once(small: AlignmentSto
 
     text = letters("chr1").upper()
     sites = data.draw(st.lists(st.tuples(st.integers(0, 89), st.sampled_from("ACGT")), max_size=30))
-    block = Block(0, [], list(range(len(sites))), [], [], [], [])
-    for position, alt in sites:
-        block.contigs.append("chr1")
-        block.positions.append(position + 1)
-        block.refs.append(text[position])
-        block.alts.append(alt)
-    found = substitutions(block, small)
+    places, alts = [place for place, _ in sites], [alt for _, alt in sites]
+    found = substitutions(
+        Alleles(["chr1"] * len(sites), [place + 1 for place in places], [text[place] for place in places], alts), small
+    )
     scores = scores_of(found, logs)
     wanted = [(place, alt) for place, alt in sites if alt != text[place]]
     assert asked == sorted({place for place, _ in wanted})

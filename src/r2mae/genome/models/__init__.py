@@ -37,6 +37,9 @@ class GpnMsaSettings(ModelSettings):
         Inner width of a layer; by default four times the width.
     dropout : float
         Dropout of hidden states and attention.
+    one_hot : bool
+        Begin with one-hot vectors, filled up with zeros, as the original GPN-MSA, whose weights then fit (--init). By
+        default a matrix and a norm follow them.
     """
 
     mask_tokens: ClassVar[bool] = True
@@ -47,6 +50,7 @@ class GpnMsaSettings(ModelSettings):
     heads: int = 12
     inner: int | None = None
     dropout: float = 0.1
+    one_hot: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu, one_hot
+from torch.nn.functional import embedding, gelu, one_hot, scaled_dot_product_attention
 
+from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
-from r2mae.genome.models.attention import attend, rotary_angles, rotate
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
-from r2mae.training.dropout import add_dropped, drop
+from r2mae.training.dropout import add_dropped, drop, mix_dropped, uses_cpu_kernels
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
@@ -40,6 +40,8 @@ class AlignmentTransformer(WindowModel):
         Sizes, as in :class:`r2mae.genome.models.GpnMsaSettings`.
     dropout : float
         Dropout of hidden states and attention probabilities.
+    one_hot : bool
+        Whether the first hidden states are one-hot vectors, as in the original.
     """
 
     def __init__(
@@ -52,12 +54,13 @@ class AlignmentTransformer(WindowModel):
         heads: int = 12,
         inner: int = 3072,
         dropout: float = 0.1,
+        one_hot: bool = False,
     ) -> None:
         super().__init__()
         if width % (2 * heads):
             raise ValueError(f"width {width} does not divide among {heads} heads of an even width")
         self.length, self.dropout = length, dropout
-        self.embedding = ColumnEmbedding(others, width)
+        self.embedding = ColumnEmbedding(others, width, one_hot)
         self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
         self.transform = nn.Linear(width, width)
         self.transform_norm = nn.LayerNorm(width, eps=_EPS)
@@ -80,6 +83,7 @@ class AlignmentTransformer(WindowModel):
             length=int(architecture["window"]),
             inner=4 * sizes["width"] if inner is None else int(inner),
             dropout=float(architecture["dropout"]),
+            one_hot=bool(architecture.get("one_hot")),
             layers=saved_layers(architecture),
             **sizes,
         )
@@ -89,16 +93,6 @@ class AlignmentTransformer(WindowModel):
     def units(self) -> list[nn.Module]:
         """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
-
-    def forward(
-        self,
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        columns: Int64[Tensor, "batch most"],
-    ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
-        """Return logits of the bases at some positions, and the states there; see :class:`WindowModel`."""
-        states = self.encode(target, aligned, columns=columns)
-        return self.head(states), states
 
     def encode(
         self,
@@ -111,7 +105,8 @@ class AlignmentTransformer(WindowModel):
         length = target.shape[1]
         if length > self.length:
             raise ValueError(f"windows have {length} positions, and the model takes at most {self.length}")
-        states = drop(self.embedding(target, aligned), self.dropout if self.training else 0.0)
+        rate = self.dropout if self.training and not self.embedding.one_hot else 0.0
+        states = drop(self.embedding(target, aligned), rate)
         turn = (self.cos[:length], self.sin[:length])
         last = len(self.layers) - 1
         for number, layer in enumerate(self.layers):
@@ -128,7 +123,7 @@ class ColumnEmbedding(nn.Module):
     """One vector per position: the sum of an embedding of the target's token and of each species' token, normalised.
 
     This equals the concatenated one-hot vectors of target (with the mask token) and species, times a matrix, followed
-    by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, padded with zeros.
+    by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
     Parameters
     ----------
@@ -136,11 +131,27 @@ class ColumnEmbedding(nn.Module):
         Number of species other than the target.
     width : int
         Width of the vectors.
+    one_hot : bool
+        Whether to use those of the original: the matrix is fixed, and there is no norm.
+
+    Raises
+    ------
+    UserError
+        If one-hot vectors are longer than the width.
     """
 
-    def __init__(self, others: int, width: int) -> None:
+    target: Tensor
+    aligned: Tensor | None
+
+    def __init__(self, others: int, width: int, one_hot: bool = False) -> None:
         super().__init__()
-        self.others = others
+        self.others, self.one_hot = others, one_hot
+        if one_hot:
+            target, aligned = one_hot_tables(others, width)
+            self.register_buffer("target", target, persistent=False)
+            self.register_buffer("aligned", aligned if others else None, persistent=False)
+            self.norm: nn.Module = nn.Identity()
+            return
         self.target = nn.Parameter(torch.empty(MASK + 1, width))
         self.aligned = nn.Parameter(torch.empty(others * _TOKENS, width)) if others else None
         self.norm = nn.LayerNorm(width, eps=_EPS)
@@ -202,6 +213,46 @@ class Layer(nn.Module):
     def _split(self, joint: Tensor) -> Tensor:
         """Split the width into heads: (batch, heads, length, share)."""
         return joint.view(*joint.shape[:2], self.heads, -1).transpose(1, 2)
+
+
+def rotary_angles(length: int, width: int) -> Float[Tensor, "length half"]:
+    """Return the angles of rotary positions: position p rotates pair i of a head by p / 10000^(2i / width)."""
+    speeds = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.outer(torch.arange(length, dtype=torch.float64), speeds).float()
+
+
+def rotate(
+    states: Float[Tensor, "batch heads length width"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]
+) -> Float[Tensor, "batch heads length width"]:
+    """Rotate pairs of neighbouring components by the angles of their positions (RoFormer)."""
+    first, second = states[..., 0::2], states[..., 1::2]
+    turned = torch.stack([first * cos - second * sin, second * cos + first * sin], -1).flatten(-2)
+    return turned.to(states.dtype)  # angles are float32
+
+
+def attend(
+    query: Float[Tensor, "batch heads places share"],
+    key: Float[Tensor, "batch heads length share"],
+    value: Float[Tensor, "batch heads length share"],
+    rate: float,
+) -> Float[Tensor, "batch heads places share"]:
+    """Return softmax(QKᵀ/√d)V of each head, with dropout of the probabilities."""
+    if rate == 0 or not uses_cpu_kernels(key):
+        return scaled_dot_product_attention(query, key, value, dropout_p=rate)
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
+    return mix_dropped(scores.softmax(-1), value, rate)
+
+
+def one_hot_tables(others: int, width: int) -> tuple[Float[Tensor, "7 width"], Float[Tensor, "tokens width"]]:
+    """Return the vectors of the original for our tokens: of the target, and of species after species.
+
+    Its tokens are - A C G T ?, where unknown bases are gaps, and ? is a hidden base, which aligned species lack.
+    """
+    if (needed := 6 + 5 * others) > width:
+        raise UserError(f"one-hot vectors of {others} species need a width of {needed:,} or more, not {width:,}")
+    theirs = torch.tensor([1, 2, 3, 4, 0, 0, 5])
+    aligned = 6 + 5 * torch.arange(others)[:, None] + theirs[:_TOKENS]
+    return one_hot(theirs, width).float(), one_hot(aligned.flatten(), width).float()
 
 
 def _initialise(module: nn.Module) -> None:

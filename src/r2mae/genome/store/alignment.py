@@ -3,43 +3,19 @@
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
 from r2mae.errors import unknown
-from r2mae.genome.store.meta import (
-    REFERENCE,
-    Layout,
-    contig_file,
-    damaged,
-    digest_of,
-    open_array,
-    read_meta,
-)
-from r2mae.genome.store.tokens import SOFT, UNKNOWN, reverse_complement
+from r2mae.genome.store.meta import REFERENCE, contig_file, damaged, digest_of, open_array, read_meta
+from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN, reverse_complement
 from r2mae.genome.store.tracks import read_track, track_names
 
-_TOKEN = np.uint8(SOFT - 1)
 _SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
 MOST_MAPPED = 20_000
 """Files that are mapped at a time; systems limit the maps of a process."""
-
-
-class Windows(NamedTuple):
-    """Windows of an alignment.
-
-    Parameters
-    ----------
-    tokens : uint8 ndarray, shape (batch, length, species)
-        A C G T - unknown as 0 to 5; the reference is species 0.
-    soft : bool ndarray, shape (batch, length)
-        Where the reference is soft-masked.
-    """
-
-    tokens: UInt8[np.ndarray, "batch length species"]
-    soft: Bool[np.ndarray, "batch length"]
 
 
 class AlignmentStore:
@@ -48,13 +24,22 @@ class AlignmentStore:
     Files are memory-mapped: memory holds the windows that are read. A store can be pickled, as a path.
 
     Sizes of files are compared with meta.json when the store is opened, and files of up to 1 GiB with their checksums
-    when they are first read. Larger ones are compared by :meth:`verify`, and windows of them are checked for values
-    outside the alphabet.
+    when they are first read; :meth:`verify` compares all. Windows are checked for values outside the alphabet.
 
     Parameters
     ----------
     folder : path
         With meta.json, reference.npy and contigs.
+
+    Attributes
+    ----------
+    layout : Layout
+    species, contigs : tuple of str
+        Names; the first species is the reference.
+    lengths : int64 ndarray
+        Positions of each contig.
+    fingerprint : str
+        The hash of all contents of the store except tracks.
 
     Raises
     ------
@@ -64,9 +49,11 @@ class AlignmentStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        self.meta = read_meta(self.folder)
-        self.layout: Layout = self.meta.layout
-        for name, (size, _) in self.meta.files.items():
+        self.layout = read_meta(self.folder)
+        self.species, self.contigs = self.layout.species, self.layout.contigs
+        self.lengths: Int64[np.ndarray, " contigs"] = np.array(self.layout.lengths, np.int64)
+        self.fingerprint = self.layout.content
+        for name, (size, _) in self.layout.files.items():
             try:
                 found = (self.folder / name).stat().st_size
             except OSError as error:
@@ -82,32 +69,8 @@ class AlignmentStore:
             f"{len(self.layout.contigs):,} contigs)"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["folder"])  # type: ignore[misc]
-
-    @property
-    def species(self) -> tuple[str, ...]:
-        """The species; the first is the reference."""
-        return self.layout.species
-
-    @property
-    def contigs(self) -> tuple[str, ...]:
-        """Names of the reference's contigs, by number."""
-        return self.layout.contigs
-
-    @property
-    def lengths(self) -> Int64[np.ndarray, " contigs"]:
-        """Positions of each contig."""
-        found: Int64[np.ndarray, " contigs"] = np.diff(self.layout.offsets)
-        return found
-
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all contents of the store except tracks."""
-        return self.meta.content
+    def __reduce__(self) -> tuple[type["AlignmentStore"], tuple[Path]]:
+        return AlignmentStore, (self.folder,)
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the mapped tokens of a contig; the reference's column has the soft-mask bit.
@@ -125,35 +88,20 @@ class AlignmentStore:
         if contig not in self._contigs:
             if not 0 <= contig < len(self.contigs):
                 raise IndexError(f"contig {contig} of {len(self.contigs)}")
-            name = contig_file(contig)
-            found = open_array(self.folder, name, np.uint8, self.layout.lengths[contig], len(self.species))
-            self._verify_small(name)
             if len(self._contigs) >= MOST_MAPPED:
                 self._contigs.clear()
-            self._contigs[contig] = found
+            self._contigs[contig] = self._map(contig_file(contig), self.layout.lengths[contig], len(self.species))
         return self._contigs[contig]
 
     @cached_property
     def reference(self) -> UInt8[np.ndarray, " positions"]:
         """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
-        found = open_array(self.folder, REFERENCE, np.uint8, self.layout.positions)
-        self._verify_small(REFERENCE)
-        return found
-
-    def number(self, contig: str) -> int:
-        """Return a contig's number.
-
-        Raises
-        ------
-        UserError
-            If there is none of this name.
-        """
-        return self.layout.number(contig)
+        return self._map(REFERENCE, self.layout.positions)
 
     def windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> UInt8[np.ndarray, "batch length species"]:
-        """Return windows of the alignment, in new memory; see :meth:`soft_windows` for the soft mask.
+        """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
         Parameters
         ----------
@@ -164,12 +112,12 @@ class AlignmentStore:
         length : int
             Positions of each window.
         """
-        return self.soft_windows(contigs, starts, length).tokens
+        return self.soft_windows(contigs, starts, length)[0]
 
     def soft_windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
-    ) -> Windows:
-        """Return windows, as :meth:`windows`, with the soft mask of the reference (false outside of the contig)."""
+    ) -> tuple[UInt8[np.ndarray, "batch length species"], Bool[np.ndarray, "batch length"]]:
+        """Return windows, as :meth:`windows`, and the soft mask of the reference (false outside of the contig)."""
         if length < 1:
             raise ValueError(f"a window has 1 position or more, not {length}")
         found: UInt8[np.ndarray, "batch length species"]
@@ -184,18 +132,17 @@ class AlignmentStore:
                 if first < last:
                     window[first - start : last - start] = tokens[first:last]
         soft = found[:, :, 0] >= SOFT
-        found[:, :, 0] &= _TOKEN
-        if any(self._is_large(contig_file(contig)) for contig in np.unique(contigs).tolist()):
-            self._check_alphabet(found)
-        return Windows(found, soft)
+        found[:, :, 0] &= TOKEN
+        self._check_alphabet(found)
+        return found, soft
 
     def window(
         self, contig: str, start: int, length: int, *, strand: Literal["+", "-"] = "+"
     ) -> UInt8[np.ndarray, "length species"]:
         """Return a single window, by the contig's name; on strand "-" as its reverse complement."""
-        found = self.windows(np.array([self.number(contig)]), np.array([start]), length)
         if strand not in ("+", "-"):
             raise unknown("strand", strand, ("+", "-"))
+        found = self.windows(np.array([self.layout.number(contig)]), np.array([start]), length)
         window: UInt8[np.ndarray, "length species"] = (found if strand == "+" else reverse_complement(found))[0]
         return window
 
@@ -204,7 +151,7 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length"]:
         """Return windows of the reference alone, without the soft-mask bit, padded likewise."""
         places = self._places(contigs, starts, length)
-        found = np.where(places < 0, np.uint8(UNKNOWN), self.reference[np.maximum(places, 0)] & _TOKEN)
+        found = np.where(places < 0, np.uint8(UNKNOWN), self.reference[np.maximum(places, 0)] & TOKEN)
         self._check_alphabet(found)
         return found
 
@@ -241,36 +188,29 @@ class AlignmentStore:
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Compare all files with their checksums.
-
-        Parameters
-        ----------
-        progress : callable, optional
-            Called with the fraction that is done.
+        """Compare all files with their checksums; `progress` is called with the fraction that is done.
 
         Raises
         ------
         UserError
             For the first file that has changed.
         """
-        total = len(self.meta.files)
-        for done, name in enumerate(self.meta.files, 1):
+        for done, name in enumerate(self.layout.files, 1):
             self._verify(name)
             if progress is not None:
-                progress(done / total)
+                progress(done / len(self.layout.files))
         for name in self.tracks:
             read_track(self.folder, name, self.layout, verify=True)
 
-    def _verify(self, name: str) -> None:
-        if digest_of(self.folder / name) != self.meta.files[name][1]:
-            raise damaged(self.folder, f"{name} has changed")
-
-    def _verify_small(self, name: str) -> None:
-        if not self._is_large(name):
+    def _map(self, name: str, *shape: int) -> np.ndarray:
+        found = open_array(self.folder, name, np.uint8, *shape)
+        if self.layout.files[name][0] <= _SMALL:
             self._verify(name)
+        return found
 
-    def _is_large(self, name: str) -> bool:
-        return self.meta.files[name][0] > _SMALL
+    def _verify(self, name: str) -> None:
+        if digest_of(self.folder / name) != self.layout.files[name][1]:
+            raise damaged(self.folder, f"{name} has changed")
 
     def _check_alphabet(self, tokens: UInt8[np.ndarray, "..."]) -> None:
         if tokens.max(initial=0) > UNKNOWN:
@@ -280,9 +220,10 @@ class AlignmentStore:
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> Int64[np.ndarray, "batch length"]:
         """Return the positions of windows in arrays of all contigs, -1 outside of the contig."""
-        first, sizes = self.layout.offsets[contigs], self.lengths[contigs]
         inside = starts[:, None] + np.arange(length)
         found: Int64[np.ndarray, "batch length"] = np.where(
-            (inside >= 0) & (inside < sizes[:, None]), first[:, None] + inside, -1
+            (inside >= 0) & (inside < self.lengths[contigs][:, None]),
+            self.layout.offsets[contigs][:, None] + inside,
+            -1,
         )
         return found

@@ -1,17 +1,24 @@
-"""``r2mae data alignment build | info | track | export | import``: make, inspect and convert stores of alignments."""
+"""``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from r2mae.errors import UserError
-
 if TYPE_CHECKING:
     from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.sources import Progress
 
 _MOST_CONTIGS = 30  # in a table
+_NOTES = {
+    "uncovered_positions": "positions have no block: every species is unknown there",
+    "unknown_reference_positions": "positions of the reference are unknown",
+    "soft_masked_positions": "positions are soft-masked",
+    "inserted_columns": "columns were omitted, where the reference has a gap",
+    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
+    "second_rows": "second rows of a species in a block were omitted",
+    "without_reference": "blocks without the reference were omitted",
+}
 
 
 def build(
@@ -30,13 +37,6 @@ def build(
     _print_summary(store)
 
 
-def import_group(group: str, out: str, species: str | None = None, reference: str | None = None) -> None:
-    """Make a store of a zarr group."""
-    if not Path(group).is_dir():
-        raise UserError(f"{group}: is not the folder of a zarr group")
-    build([group], out, species, reference)
-
-
 def info(store: str, verify: bool = False, json: bool = False) -> None:
     """Print the contents of a store, and compare it with its checksums."""
     opened = _open(store)
@@ -46,10 +46,10 @@ def info(store: str, verify: bool = False, json: bool = False) -> None:
     if json:
         from r2mae.files import print_json
 
-        layout, meta = opened.layout, opened.meta
+        layout = opened.layout
         contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
-        contents = {"species": layout.species, "contigs": contigs, "counts": meta.counts, "tracks": opened.tracks}
-        print_json({**contents, "known": meta.known, "same": meta.same, "fingerprint": meta.content})
+        contents = {"species": layout.species, "contigs": contigs, "counts": layout.counts, "tracks": opened.tracks}
+        print_json({**contents, "known": layout.known, "same": layout.same, "fingerprint": layout.content})
         return
     _print_summary(opened)
     _print_tables(opened)
@@ -75,7 +75,7 @@ def export(store: str, out: str) -> None:
 
     opened = _open(store)
     with _stage_bars() as progress:
-        export_zarr(opened, Path(out), progress)
+        export_zarr(opened, Path(out).expanduser(), progress)
     print(out)
 
 
@@ -87,44 +87,24 @@ def _open(folder: str) -> "AlignmentStore":
 
 def _print_summary(store: "AlignmentStore") -> None:
     """Print a summary of a store: its size, and what was omitted from it."""
-    layout, counts = store.layout, store.meta.counts
+    layout = store.layout
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
     print(f"{store.folder}: {layout.positions:,} positions of {contigs} x {len(layout.species)} species")
     for name, note in _NOTES.items():
-        if counts.get(name):
-            print(f"  {counts[name]:,} {note}")
-
-
-_NOTES = {
-    "uncovered_positions": "positions have no block: every species is unknown there",
-    "unknown_reference_positions": "positions of the reference are unknown",
-    "soft_masked_positions": "positions are soft-masked",
-    "inserted_columns": "columns were omitted, where the reference has a gap",
-    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
-    "second_rows": "second rows of a species in a block were omitted",
-    "without_reference": "blocks without the reference were omitted",
-}
+        if layout.counts.get(name):
+            print(f"  {layout.counts[name]:,} {note}")
 
 
 def _print_tables(store: "AlignmentStore") -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    from r2mae.terminal import Terminal
-
-    layout, meta = store.layout, store.meta
-    console = Terminal()
-    table = Table("species", box=None, pad_edge=False)
-    for name in ("known", "as the reference"):
-        table.add_column(name, justify="right")
-    for name, known, same in zip(layout.species, meta.known, meta.same, strict=True):
-        table.add_row(escape(name), f"{known / layout.positions:.1%}", f"{same / max(known, 1):.1%}")
-    console.print(table)
-    table = Table("contig", box=None, pad_edge=False)
-    table.add_column("positions", justify="right")
+    """Print species with the fractions of known bases, and of those the reference's; contigs; and tracks."""
+    layout, width = store.layout, max(map(len, ("species", *store.species)))
+    print(f"{'species':{width}}   known  as the reference")
+    for name, known, same in zip(layout.species, layout.known, layout.same, strict=True):
+        print(f"{name:{width}}  {known / layout.positions:6.1%}  {same / max(known, 1):16.1%}")
+    width = max(map(len, ("contig", *layout.contigs[:_MOST_CONTIGS])))
+    print(f"{'contig':{width}}  {'positions':>13}")
     for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
-        table.add_row(escape(name), f"{length:,}")
-    console.print(table)
+        print(f"{name:{width}}  {length:13,}")
     if len(layout.contigs) > _MOST_CONTIGS:
         print(f"and {len(layout.contigs) - _MOST_CONTIGS:,} more contigs")
     if store.tracks:

@@ -1,38 +1,39 @@
 """MAF: blocks of rows become positions of the reference × species."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
-from r2mae.genome.store.meta import Layout, Placed, Source
-from r2mae.genome.store.sources import DIGITS, Progress, check_lengths, integer, name_of, read_lines, read_pieces
+from r2mae.errors import UserError
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.sources import (
+    DIGITS,
+    Placed,
+    Progress,
+    Source,
+    check_lengths,
+    choose_species,
+    integer,
+    name_of,
+    read_lines,
+    read_pieces,
+    shown,
+)
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
+_ROWS = (b"s", b"e")
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
 _NUMBER = rb"(\d{1,%d})" % DIGITS
 _ROW = re.compile(rb"s[ \t]+(\S+)[ \t]+%b[ \t]+%b[ \t]+([+-])[ \t]+%b[ \t]+(\S+)[ \t\r]*" % (_NUMBER, _NUMBER, _NUMBER))
 _NAME_AND_LENGTH = re.compile(rb"\ns[ \t]+(\S+)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]")  # "^s" is slower
+_Rows = list[tuple[int, bytes]]
+"""The rows of a block, with the numbers of their lines."""
 _ACCESSION = re.compile(rb"[A-Z]+_?[A-Z]*\d{5,}\.\d{1,2}")  # a contig with a version, such as NC_000001.11
-
-
-@dataclass
-class _Block:
-    """The rows of a block that have been read: tokens by species, and the place of the reference."""
-
-    columns: int = -1
-    rows: dict[int, bytes] = field(default_factory=dict)
-    deleted: set[int] = field(default_factory=set)
-    contig: int = -1
-    start: int = 0
-    reversed: bool = False
-    where: str = ""
 
 
 class MafFiles(Source):
@@ -66,9 +67,6 @@ class MafFiles(Source):
         self._listed = sorted((name.encode("utf-8", "surrogateescape") for name in listed or ()), key=len, reverse=True)
         self._last: dict[str, int] = {}  # number of the last file that has a row of each contig
         self.layout = self._scan(listed, 0 if given is None else given.stat().st_size)
-        self.parts = [[] for _ in files]
-        for number, contig in enumerate(self.layout.contigs):
-            self.parts[self._last[contig]].append(number)
         self._columns = {name: number for number, name in enumerate(self.layout.species)}
         self._column = lru_cache(1 << 16)(self._column_of)
         self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
@@ -89,20 +87,25 @@ class MafFiles(Source):
         species, contig, _ = self.divide(name)
         return self._columns.get(species, -1), contig
 
+    def _pieces(self, stage: str, place: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the pieces of one of the files, with progress through all of them."""
+        return read_pieces(self.files[place], lambda share: self._progress(stage, (place + share) / len(self.files)))
+
     def _scan(self, listed: Sequence[str] | None, held: int) -> Layout:
         """Read all names, and the lengths of the reference's contigs."""
         found = dict[str, None]()
         contigs: dict[str, tuple[bytes, bytes]] = {}  # the name of the first row, and its length
-        for place, file in enumerate(self.files):
-            for _, piece in read_pieces(file, self._share("finding species", place)):
+        for place in range(len(self.files)):
+            for _, piece in self._pieces("finding species", place):
                 held += len(piece)
                 for name, length in dict.fromkeys(_NAME_AND_LENGTH.findall(b"\n" + piece)):
                     species, contig, is_ambiguous = self.divide(name)
                     if is_ambiguous and (listed is None or not found):
-                        shown, words = name_of(name), name_of(name).split(".")
+                        words = name_of(name).split(".")
                         raise UserError(
-                            f"{self._first_row(name)}: {shown!r} has several dots, and its species may be {words[0]} "
-                            f"or {'.'.join(words[:-1])}: list the species, a name on each line, with --species FILE"
+                            f"{self._first_row(name)}: {name_of(name)!r} has several dots, and its species may be "
+                            f"{words[0]} or {'.'.join(words[:-1])}: list the species, a name on each line, with "
+                            "--species FILE"
                         )
                     found[species] = None
                     if species == next(iter(found)):
@@ -116,11 +119,7 @@ class MafFiles(Source):
                 where = self._first_row(contigs[contig][0])
                 raise UserError(f"{where}: the length of {contig} must be above 0, and of at most {DIGITS} digits")
         check_lengths(lengths, held, lambda contig: self._first_row(contigs[contig][0]))
-        for species in listed or ():
-            if species not in found:
-                raise unknown("species", species, list(found))
-        kept = tuple(dict.fromkeys([next(iter(found)), *(found if listed is None else listed)]))
-        return Layout(kept, tuple(lengths), tuple(lengths.values()))
+        return Layout(choose_species(list(found), listed), tuple(lengths), tuple(lengths.values()))
 
     def _first_row(self, name: bytes) -> str:
         """Return file and line of the first row of this name, for errors."""
@@ -128,100 +127,89 @@ class MafFiles(Source):
         lines = ((file, number) for file in self.files for number, line in read_lines(file) if row.match(line))
         return "{}, line {:,}".format(*next(lines))
 
-    def _share(self, stage: str, file: int) -> Callable[[float], None]:
-        """Return what reports the fraction of one of the files as that of all."""
-        return lambda fraction: self._progress(stage, (file + fraction) / len(self.files))
+    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
+        """Yield all blocks, except of some contigs; a contig is complete after the last file that names it."""
+        for place, file in enumerate(self.files):
+            block: _Rows | None = None
+            for first, piece in self._pieces("reading", place):
+                for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
+                    start = line[:1]
+                    if block is not None and start in _ROWS:
+                        block.append((number, line))
+                    elif start == b"a" and line[1:2] in _SPACE:
+                        yield from self._placed(file, block, skipped)
+                        block = []
+                    elif start == b"s":
+                        raise UserError(
+                            f"{file}, line {number:,}: a row before the first block: a block begins with a line 'a'"
+                        )
+                    elif start not in _IGNORED and line.strip():
+                        raise UserError(
+                            f"{file}, line {number:,}: begins with {shown(line)}, which no line of a MAF does"
+                        )
+            yield from self._placed(file, block, skipped)
+            yield from (self.layout.numbers[contig] for contig, last in self._last.items() if last == place)
 
-    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
-        """Yield the blocks of a file, except of some contigs."""
-        file, block = self.files[part], None
-        for first, piece in read_pieces(file, self._share("reading", part)):
-            for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
-                if line[:1] == b"s":
-                    self._read_row(block, line, file, number)
-                elif line[:1] == b"a" and line[1:2] in _SPACE:
-                    yield from self._placed(block, skipped)
-                    block = _Block()
-                elif block is not None and line[:1] == b"e" and line.split()[6:] == [_DELETED]:
-                    block.deleted.add(self._column(line.split()[1])[0])
-                elif line[:1] not in _IGNORED and line.strip():
-                    raise UserError(f"{file}, line {number:,}: begins with {_shown(line)}, which no line of a MAF does")
-        yield from self._placed(block, skipped)
+    def _placed(self, file: Path, block: _Rows | None, skipped: Collection[int]) -> Iterator[Placed]:
+        """Turn a block into positions × species. Every row of an alignment comes here: it calls as little as it can."""
+        columns, rows = -1, dict[int, bytes]()
+        contig, start, is_reversed, reference = -1, 0, False, 0
+        for number, line in block or ():
+            if line[:1] == b"e":
+                continue
+            row = _ROW.fullmatch(line)
+            if row is None:
+                raise UserError(f"{file}, line {number:,}: a row is {_form(line)}")
+            name, first, size, strand, length, letters = row.groups()
+            bases = len(letters) - letters.count(b"-")
+            if int(size) != bases:
+                raise UserError(
+                    f"{file}, line {number:,}: says {int(size):,} bases and has {bases:,}: is the file truncated?"
+                )
+            if len(letters) != columns >= 0:
+                raise UserError(
+                    f"{file}, line {number:,}: has {len(letters):,} columns, and the rows above it {columns:,}"
+                )
+            columns = len(letters)
+            column, source = self._column(name)
+            if column < 0:
+                self.counts["other_species"] += 1
+            elif column in rows:
+                self.counts["second_rows"] += 1
+            else:
+                rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
+                if (bad := tokens.find(INVALID)) >= 0:
+                    what = shown(letters[bad : bad + 1])
+                    raise UserError(f"{file}, line {number:,}: holds {what}, which is no letter of an alignment")
+                if column == 0:
+                    contig, reference, is_reversed = self.layout.numbers[source], number, strand == b"-"
+                    start = self._start(contig, int(first), bases, int(length), is_reversed, f"{file}, line {number:,}")
+        self.counts["blocks"] += bool(rows)
+        self.counts["without_reference"] += bool(rows) and contig < 0
+        if contig >= 0 and contig not in skipped:
+            empty = (line.split() for _, line in block or () if line[:1] == b"e")
+            deleted = {self._column(fields[1])[0] for fields in empty if fields[6:] == [_DELETED]}
+            absent, gaps = bytes([UNKNOWN]) * columns, bytes([GAP]) * columns
+            every = [rows.get(n, gaps if n in deleted else absent) for n in range(len(self._columns))]
+            found = np.frombuffer(b"".join(every), np.uint8).reshape(len(every), columns)
+            if GAP in rows[0]:  # some columns are insertions, as seen from the reference
+                found = found[:, found[0] != GAP]
+            turned = complement(found.T[::-1]) if is_reversed else found.T
+            yield Placed(contig, start, turned, f"{file}, line {reference:,}")
 
-    def _read_row(self, block: _Block | None, line: bytes, file: Path, number: int) -> None:
-        """Read a row of a block. Every row of an alignment comes here: it calls as little as it can."""
-        row = _ROW.fullmatch(line)
-        if block is None or row is None:
-            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-        name, start, size, strand, length, letters = row.groups()
-        column, contig = self._column(name)
-        if block.columns < 0:
-            block.columns = len(letters)
-        if len(letters) != block.columns or int(size) != len(letters) - letters.count(b"-"):
-            raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-        if column < 0:
-            self.counts["other_species"] += 1
-        elif column in block.rows:
-            self.counts["second_rows"] += 1
-        else:
-            block.rows[column] = tokens = letters.translate(SOFT_TABLE if column == 0 else PLAIN_TABLE)
-            if INVALID in tokens:
-                raise UserError(f"{file}, line {number:,}: {_mistake(block, line)}")
-            if column == 0:
-                block.reversed = strand == b"-"
-                self._place(block, contig, int(start), int(size), int(length), f"{file}, line {number:,}")
-
-    def _place(self, block: _Block, contig: str, start: int, size: int, length: int, where: str) -> None:
-        """Set the place of a block from the reference's row."""
-        block.contig, block.where = self.layout.number(contig), where
-        block.start = length - start - size if block.reversed else start
+    def _start(self, contig: int, start: int, size: int, length: int, is_reversed: bool, where: str) -> int:
+        """Return the first position of a block, from the reference's row."""
+        name, known = self.layout.contigs[contig], self.layout.lengths[contig]
         if start + size > length:
-            raise UserError(f"{where}: ends at {start + size:,}, past the end of {contig} ({length:,})")
-        if length != (known := self.layout.lengths[block.contig]):
-            raise UserError(f"{where}: {contig} has {length:,} positions here, and {known:,} before")
-
-    def _placed(self, block: _Block | None, skipped: Collection[int]) -> Iterator[Placed]:
-        """Turn a block into positions × species."""
-        if block is None or not block.rows:
-            return
-        self.counts["blocks"] += 1
-        if block.contig < 0:
-            self.counts["without_reference"] += 1
-        elif block.contig not in skipped:
-            absent, gaps = bytes([UNKNOWN]) * block.columns, bytes([GAP]) * block.columns
-            rows = [block.rows.get(n, gaps if n in block.deleted else absent) for n in range(len(self._columns))]
-            tokens = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), block.columns)
-            if GAP in block.rows[0]:  # some columns are insertions, as seen from the reference
-                tokens = tokens[:, tokens[0] != GAP]
-            turned = complement(tokens.T[::-1]) if block.reversed else tokens.T
-            yield Placed(block.contig, block.start, turned, block.where)
+            raise UserError(f"{where}: ends at {start + size:,}, past the end of {name} ({length:,})")
+        if length != known:
+            raise UserError(f"{where}: {name} has {length:,} positions here, and {known:,} before")
+        return length - start - size if is_reversed else start
 
 
-def _mistake(block: _Block | None, line: bytes) -> str:
-    """Say what is wrong with a row."""
-    fields = line.split()
-    if block is None:
-        return "a row before the first block: a block begins with a line 'a'"
-    if len(fields) != 7:
-        return f"a row has 7 fields, and this one {len(fields)}: is the file truncated?"
-    _, _, start, size, strand, length, letters = fields
-    bases = len(letters) - letters.count(b"-")
-    if None in map(integer, (start, size, length)):
-        reason = f"start, size and length of the source must be whole numbers of at most {DIGITS} digits"
-    elif strand not in (b"+", b"-"):
-        reason = f"the strand must be + or -, not {_shown(strand)}"
-    elif not _ROW.fullmatch(line):
-        reason = "a row is 's name start size strand length text', with blanks or tabs between"
-    elif bases != int(size):
-        reason = f"says {int(size):,} bases and has {bases:,}: is the file truncated?"
-    elif len(letters) != block.columns:
-        reason = f"has {len(letters):,} columns, and the rows above it {block.columns:,}"
-    else:
-        bad = letters.translate(PLAIN_TABLE).find(INVALID)
-        reason = f"holds {_shown(letters[bad : bad + 1])}, which is no letter of an alignment"
-    return reason
-
-
-def _shown(text: bytes) -> str:
-    """Return the beginning of some bytes, as an error repeats it."""
-    return repr(text[:20].decode("ascii", "backslashreplace"))
+def _form(line: bytes) -> str:
+    """Say what a row is, and what this one is not."""
+    form, fields = "'s name start size strand length text'", len(line.split())
+    if fields != 7:
+        return f"{form}, which are 7 fields, and this one has {fields}: is the file truncated?"
+    return f"{form}, numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"

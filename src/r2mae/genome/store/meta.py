@@ -4,23 +4,20 @@ import hashlib
 import json
 import mmap
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 
 from r2mae.errors import UserError, unknown
 from r2mae.files import write_json
 
 META, REFERENCE, TRACKS = "meta.json", "reference.npy", "tracks"
 FORMAT = 2
-CHUNK = 1 << 16
-"""Positions that are processed at a time when a store is made."""
 
 
 def contig_file(number: int) -> str:
@@ -30,7 +27,7 @@ def contig_file(number: int) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Species and contigs of a store.
+    """Species and contigs of an alignment; of a store, also the other contents of its meta.json.
 
     Parameters
     ----------
@@ -40,11 +37,24 @@ class Layout:
         Contigs of the reference, by number.
     lengths : tuple of int
         Positions of each contig.
+    files : dict of str to (int, str)
+        Bytes and blake2b of the file of each contig, and of the reference's.
+    made_from : dict
+        Files and options of the build, and their fingerprint, by which the same build is recognised.
+    counts : dict of str to int
+        Counts of the build.
+    known, same : tuple of int
+        For each species, the positions with a base, and with the reference's base.
     """
 
     species: tuple[str, ...]
     contigs: tuple[str, ...]
     lengths: tuple[int, ...]
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    made_from: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    known: tuple[int, ...] = ()
+    same: tuple[int, ...] = ()
 
     @cached_property
     def offsets(self) -> Int64[np.ndarray, " bounds"]:
@@ -59,7 +69,8 @@ class Layout:
         return int(self.offsets[-1])
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
+        """The number of each contig."""
         return {name: number for number, name in enumerate(self.contigs)}
 
     def number(self, contig: str) -> int:
@@ -70,90 +81,22 @@ class Layout:
         UserError
             If there is none of this name.
         """
-        if contig not in self._numbers:
+        if contig not in self.numbers:
             raise unknown("contig", contig, self.contigs)
-        return self._numbers[contig]
-
-    def find(self, contig: str) -> int | None:
-        """Return a contig's number, or None."""
-        return self._numbers.get(contig)
-
-
-class Placed(NamedTuple):
-    """A part of an alignment: positions of the reference × species.
-
-    Parameters
-    ----------
-    contig, start : int
-        Number of the contig, and first position.
-    tokens : uint8 ndarray, shape (positions, species)
-    where : str
-        The file, and the line of the reference's row if there is one, for errors.
-    """
-
-    contig: int
-    start: int
-    tokens: UInt8[np.ndarray, "positions species"]
-    where: str
-
-
-class Source(ABC):
-    """An alignment that a store is built of. Its parts are read one after the other."""
-
-    layout: Layout
-    counts: dict[str, int]
-    """What was counted: complete when all parts have been read."""
-    parts: list[list[int]]
-    """For each part, the numbers of the contigs that are complete after it."""
-
-    @abstractmethod
-    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
-        """Yield what a part holds, except of some contigs; of several blocks at a position, the first counts.
-
-        Raises
-        ------
-        UserError
-            Wrong input; names the file, and the line if there is one.
-        """
-
-
-@dataclass(frozen=True)
-class Meta:
-    """The contents of meta.json.
-
-    Parameters
-    ----------
-    layout : Layout
-    files : dict of str to (int, str)
-        Bytes and blake2b of the file of each contig, and of the reference's.
-    made_from : dict
-        Files and options of the build, and their fingerprint, by which the same build is recognised.
-    counts : dict of str to int
-        Counts of the build.
-    known, same : tuple of int
-        For each species, the positions with a base, and with the reference's base.
-    """
-
-    layout: Layout
-    files: Mapping[str, tuple[int, str]]
-    made_from: Mapping[str, Any] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    known: tuple[int, ...] = ()
-    same: tuple[int, ...] = ()
+        return self.numbers[contig]
 
     @property
     def content(self) -> str:
         """The hash of species, contigs and tokens, which differs for another alignment."""
-        values = [self.layout.species, self.layout.contigs, self.layout.lengths, sorted(self.files.items())]
+        values = [self.species, self.contigs, self.lengths, sorted(self.files.items())]
         return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Write meta.json."""
-        values = asdict(self)
-        write_json(folder / META, {"format": FORMAT, **values.pop("layout"), **values})
+        write_json(folder / META, {"format": FORMAT, **asdict(self)})
 
 
-def read_meta(folder: Path) -> Meta:
+def read_meta(folder: Path) -> Layout:
     """Read and check meta.json.
 
     Raises
@@ -172,38 +115,28 @@ def read_meta(folder: Path) -> Meta:
         raise damaged(folder, f"{META} cannot be read") from None
     if not isinstance(values, dict) or "species" not in values:
         raise UserError(f"{path}: is not that of an alignment store: make one with r2mae data alignment build")
-    if values.get("format") != FORMAT:
+    if values.pop("format", None) != FORMAT:
         raise UserError(
-            f"{path}: the store is of version {values.get('format')}, and this r2mae reads version {FORMAT}: delete "
-            "the folder, and build it again with r2mae data alignment build"
+            f"{path}: the store is not of version {FORMAT}, which this r2mae reads: delete the folder, and build it "
+            "again with r2mae data alignment build"
         )
     try:
-        layout = Layout(*(tuple(values[name]) for name in ("species", "contigs", "lengths")))
-        files = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
-        _check(layout, files)
-        return Meta(
-            layout,
-            files,
-            made_from=dict(values["made_from"]),
-            counts=dict(values["counts"]),
-            known=tuple(values["known"]),
-            same=tuple(values["same"]),
+        values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
+        entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        found = Layout(**entries)
+        right = (
+            len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
+            and len(set(found.species)) == len(found.species) == len(found.known) == len(found.same) > 0
+            and all(isinstance(name, str) for name in (*found.species, *found.contigs))
+            and all(isinstance(count, int) for count in (*found.known, *found.same, *found.counts.values()))
+            and all(isinstance(length, int) and 0 < length < 1 << 40 for length in found.lengths)
+            and {*found.files} == {REFERENCE, *map(contig_file, range(len(found.contigs)))}
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise damaged(folder, f"{META} has wrong entries") from None
-
-
-def _check(layout: Layout, files: Mapping[str, Any]) -> None:
-    right = (
-        len(layout.contigs) == len(layout.lengths) > 0
-        and len(set(layout.contigs)) == len(layout.contigs)
-        and len(set(layout.species)) == len(layout.species) > 0
-        and all(isinstance(name, str) for name in (*layout.species, *layout.contigs))
-        and all(isinstance(length, int) and 0 < length < 1 << 40 for length in layout.lengths)
-        and {*files} == {REFERENCE, *map(contig_file, range(len(layout.contigs)))}
-    )
+        right = False
     if not right:
-        raise ValueError
+        raise damaged(folder, f"{META} has wrong entries")
+    return found
 
 
 def allocate(path: Path, dtype: Any, *shape: int) -> np.ndarray:

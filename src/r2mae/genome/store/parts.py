@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -10,20 +11,13 @@ from jaxtyping import Int64
 from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import Intervals, read_regions
-from r2mae.genome.store.tokens import SOFT, UNKNOWN
+from r2mae.genome.store.tokens import TOKEN, UNKNOWN
 
-_TOKEN = np.uint8(SOFT - 1)
 _STEP = 1 << 22  # positions that are read at a time
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Positions to learn from, to choose by, and to test on.
-
-    Parameters
-    ----------
-    train, validation, test : Intervals
-    """
+class Parts(NamedTuple):
+    """Positions to learn from, to choose by, and to test on."""
 
     train: Intervals
     validation: Intervals
@@ -38,11 +32,10 @@ def divide(
     test: Sequence[str] = (),
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    gap: int | None = None,
 ) -> Parts:
     """Divide a store by contigs and intervals.
 
-    Test keeps its positions; validation keeps away from test, and training from both, by `gap` positions.
+    Test keeps its positions; validation keeps away from test, and training from both, by a window.
 
     Parameters
     ----------
@@ -54,29 +47,25 @@ def divide(
         :func:`r2mae.genome.store.intervals.read_regions`.
     include, exclude : sequence of str
         The only positions that any part takes, and those that none takes; written alike.
-    gap : int, optional
-        Positions between parts, at least a window (the default).
 
     Raises
     ------
     UserError
-        A gap narrower than a window, or a part that is asked for and left with nothing.
+        For a part that is asked for and left with nothing.
     """
-    gap = window if gap is None else gap
-    if gap < window:
-        raise UserError(f"the gap between parts must be as wide as a window ({window}) or wider, not {gap}")
     layout = store.layout
     allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
-    if exclude:
-        allowed = allowed.without(read_regions(exclude, layout))
+    allowed = allowed.without(read_regions(exclude, layout))
     tested, validated = read_regions(test, layout), read_regions(validation, layout)
-    apart = tested.widened(gap, layout)
-    validated = validated.without(apart) if len(tested) else validated
-    away = Intervals.of([*apart.rows(), *validated.widened(gap, layout).rows()])
-    parts = Parts(allowed.without(away) if len(away) else allowed, validated.within(allowed), tested.within(allowed))
-    for name, asked in (("train", True), ("validation", bool(validation)), ("test", bool(test))):
-        if asked and not len(getattr(parts, name)):
-            raise UserError(f"nothing is left for {name}: the other parts, the gap of {gap} or the filters take it all")
+    apart = tested.widened(window, layout)
+    validated = validated.without(apart)
+    train = allowed.without(apart).without(validated.widened(window, layout))
+    parts = Parts(train, validated.within(allowed), tested.within(allowed))
+    for name, part, asked in zip(Parts._fields, parts, (True, validation, test), strict=True):
+        if asked and not len(part):
+            raise UserError(
+                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
+            )
     return parts
 
 
@@ -108,7 +97,7 @@ class WindowStarts:
 
     def __len__(self) -> int:
         """Return the number of windows."""
-        return int(self._bounds[-1]) if len(self.counts) else 0
+        return int(self.counts.sum())
 
     def at(
         self, indices: Sequence[int] | np.ndarray
@@ -148,8 +137,6 @@ def window_starts(
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
-    if not 0 <= most_unknown <= 1:
-        raise UserError(f"most_unknown must be a fraction from 0 to 1, not {most_unknown}")
     longest = int(store.lengths.max())
     if length > longest:
         name = store.contigs[int(store.lengths.argmax())]
@@ -179,7 +166,7 @@ def _kept(
         count = min((end - length - start) // stride + 1, per_step)
         last = start + (count - 1) * stride + length
         total = np.zeros(last - start + 1, np.int64)
-        np.cumsum(store.reference[offset + start : offset + last] & _TOKEN == UNKNOWN, out=total[1:])
+        np.cumsum(store.reference[offset + start : offset + last] & TOKEN == UNKNOWN, out=total[1:])
         places = np.arange(count) * stride
         yield start, (total[places + length] - total[places]) <= most_unknown * length
         start += count * stride

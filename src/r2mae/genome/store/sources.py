@@ -1,14 +1,19 @@
-"""Reads lines of the user's files, plain or gzip, with their numbers for errors."""
+"""Reads lines of the user's files, plain or gzip, with their numbers for errors; and what an alignment is read by."""
 
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Literal, NamedTuple, cast
 
-from r2mae.errors import UserError
+import numpy as np
+from jaxtyping import UInt8
+
+from r2mae.errors import UserError, unknown
+from r2mae.genome.store.meta import Layout
 
 Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
@@ -22,9 +27,60 @@ DIGITS = 15
 """Most digits of a position or length; no genome has more."""
 
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
-_COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
-_LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")
+_LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
 _BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
+
+
+class Placed(NamedTuple):
+    """A part of an alignment: positions of the reference × species.
+
+    Parameters
+    ----------
+    contig, start : int
+        Number of the contig, and first position.
+    tokens : uint8 ndarray, shape (positions, species)
+    where : str
+        The file, and the line of the reference's row if there is one, for errors.
+    """
+
+    contig: int
+    start: int
+    tokens: UInt8[np.ndarray, "positions species"]
+    where: str
+
+
+class Source(ABC):
+    """An alignment that a store is built of."""
+
+    layout: Layout
+    counts: dict[str, int]
+    """What was counted: complete when all blocks have been read."""
+
+    @abstractmethod
+    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
+        """Yield the blocks of an alignment, except of some contigs; and the number of each contig that is complete.
+
+        Of several blocks at a position, the first counts.
+
+        Raises
+        ------
+        UserError
+            Wrong input; names the file, and the line if there is one.
+        """
+
+
+def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the species to keep: the reference, and those listed or all.
+
+    Raises
+    ------
+    UserError
+        For a listed species that is not among the names.
+    """
+    for name in listed or ():
+        if name not in names:
+            raise unknown("species", name, names)
+    return tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
 
 
 def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
@@ -45,12 +101,14 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     try:
         with path.open("rb") as raw:
             magic, size = raw.peek(18), max(path.stat().st_size, 1)
-            for mark, name in _COMPRESSED.items():
-                if magic.startswith(mark):
-                    raise UserError(f"{path}: is packed with {name}: unpack it, or pack it with gzip or bgzip")
             is_packed = magic.startswith(b"\x1f\x8b")
-            if is_packed and magic[12:14] == b"BC" and not _has_end(path):
-                raise UserError(f"{path}: the file is truncated (the last block of bgzip is missing): fetch it again")
+            if is_packed and magic[12:14] == b"BC":
+                raw.seek(-min(len(_LAST), size), 2)
+                if raw.read() != _LAST:
+                    raise UserError(
+                        f"{path}: the file is truncated (the last block of bgzip is missing): fetch it again"
+                    )
+                raw.seek(0)
             file = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_packed else raw
             while piece := file.read(PIECE):
                 rest = file.readline(LONGEST_LINE)
@@ -66,13 +124,6 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: after line {line - 1:,}, cannot be read ({reason}): fetch it again") from None
-
-
-def _has_end(path: Path) -> bool:
-    """Return whether a file of bgzip has its last block, which is empty."""
-    with path.open("rb") as file:
-        file.seek(-min(len(_LAST), path.stat().st_size), 2)
-        return file.read() == _LAST
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -100,6 +151,11 @@ def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def name_of(raw: bytes) -> str:
     """Return a name of a file as text, UTF-8 or not, without loss."""
     return raw.decode("utf-8", "surrogateescape")
+
+
+def shown(text: bytes) -> str:
+    """Return the beginning of some bytes, as an error repeats it."""
+    return repr(text[:20].decode("ascii", "backslashreplace"))
 
 
 def integer(field: bytes) -> int | None:
@@ -152,7 +208,7 @@ def kind_of(path: Path) -> Kind:
         return "fasta"
     if b"\0" not in beginning and (text.startswith((b"##maf", b"track ")) or _BLOCK.search(beginning)):
         return "maf"
-    what = "a binary file" if b"\0" in beginning or not beginning.isascii() else "text"
     raise UserError(
-        f"{path}, line 1: is {what}, neither MAF (beginning with ##maf) nor FASTA (beginning with >); give one of them"
+        f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
+        "give one of them"
     )

@@ -10,30 +10,25 @@ LETTERS = "ACGT-N"
 SOFT = 0x80
 """The bit of the reference's column that says soft-masked (a lower-case letter, usually a repeat)."""
 
+TOKEN = np.uint8(SOFT - 1)
+"""The other bits."""
+
 INVALID = 0x7F
 """What :func:`tokenise` makes of a byte that no alignment holds."""
 
-_IUPAC = b"NRYSWKMBDHVXn?"  # the ambiguity codes, and what programs write for missing data
-
 
 def _tables() -> tuple[bytes, bytes]:
-    plain = bytearray([INVALID]) * 256
-    for letter in _IUPAC:
-        plain[letter] = plain[ord(chr(letter).lower())] = UNKNOWN
-    for token, letters in enumerate((b"A", b"C", b"G", b"TU", b"-")):
-        for letter in letters:
-            plain[letter] = plain[ord(chr(letter).lower())] = token
-    soft = bytearray(plain)
-    for letter in range(ord("a"), ord("z") + 1):
-        if soft[letter] != INVALID:
-            soft[letter] |= SOFT
+    # U counts as T; the ambiguity codes, and what programs write for missing data, are unknown.
+    tokens = {letter: token for token, letter in enumerate(LETTERS)} | {"U": T} | dict.fromkeys("RYSWKMBDHVX?", UNKNOWN)
+    plain, soft = bytearray([INVALID]) * 256, bytearray([INVALID]) * 256
+    for letter, token in tokens.items():
+        plain[ord(letter)] = plain[ord(letter.lower())] = soft[ord(letter)] = token
+        if letter.isalpha():
+            soft[ord(letter.lower())] = token | SOFT
     return bytes(plain), bytes(soft)
 
 
 PLAIN_TABLE, SOFT_TABLE = _tables()
-_LETTER_TABLE = np.full(256, ord("N"), np.uint8)
-for _token, _letter in enumerate(LETTERS):
-    _LETTER_TABLE[_token], _LETTER_TABLE[_token | SOFT] = ord(_letter), ord(_letter.lower())
 
 
 def tokenise(text: bytes, *, soft: bool = False) -> bytes:
@@ -56,7 +51,8 @@ def tokenise(text: bytes, *, soft: bool = False) -> bytes:
 
 def letters(tokens: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
     """Return the ASCII codes of tokens, lower case where the bit :data:`SOFT` is set."""
-    found: UInt8[np.ndarray, "..."] = _LETTER_TABLE[tokens]
+    upper = np.frombuffer(LETTERS.encode(), np.uint8)[tokens & TOKEN]
+    found: UInt8[np.ndarray, "..."] = upper | ((tokens & np.uint8(SOFT)) >> 2)  # 0x20 makes a letter lower case
     return found
 
 

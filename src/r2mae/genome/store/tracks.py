@@ -1,6 +1,5 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -9,13 +8,16 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.errors import UserError, unknown
-from r2mae.files import atomic_path, read_json, write_json
+from r2mae.files import atomic_path, exclusive, read_json, write_json
 from r2mae.genome.store.intervals import interval_lines, nothing_of
 from r2mae.genome.store.meta import TRACKS, Layout, allocate, damaged, digest_of, open_array
+from r2mae.genome.store.sources import shown
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
 Dtype = Literal["float16", "float32"]
+Piece = tuple[str, int, int, int, Any]
+"""Where values come from (for errors), contig, start, end, and the values."""
 
 
 def track_names(folder: Path) -> tuple[str, ...]:
@@ -23,27 +25,13 @@ def track_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (folder / TRACKS).glob("*.json")))
 
 
-def check_track(folder: Path, name: str) -> None:
-    """Refuse a track that a store does not have.
-
-    Raises
-    ------
-    UserError
-    """
-    names = track_names(folder)
-    if not names:
-        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
-    if name not in names:
-        raise unknown("track", name, names)
-
-
 def track_digest(folder: Path, name: str) -> str | None:
     """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
-    found = read_json((folder / _file(name)).with_suffix(".json"))
+    found = read_json(folder / TRACKS / f"{name}.json")
     return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
 
-def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Float[np.ndarray, " positions"]:
+def read_track(folder: Path, name: str, layout: Layout, *, verify: bool = False) -> Float[np.ndarray, " positions"]:
     """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
 
     Parameters
@@ -61,13 +49,16 @@ def read_track(folder: Path, name: str, layout: Layout, *, verify: bool) -> Floa
     UserError
         If there is none of this name, or it is damaged.
     """
-    check_track(folder, name)
-    values = read_json((folder / _file(name)).with_suffix(".json"))
+    names, file = track_names(folder), f"{TRACKS}/{name}.npy"
+    if not names:
+        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
+    if name not in names:
+        raise unknown("track", name, names)
+    values = read_json((folder / file).with_suffix(".json"))
     if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
         raise damaged(folder, f"the description of track {name!r} cannot be read")
-    found: Float[np.ndarray, " positions"]
-    found = open_array(folder, _file(name), np.dtype(values["dtype"]), layout.positions)
-    if verify and digest_of(folder / _file(name)) != values.get("digest"):
+    found: Float[np.ndarray, " positions"] = open_array(folder, file, np.dtype(values["dtype"]), layout.positions)
+    if verify and digest_of(folder / file) != values.get("digest"):
         raise damaged(folder, f"track {name!r} has changed")
     return found
 
@@ -100,61 +91,54 @@ def add_track(
     Raises
     ------
     UserError
-        Wrong lines (with file and line), no contig that the store has, values that the type cannot hold, or a bigWig
-        without a library that reads it.
+        Wrong lines (with file and line), no contig that the store has, values that the type cannot hold, a bigWig
+        without a library that reads it; or another process adds this track.
     """
     if dtype not in ("float16", "float32"):
         raise unknown("dtype", dtype, ("float16", "float32"))
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
     path = Path(source).expanduser()
-    if path.is_dir() or not path.exists():
+    if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
     found = _bigwig(path, layout, progress) if is_bigwig else _bedgraph(path, layout)
-    target = folder / _file(name)
-    with atomic_path(target) as place:
-        _write(place, path, layout, np.dtype(dtype), found)
-        digest = digest_of(place)
-        target.with_suffix(".json").unlink(missing_ok=True)
-    write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
+    target = folder / TRACKS / f"{name}.npy"
+    with exclusive(target):
+        with atomic_path(target) as place:
+            _write(place, layout, np.dtype(dtype), found)
+            digest = digest_of(place)
+            target.with_suffix(".json").unlink(missing_ok=True)
+        write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
 
 
-Piece = tuple[str, int, int, Any]
-"""Where values come from (for errors), their first and last position in the track (exclusive), and the values."""
-
-
-def _write(place: Path, path: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
+def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
     values = allocate(place, dtype, layout.positions)
     values[:] = np.nan
     largest = float(np.finfo(dtype).max)
-    count = 0
-    for where, first, last, found in pieces:
-        if not np.isnan(values[first:last]).all():
-            taken = first + int(np.flatnonzero(~np.isnan(values[first:last]))[0])
-            contig = int(np.searchsorted(layout.offsets, taken, side="right")) - 1
-            position = f"{layout.contigs[contig]}:{taken - int(layout.offsets[contig]) + 1:,}"
-            raise UserError(f"{where}: overlaps an earlier interval at {position}: a position has one value")
-        size = np.abs(np.asarray(found, np.float64))
-        if (most := float(np.max(size, where=~np.isnan(size), initial=0))) > largest:
+    for where, contig, start, end, found in pieces:
+        part = values[layout.offsets[contig] + start : layout.offsets[contig] + end]
+        if not np.isnan(part).all():
+            position = start + int(np.flatnonzero(~np.isnan(part))[0])
+            raise UserError(
+                f"{where}: overlaps an earlier interval at {layout.contigs[contig]}:{position + 1:,}: a position has "
+                "one value"
+            )
+        if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > largest:
             raise UserError(f"{where}: {most:g} is too large for {dtype}: give --dtype float32")
-        values[first:last] = found
-        count += last - first
-    if not count:
-        raise UserError(f"{path}: holds no values for the store's contigs")
+        part[:] = found
 
 
 def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
     for where, contig, start, end, text in interval_lines(path, layout, value=True):
         try:
-            value = float(text)
+            value = np.float64(text)
         except ValueError:
-            value = math.inf
-        if math.isinf(value):
-            raise UserError(f"{where}: the value must be a number, not {text[:20].decode('ascii', 'replace')!r}")
-        offset = int(layout.offsets[contig])
-        yield where, offset + start, offset + end, value
+            value = np.float64("inf")
+        if np.isinf(value):
+            raise UserError(f"{where}: the value must be a number, not {shown(text)}")
+        yield where, contig, start, end, value
 
 
 def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
@@ -166,34 +150,22 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
     try:
         opened = pyBigWig.open(str(path))
         lengths = dict(opened.chroms())
+        shared = [name for name in layout.contigs if name in lengths]
+        if not shared:
+            raise UserError(f"{path}: {nothing_of(lengths, layout)}")
+        for done, name in enumerate(shared, 1):
+            number = layout.number(name)
+            length = layout.lengths[number]
+            if lengths[name] != length:
+                raise UserError(
+                    f"{path}: {name} has {lengths[name]:,} positions, and {length:,} in the store: is it the same "
+                    "assembly?"
+                )
+            for first in range(0, length, _STEP):
+                last = min(first + _STEP, length)
+                yield f"{path}: {name}", number, first, last, np.asarray(opened.values(name, first, last, numpy=True))
+            if progress is not None:
+                progress(done / len(shared))
     except RuntimeError as error:
-        raise _broken(path, error) from None
-    shared = [name for name in layout.contigs if name in lengths]
-    if not shared:
-        raise UserError(f"{path}: {nothing_of(lengths, layout)}")
-    for done, name in enumerate(shared, 1):
-        number = layout.number(name)
-        if lengths[name] != layout.lengths[number]:
-            raise UserError(
-                f"{path}: {name} has {lengths[name]:,} positions, and {layout.lengths[number]:,} in the store: is it "
-                "the same assembly?"
-            )
-        offset = int(layout.offsets[number])
-        for first in range(0, layout.lengths[number], _STEP):
-            last = min(first + _STEP, layout.lengths[number])
-            try:
-                found = np.asarray(opened.values(name, first, last, numpy=True))
-            except RuntimeError as error:
-                raise _broken(path, error) from None
-            yield f"{path}: {name}", offset + first, offset + last, found
-        if progress is not None:
-            progress(done / len(shared))
-
-
-def _broken(path: Path, error: RuntimeError) -> UserError:
-    reason = " ".join(str(error).split())[:120]
-    return UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again")
-
-
-def _file(name: str) -> str:
-    return f"{TRACKS}/{name}.npy"
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None

@@ -1,15 +1,16 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
-from r2mae.genome.store.meta import Layout, Placed, Source
-from r2mae.genome.store.sources import Progress, check_lengths
+from r2mae.errors import UserError
+from r2mae.files import exclusive
+from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.sources import Placed, Progress, Source, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
 if TYPE_CHECKING:
@@ -18,29 +19,30 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
 
 
-def _arrays(path: Path) -> tuple[Any, dict[str, Any]]:
+def _read(where: str, read: Callable[[], Any]) -> Any:
+    """Return what the library reads; its errors, of many kinds, become one line."""
     try:
-        from r2mae.zarr_folder import open_zarr
-    except ImportError:
-        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
-    try:
-        group = open_zarr(path)
-        arrays = dict(group.arrays())
+        return read()
     except UserError:
         raise
-    except Exception as error:  # the library raises many kinds
-        raise UserError(f"{path}: is no zarr group that can be read ({' '.join(str(error).split())[:120]})") from None
-    if not arrays:
-        raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
-    return group, arrays
+    except ImportError:
+        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{where} cannot be read ({reason}): export or fetch it again") from None
+
+
+def _open(path: Path) -> tuple[Any, dict[str, Any]]:
+    from r2mae.zarr_folder import open_zarr
+
+    group = open_zarr(path)
+    return group, dict(group.arrays())
 
 
 def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
     """Return the names in an attribute, or None if it is missing."""
     found = group.attrs.get(attribute)
-    if found is None:
-        return None
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
         raise UserError(f"{path}: its attribute {attribute!r} is not a list of names")
     return found
 
@@ -66,63 +68,56 @@ class ZarrGroup(Source):
     """
 
     def __init__(self, path: Path, listed: Sequence[str] | None, given: Path | None, progress: Progress) -> None:
-        self.path, self._progress = path, progress
-        group, self._arrays = _arrays(path)
-        widths = {name: array.shape[1] if len(array.shape) == 2 else -1 for name, array in self._arrays.items()}
-        width = next(iter(widths.values()))
+        self.path, self._progress, self.counts = path, progress, {}
+        group, self._arrays = _read(f"{path}: the zarr group", lambda: _open(path))
+        if not self._arrays:
+            raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
+        width = next(iter(self._arrays.values())).shape[-1:]
         for name, array in self._arrays.items():
-            if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or widths[name] != width or 0 in array.shape:
+            if array.dtype not in (np.dtype("S1"), np.dtype(np.uint8)) or array.shape[1:] != width or not array.size:
                 raise UserError(
                     f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of "
-                    f"positions x {width} species"
+                    "positions x species, as many as in the other arrays"
                 )
         names = _named(path, group, "species") or listed
         if names is None:
-            raise UserError(f"{path}: does not name its {width} species: list them, in order, with --species FILE")
-        if len(names) != width or len(set(names)) != width:
-            raise UserError(f"{path}: has {width} species, and {len(set(names))} names are given for them")
-        for name in listed or ():
-            if name not in names:
-                raise unknown("species", name, names)
-        chosen = tuple(dict.fromkeys([names[0], *(names if listed is None else listed)]))
+            raise UserError(f"{path}: does not name its {width[0]} species: list them, in order, with --species FILE")
+        if not len(names) == len(set(names)) == width[0]:
+            raise UserError(f"{path}: has {width[0]} species, and {len(set(names))} names are given for them")
+        chosen = choose_species(names, listed)
         self._columns = [list(names).index(name) for name in chosen]
         order = _named(path, group, "contigs") or []
-        contigs = tuple(order if sorted(order) == sorted(self._arrays) else sorted(self._arrays))
+        contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
         lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
         files = [*path.rglob("*"), *([given] if given else [])]
         held = sum(file.stat().st_size for file in files if file.is_file())
         check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
-        self.layout = Layout(chosen, contigs, tuple(lengths.values()))
-        self.parts = [[number] for number in range(len(contigs))]
-        self.counts = {}
+        self.layout = Layout(chosen, tuple(contigs), tuple(lengths.values()))
 
-    def blocks(self, part: int, skipped: Collection[int]) -> Iterator[Placed]:
-        """Yield the array of a contig, some positions at a time."""
-        if part in skipped:
-            return
-        contig, length, step = self.layout.contigs[part], self.layout.lengths[part], _CHUNK * 4
-        for first in range(0, length, step):
-            try:
-                found = np.ascontiguousarray(self._arrays[contig][first : first + step]).view(np.uint8)
-            except UserError:
-                raise
-            except Exception as error:  # the library raises many kinds
-                reason = " ".join(str(error).split())[:120]
-                raise UserError(
-                    f"{self.path}: array {contig!r} cannot be read ({reason}): export or fetch it again"
-                ) from None
-            text = np.ascontiguousarray(found[:, self._columns])
-            tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
-            tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
-            wrong = np.argwhere((tokens == INVALID) | ((tokens == GAP) & (np.arange(text.shape[1]) == 0)))
-            if len(wrong):
-                row, column = wrong[0].tolist()
-                raise UserError(
-                    f"{self.path}: {contig}:{first + row + 1:,} of {self.layout.species[column]} is "
-                    f"{chr(text[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
-                )
-            yield Placed(part, first, tokens, str(self.path))
-            self._progress("reading", (part + first / length) / len(self.parts))
+    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
+        """Yield the arrays of the contigs, some positions at a time."""
+        for number, (contig, length) in enumerate(zip(self.layout.contigs, self.layout.lengths, strict=True)):
+            if number in skipped:
+                continue
+            for first in range(0, length, 4 * _CHUNK):
+                yield Placed(number, first, self._tokens(contig, first), str(self.path))
+                self._progress("reading", (number + first / length) / len(self.layout.contigs))
+            yield number
+
+    def _tokens(self, contig: str, first: int) -> np.ndarray:
+        part, array = slice(first, first + 4 * _CHUNK), self._arrays[contig]
+        found = _read(f"{self.path}: array {contig!r}", lambda: np.ascontiguousarray(array[part]))
+        text = np.ascontiguousarray(found.view(np.uint8)[:, self._columns])
+        tokens = np.frombuffer(text.tobytes().translate(PLAIN_TABLE), np.uint8).reshape(text.shape).copy()
+        tokens[:, 0] = np.frombuffer(text[:, 0].tobytes().translate(SOFT_TABLE), np.uint8)
+        wrong = np.argwhere((tokens == INVALID) | ((tokens == GAP) & (np.arange(text.shape[1]) == 0)))
+        if len(wrong):
+            row, column = wrong[0].tolist()
+            raise UserError(
+                f"{self.path}: {contig}:{first + row + 1:,} of {self.layout.species[column]} is "
+                f"{chr(text[row, column])!r}, which is no letter of an alignment, or a gap in the reference"
+            )
+        return tokens
 
 
 def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = None) -> None:
@@ -134,32 +129,36 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
     Raises
     ------
     UserError
-        If the place is taken, a contig's name cannot be that of an array, or the store has changed since it was made.
+        If the place is taken or another process writes it, a contig's name cannot be that of an array, or the store
+        has changed since it was made.
     """
-    try:
-        import zarr
-    except ImportError:
-        raise UserError("zarr is missing: pip install 'r2mae[genome]'") from None
     layout = store.layout
     for name in layout.contigs:
         if "/" in name or "\\" in name or name.startswith((".", "__")):
             raise UserError(f"{store.folder}: a contig called {name!r} cannot be an array of a zarr group")
-    if out.exists():
-        raise UserError(f"{out}: exists: delete it, or name another folder")
-    store.verify()
     unfinished = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
-        group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
-        for number, name in enumerate(layout.contigs):
-            tokens = store.tokens(number)
-            chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
-            array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
-            for begin in range(0, len(tokens), _CHUNK):
-                array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
-            if progress is not None:
-                progress("writing", int(layout.offsets[number + 1]) / layout.positions)
-        unfinished.rename(out)
-    finally:
+    with exclusive(out):
+        if out.exists():
+            raise UserError(f"{out}: exists: delete it, or name another folder")
+        store.verify()
         shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            group = _read("zarr", lambda: _new_group(unfinished))
+            group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
+            for number, name in enumerate(layout.contigs):
+                tokens = store.tokens(number)
+                chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
+                array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
+                for begin in range(0, len(tokens), _CHUNK):
+                    array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
+                if progress is not None:
+                    progress("writing", int(layout.offsets[number + 1]) / layout.positions)
+            unfinished.rename(out)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _new_group(path: Path) -> Any:
+    import zarr
+
+    return zarr.open_group(str(path), mode="w", zarr_format=2)

@@ -15,8 +15,8 @@ from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions, tally
-from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, read_labelled
-from r2mae.genome.variants.metrics import Measure, area, blocks_of, correlation, ranking, with_intervals
+from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, numbers, read_labelled
+from r2mae.genome.variants.metrics import Measure, blocks_of, correlation, ranking, with_intervals
 from r2mae.genome.variants.settings import BENIGN, HELD_OUT, contrast_name, sides_of
 from r2mae.genome.variants.sites import SiteLogs, model_scorer, scores_of
 from r2mae.training.validation import evaluating
@@ -41,13 +41,8 @@ def model_scores(
     UserError
         As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
-    read = read_labelled(config.evaluation)
-    found = _found(read, config, data)
     with evaluating(model):
-        logs = model_scorer(data.store, model, config.data.window, progress=progress)
-        return measured(
-            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
-        )
+        return _site_scores(config, data, model_scorer(data.store, model, config.data.window, progress=progress))
 
 
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
@@ -62,19 +57,35 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
     data : GenomeData
     """
     if name in ("alignment", "composition"):
-        read = read_labelled(config.evaluation)
-        found = _found(read, config, data)
-        logs = alignment_logs(data) if name == "alignment" else composition_logs(data)
-        return measured(
-            read, config.evaluation.contrasts, found, scores_of(found, logs).astype(np.float64), data.held_out
-        )
+        return _site_scores(config, data, alignment_logs(data) if name == "alignment" else composition_logs(data))
     column = name.removesuffix(BENIGN)
     read = read_labelled(config.evaluation, [column])
     found = _found(read, config, data)
-    values = read.columns[column] if name.endswith(BENIGN) else -read.columns[column]
-    return measured(
-        read, config.evaluation.contrasts, found, np.where(found.reasons == 0, values, np.nan), data.held_out
-    )
+    values = numbers(read.table[column]) * (1 if name.endswith(BENIGN) else -1)
+    return _measured(read, config, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
+
+
+def _site_scores(config: GenomeConfig, data: GenomeData, logs: SiteLogs) -> dict[str, float]:
+    read = read_labelled(config.evaluation)
+    found = _found(read, config, data)
+    return _measured(read, config, found, scores_of(found, logs).astype(np.float64), data.held_out)
+
+
+def _found(read: Labelled, config: GenomeConfig, data: GenomeData) -> Substitutions:
+    """Compare the alleles with the store.
+
+    Raises
+    ------
+    UserError
+        If none can be scored.
+    """
+    found = substitutions(read.alleles, data.store)
+    if not (found.reasons == 0).any():
+        most = list(REASONS)[int(tally(found.reasons).argmax())]
+        raise UserError(
+            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
+        )
+    return found
 
 
 def alignment_logs(data: GenomeData) -> SiteLogs:
@@ -83,14 +94,13 @@ def alignment_logs(data: GenomeData) -> SiteLogs:
     The pseudocount is a quarter for each base: divided as the composition, it would rank the many alternatives that no
     species has by their letter. Species are those that the model is shown; where it is shown none, all of the store.
     """
-    store = data.store
     names = tuple(data.architecture["species"])
-    columns = species_columns(store, names) if names else None
+    columns = species_columns(data.store, names) if names else None
 
     def logs(
         contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
     ) -> Float32[np.ndarray, "sites 4"]:
-        tokens = torch.from_numpy(store.windows(contigs, positions, 1)[:, 0, 1:])
+        tokens = torch.from_numpy(data.store.windows(contigs, positions, 1)[:, 0, 1:])
         if columns is not None:
             tokens = tokens[:, columns]
         counts = one_hot(tokens.long(), len(LETTERS))[..., :GAP].sum(1)
@@ -104,47 +114,32 @@ def alignment_logs(data: GenomeData) -> SiteLogs:
 def composition_logs(data: GenomeData) -> SiteLogs:
     """Return logarithms of the composition of the training windows, the same at every site."""
     shares: Float32[np.ndarray, " 4"] = composition(data).log().float().numpy()
-
-    def logs(
-        contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
-    ) -> Float32[np.ndarray, "sites 4"]:
-        return np.broadcast_to(shares, (len(contigs), GAP))
-
-    return logs
+    return lambda contigs, positions: np.broadcast_to(shares, (len(contigs), GAP))
 
 
-def measured(
+def _measured(
     read: Labelled,
-    contrasts: Sequence[str],
+    config: GenomeConfig,
     found: Substitutions,
     scores: Float64[np.ndarray, " n"],
     held_out: Intervals | None,
 ) -> dict[str, float]:
     """Compare scores, which are low for harmful variants, with the label; NaN counts as no score.
 
-    Parameters
-    ----------
-    read : Labelled
-    contrasts : sequence of str
-        Pairs of classes.
-    found : Substitutions
-    scores : float64 ndarray
-    held_out : Intervals, optional
-        Positions that the model has not learned: variants there are also measured by themselves.
+    Variants at positions that the model has not learned are also measured by themselves.
     """
     usable = np.isfinite(scores)
     blocks = blocks_of(found.contigs, found.positions)
-    result = {"variants": float(usable.sum())}
     parts = {"": usable}
     if held_out is not None:
         parts[HELD_OUT] = usable & held_out.hold(found.contigs, found.positions)
-        result["variants" + HELD_OUT] = float(parts[HELD_OUT].sum())
+    result = {f"variants{where}": float(inside.sum()) for where, inside in parts.items()}
     for where, inside in parts.items():
-        measures = _measures(read, contrasts, scores, inside, least=SMALLEST if where else 2)
-        for suffix, chosen, measure in measures:
+        for suffix, chosen, measure in _measures(read, config.evaluation.contrasts, scores, inside, bool(where)):
             numbered: Int64[np.ndarray, " n"] = np.unique(blocks[chosen], return_inverse=True)[1]
-            values = with_intervals(measure, numbered)
-            result |= {_renamed(name, suffix + where): value for name, value in values.items()}
+            for name, value in with_intervals(measure, numbered).items():
+                metric, mark, end = name.partition("_blocks_")
+                result[f"{metric}{suffix}{where}{mark}{end}"] = value
     return result
 
 
@@ -153,11 +148,10 @@ def _measures(
     contrasts: Sequence[str],
     scores: Float64[np.ndarray, " n"],
     inside: Bool[np.ndarray, " n"],
-    *,
-    least: int,
+    is_part: bool,
 ) -> Iterator[tuple[str, Bool[np.ndarray, " n"], Measure]]:
     """Yield what is measured on these variants: all, if they are enough; the classes; and the contrasts of classes."""
-    if inside.sum() >= least and (least == 2 or is_large(inside, read.labels, read.binary)):
+    if inside.sum() >= 2 and (not is_part or is_large(inside, read.labels, read.binary)):
         yield "", inside, _against_label(read, inside, scores)
     for name in read.classes:
         if is_large(members := inside & (read.of_class == name), read.labels, read.binary):
@@ -166,32 +160,10 @@ def _measures(
         harmful, other = (inside & (read.of_class == name) for name in sides_of(contrast))
         if min(harmful.sum(), other.sum()) >= SMALLEST:
             chosen = harmful | other
-            yield f"_{contrast_name(contrast)}", chosen, area(harmful[chosen], -scores[chosen])
+            areas = ranking(harmful[chosen], -scores[chosen], only=("auroc",))
+            yield f"_{contrast_name(contrast)}", chosen, areas
 
 
 def _against_label(read: Labelled, chosen: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
     labels = read.labels[chosen]
     return ranking(labels == 1, -scores[chosen]) if read.binary else correlation(labels, scores[chosen])
-
-
-def _renamed(name: str, suffix: str) -> str:
-    """Put the class behind the metric's name: ``auprc_missense_blocks_low``."""
-    metric, mark, end = name.partition("_blocks_")
-    return f"{metric}{suffix}{mark}{end}"
-
-
-def _found(read: Labelled, config: GenomeConfig, data: GenomeData) -> Substitutions:
-    """Compare the alleles with the store.
-
-    Raises
-    ------
-    UserError
-        If none can be scored.
-    """
-    found = substitutions(read.block, data.store)
-    if not (found.reasons == 0).any():
-        most = list(REASONS)[int(tally(found.reasons).argmax())]
-        raise UserError(
-            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
-        )
-    return found

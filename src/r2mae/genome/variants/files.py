@@ -1,14 +1,18 @@
-"""Files of variants: VCF, tables of text, Parquet, and all substitutions of a region; rows are written as they were."""
+"""Files of variants: VCF, tables of text, Parquet, and all substitutions of a region; rows are written as they were.
+
+Rows of a VCF stay text: records of pysam round the numbers of INFO, and cannot be written if the header does not
+declare their contig and keys.
+"""
 
 import csv
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from itertools import chain, count, groupby, islice
+from itertools import chain, groupby, islice
+from math import isnan
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -19,82 +23,82 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import HEADER_ADVICE, REASON, REASONS, Block, bounded, find_columns
+from r2mae.genome.variants.alleles import REASONS, Alleles
 
 Kind = Literal["vcf", "tsv", "csv", "parquet"]
-Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
-"""A block with scores and reasons."""
+REASON = "_reason"
+"""What the name of the column with the reasons ends in, after that of the scores."""
+FORMATS = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
 
-_REASONS = list(REASONS)
-_READ = 1 << 16  # positions of a region that are read at a time
-_GROUP = 16  # blocks of a row group of Parquet
-_DIALECTS: dict[Kind, dict[str, Any]] = {
-    "tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None},
-    "csv": {"delimiter": ","},
-}
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "vcf": (".vcf",),
     "tsv": (".tsv", ".txt", ".tab"),
     "csv": (".csv",),
     "parquet": (".parquet", ".pq"),
 }
-FORMATS = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
-_FIXED = "#CHROM POS ID REF ALT QUAL FILTER INFO"
+_SPELLINGS = {
+    "chrom": ("chrom", "chromosome", "contig", "chr"),
+    "pos": ("pos", "position"),
+    "ref": ("ref", "reference", "reference_allele", "ref_allele"),
+    "alt": ("alt", "alternate", "alternative", "alternate_allele", "alt_allele"),
+}
+_ADVICE = "name its columns chrom, pos, ref, alt"
+_WORDS = list(REASONS)
+_READ = 1 << 16  # positions of a region that are read at a time
+_GROUP = 16  # blocks of a row group of Parquet
+_FIXED = ["#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO"]
 _INFO = 7  # its column
 _DECLARED = "##INFO=<ID="
-_MISSING = "."
 
 
-class Variants(ABC):
-    """Rows of variants that can be scored."""
+class Block(NamedTuple):
+    """Some consecutive rows of a file, and their alternatives.
 
-    kind: Kind
-    """The format of the output."""
-    names: tuple[str, ...]
-    """Columns, and for a VCF also keys of INFO."""
+    Parameters
+    ----------
+    rows : list or record batch
+        As the file's own writer needs them.
+    owners : list of int
+        The row of each alternative; a row of a VCF may have several.
+    alleles : Alleles
+    """
 
-    @abstractmethod
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones."""
+    rows: Any
+    owners: list[int]
+    alleles: Alleles
 
-    @abstractmethod
-    def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column as text, one for each alternative, empty where there is none."""
 
-    @abstractmethod
-    def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
-        """Write all rows with their scores and reasons, atomically."""
+Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
+"""A block with scores and reasons."""
 
 
 @contextmanager
-def text_file(path: Path) -> Iterator[Callable[[bytes], Any]]:
+def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
     """Yield a function that writes text to a file, as bgzip if its name ends in .gz; it appears when all is written."""
     with atomic_path(path) as place:
-        if path.suffix.lower() not in (".gz", ".bgz"):
-            with place.open("wb") as file:
-                yield file.write
-            return
-        try:
-            from pysam import BGZFile
-        except ImportError:
-            raise UserError(f"{path}: bgzip needs pysam: pip install 'r2mae[genome]', or omit .gz") from None
-        place.touch()  # the library crashes if it cannot make the file
-        with BGZFile(str(place), "wb", index=None) as packed:
-            yield packed.write
+        file: Any
+        if path.suffix.lower() in (".gz", ".bgz"):
+            try:
+                from pysam import BGZFile
+            except ImportError:
+                raise UserError(f"{path}: bgzip needs pysam: pip install 'r2mae[genome]', or omit .gz") from None
+            place.touch()  # the library crashes if it cannot make the file
+            file = BGZFile(str(place), "wb", index=None)
+        else:
+            file = place.open("wb")
+        with file:
+            yield lambda text: file.write(text.encode("utf-8", "surrogateescape"))
 
 
 def kind_of(path: Path) -> Kind | None:
     """Return the format of a name, None for no format of variants."""
     name = path.name.lower()
-    for packed in (".gz", ".bgz"):
-        name = name.removesuffix(packed)
-    for kind, suffixes in _SUFFIXES.items():
-        if name.endswith(suffixes) and (kind != "parquet" or path.suffix.lower() in suffixes):
-            return kind
-    return None
+    bare = name.removesuffix(".gz").removesuffix(".bgz")
+    found = (kind for kind, suffixes in _SUFFIXES.items() if (name if kind == "parquet" else bare).endswith(suffixes))
+    return next(found, None)
 
 
-def open_variants(path: Path) -> Variants:
+def open_variants(path: Path) -> "Variants":
     """Open a file of variants.
 
     Raises
@@ -107,11 +111,9 @@ def open_variants(path: Path) -> Variants:
     kind = kind_of(path)
     if kind is None:
         raise UserError(f"{path}: variants are read from {FORMATS}")
-    if path.is_dir() or not path.exists():
+    if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    if kind == "vcf":
-        return VcfVariants(path)
-    return ParquetVariants(path) if kind == "parquet" else TextVariants(path, kind)
+    return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
 
 
 def check_output(output: Path, kind: Kind) -> None:
@@ -127,27 +129,33 @@ def check_output(output: Path, kind: Kind) -> None:
         raise UserError(f"{output}: the rows are written as they were read: name a file that ends in {suffix}{also}")
 
 
-def check_column(source: Variants, column: str) -> None:
-    """Refuse a name for the scores that is not one, or that the rows have already.
+def _find_columns(names: Sequence[str], where: str) -> list[int]:
+    """Return the places of contig, position (counted from 1), reference and alternative; case means nothing."""
+    places = []
+    for name, spellings in _SPELLINGS.items():
+        found = [place for place, one in enumerate(names) if one.strip().lstrip("#").lower() in spellings]
+        if not found:
+            raise UserError(f"{where}: no column is called {name}: {_ADVICE}")
+        if len(found) > 1:
+            both = " and ".join(names[place] for place in found[:2])
+            raise UserError(f"{where}: {both} may both be {name}: rename one")
+        places.append(found[0])
+    return places
 
-    Raises
-    ------
-    UserError
-    """
-    if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
-        raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
-    for name in (column, column + REASON):
-        if name in source.names:
-            raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")
+
+def _bounded(position: int) -> int:
+    """Return a position that fits the store's numbers; others are outside of any contig, as 0."""
+    return position if 0 <= position < 1 << 40 else 0
 
 
-class TextVariants(Variants):
-    """A table of text (.tsv, .csv), whose rows are lists of texts.
+class Variants:
+    """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
     Parameters
     ----------
     path : Path
-    kind : {"tsv", "csv"}
+    kind : {"vcf", "tsv", "csv", "parquet"}
+        The format, also of the output.
 
     Raises
     ------
@@ -155,83 +163,150 @@ class TextVariants(Variants):
         No line that names columns, or no columns for contig, position and alleles.
     """
 
+    names: tuple[str, ...]
+    """Columns, and for a VCF also keys of INFO."""
+
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.kind = path, kind
-        self.before: list[str] = []  # lines before the one that names the columns
-        line, names = next(self._rows(), (0, []))
+        self.header: list[str] = []  # lines before the one that names the columns
+        line, row = next(self._rows(), (0, None))
+        names = [] if row is None else self._fields(row)
+        where = f"{path}, line {line:,}" if names else f"{path}"
+        if kind == "vcf" and names[:8] != _FIXED:
+            raise UserError(
+                f"{where}: a VCF has a header, ##fileformat=VCFv4.2 and then {' '.join(_FIXED)} divided by tabs: "
+                "add it, or name the columns of a table and call it .tsv"
+            )
         if not names:
-            raise UserError(f"{path}: has no variants and no line that names columns: {HEADER_ADVICE}")
-        self.names = tuple(names)
-        self.places = find_columns([names[0].lstrip("#"), *names[1:]], f"{path}, line {line:,}")
+            raise UserError(f"{path}: has no variants and no line that names columns: {_ADVICE}")
+        self.columns, self.places = names, _find_columns(names, where)
+        keys = [text.removeprefix(_DECLARED).split(",")[0] for text in self.header if text.startswith(_DECLARED)]
+        self.names = (*(["CHROM", *names[1:]] if kind == "vcf" else names), *keys)
 
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield line and fields of the line that names the columns, and of all rows."""
-        self.before = []
-        above, lines = 0, read_lines(self.path)
+    def _rows(self) -> Iterator[tuple[int, Any]]:
+        """Yield number and row of the line that names the columns, and of all below; those of a .csv are lists."""
+        self.header = []
+        lines = read_lines(self.path)
         for above, line in lines:
-            first = name_of(line.removeprefix(b"\xef\xbb\xbf") if above == 1 else line)
-            if not first.startswith("##") and first.strip():
+            text = name_of(line).removeprefix("\ufeff")
+            if text.strip() and not text.startswith("##"):
+                lines = chain([(above, text.encode("utf-8", "surrogateescape"))], lines)
                 break
-            self.before += [first.rstrip("\r\n")] if first.strip() else []
-        else:
-            return
-        texts = (name_of(line) for _, line in lines)
-        reader = csv.reader(chain([first], texts), strict=True, **_DIALECTS[self.kind])
-        try:
-            for row in reader:
-                if row:
-                    yield above - 1 + reader.line_num, row
-        except csv.Error as error:
-            raise UserError(f"{self.path}, line {above - 1 + reader.line_num:,}: {error}") from None
+            self.header += [text.rstrip("\r\n")] if text.strip() else []
+        if self.kind == "csv":
+            reader = csv.reader((name_of(line) for _, line in lines), strict=True)
+            try:
+                yield from ((above - 1 + reader.line_num, row) for row in reader if row)
+            except csv.Error as error:
+                raise UserError(f"{self.path}, line {above - 1 + reader.line_num:,}: {error}") from None
+        for number, line in lines:
+            if self.kind == "vcf" and line[-1:] != b"\n":
+                raise UserError(
+                    f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
+                )
+            if bare := line.rstrip(b"\r\n"):
+                yield number, name_of(bare)
+
+    def _fields(self, row: Any) -> list[str]:
+        fields: list[str] = row if self.kind == "csv" else row.split("\t")
+        return fields
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of so many rows.
+        """Yield blocks of about so many rows, always the same ones.
 
         Raises
         ------
         UserError
-            For a row of another number of columns, or a position that is no whole number.
+            For a row of another number of columns than the header, a position that is no whole number, or a damaged
+            file.
         """
-        rows = self._rows()
+        rows, most = self._rows(), max(self.places) + 1
         next(rows)
-        for number in count():
-            if not (some := list(islice(rows, size))):
-                return
-            positions = []
-            for line, row in some:
-                if len(row) != len(self.names):
+        while some := list(islice(rows, size)):
+            block = Block([row for _, row in some], [], Alleles([], [], [], []))
+            for owner, (line, row) in enumerate(some):
+                width = len(row) if self.kind == "csv" else row.count("\t") + 1
+                if width != len(self.columns):
                     raise UserError(
-                        f"{self.path}, line {line:,}: has {len(row)} columns, and the header {len(self.names)}"
+                        f"{self.path}, line {line:,}: has {width} columns divided by "
+                        f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
+                fields = row if self.kind == "csv" else row.split("\t", most)
+                contig, position, ref, alts = [fields[place] for place in self.places]
                 try:
-                    positions.append(bounded(int(row[self.places[1]])))
+                    whole = _bounded(int(position))
                 except ValueError:
-                    shown = row[self.places[1]][:40]
-                    raise UserError(f"{self.path}, line {line:,}: {shown!r} is no position") from None
-            contigs, refs, alts = ([row[self.places[n]] for _, row in some] for n in (0, 2, 3))
-            yield Block(number, [row for _, row in some], list(range(len(some))), contigs, positions, refs, alts)
+                    raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
+                for alt in alts.split(",") if self.kind == "vcf" else (alts,):
+                    block.owners.append(owner)
+                    block.alleles.contigs.append(contig)
+                    block.alleles.positions.append(whole)
+                    block.alleles.refs.append(ref)
+                    block.alleles.alts.append(alt)
+            yield block
 
     def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column."""
-        place = _place(self.path, self.names, column)
-        return [row[place] for row in block.rows]
+        """Return the values of a column, of a VCF also of a key of INFO, for each alternative; empty where missing."""
+        if self.kind != "vcf" or column in self.names[: len(self.columns)]:
+            place = self._place(column)
+            texts = [self._fields(row)[place] for row in block.rows]
+            return [texts[owner] for owner in block.owners]
+        found = []
+        for owner, group in groupby(block.owners):
+            value, alts = _info_value(block.rows[owner].split("\t", _INFO + 1)[_INFO], column), len([*group])
+            several = value.split(",")  # a value for each alternative (Number=A), or one for all
+            found += several if len(several) == alts else [value] * alts
+        return found
 
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
-        """Write all rows with their scores and reasons, one of which is empty."""
+        """Write all rows with scores and reasons, atomically: of a VCF in INFO, of a table in two columns more."""
+        names = (column, column + REASON)
         with text_file(output) as write:
-
-            def rows_out(rows: Iterable[Sequence[Any]]) -> None:
-                text = StringIO()
-                csv.writer(text, lineterminator="\n", **_DIALECTS[self.kind]).writerows(rows)
-                write(text.getvalue().encode("utf-8", "surrogateescape"))
-
-            write("".join(f"{line}\n" for line in self.before).encode("utf-8", "surrogateescape"))
-            rows_out([[*self.names, column, column + REASON]])
+            write("".join(f"{line}\n" for line in self.header))
+            if self.kind == "vcf":
+                why = "why it has no score: " + ", ".join(word for word in REASONS if word)
+                meanings = ("log p(alt) - log p(ref) with the position hidden, mean of both strands", why)
+                for name, kind, meaning in zip(names, ("Float", "String"), meanings, strict=True):
+                    write(f'##INFO=<ID={name},Number=A,Type={kind},Description="{meaning}">\n')
+            titles = self.columns if self.kind == "vcf" else [*self.columns, *names]
+            write(_csv_line(titles) if self.kind == "csv" else "\t".join(titles) + "\n")
             for block, scores, reasons in scored:
-                pairs = zip(block.rows, scores.tolist(), reasons.tolist(), strict=True)
-                rows_out(
-                    [*row, *(("", _REASONS[code]) if code else (f"{score:.6g}", ""))] for row, score, code in pairs
-                )
+                texts = ["" if isnan(score) else f"{score:.6g}" for score in scores.tolist()]
+                words = [_WORDS[code] for code in reasons.tolist()]
+                groups = groupby(zip(block.owners, texts, words, strict=True), key=itemgetter(0))
+                write("".join(self._line(block.rows[owner], names, [*group]) for owner, group in groups))
+
+    def _line(self, row: Any, names: tuple[str, str], entries: Sequence[tuple[int, str, str]]) -> str:
+        """Return a row with the scores of its alternatives, and with reasons where one is missing."""
+        if self.kind == "csv":
+            return _csv_line([*row, *entries[0][1:]])
+        if self.kind == "tsv":
+            return "\t".join((row, *entries[0][1:])) + "\n"
+        fields = row.split("\t", _INFO + 1)
+        info = [] if fields[_INFO] in (".", "") else [fields[_INFO]]
+        info.append(f"{names[0]}={','.join([score or '.' for _, score, _ in entries])}")
+        if any(word for _, _, word in entries):
+            info.append(f"{names[1]}={','.join([word or '.' for _, _, word in entries])}")
+        fields[_INFO] = ";".join(info)
+        return "\t".join(fields) + "\n"
+
+    def check_column(self, column: str) -> None:
+        """Refuse a name for the scores that is not one, or that the rows have already.
+
+        Raises
+        ------
+        UserError
+        """
+        if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
+            raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
+        for name in (column, column + REASON):
+            if name in self.names:
+                raise UserError(f"the variants have {name!r} already: name the new column otherwise, --column NAME")
+
+    def _place(self, column: str) -> int:
+        if column not in self.names:
+            raise UserError(f"{self.path}: has no column {column!r}: {nearest(column, self.names)}")
+        return self.names.index(column)
 
 
 class ParquetVariants(Variants):
@@ -247,49 +322,53 @@ class ParquetVariants(Variants):
         A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
-    kind = "parquet"
-
     def __init__(self, path: Path) -> None:
-        self.path = path
-        schema = self._open().schema_arrow
+        self.path, self.kind = path, "parquet"
+        with self._errors() as arrow:
+            schema = self._open().schema_arrow
         self.names = tuple(schema.names)
-        self.places = find_columns(self.names, str(path))
-        if not _arrow().types.is_integer(kind := schema.field(self.places[1]).type):
+        self.places = _find_columns(self.names, str(path))
+        if not arrow.types.is_integer(kind := schema.field(self.places[1]).type):
             raise UserError(f"{path}: {self.names[self.places[1]]} holds {kind}, and positions are whole numbers")
 
     def _open(self) -> Any:
-        arrow = _arrow()
         from pyarrow.parquet import ParquetFile
 
-        try:
-            return ParquetFile(self.path)
-        except (arrow.ArrowException, OSError) as error:
-            raise self._damaged("is no Parquet file that can be read", error) from None
+        return ParquetFile(self.path)
 
-    def _damaged(self, what: str, error: Exception) -> UserError:
-        return UserError(f"{self.path}: {what} ({' '.join(str(error).split())[:120]}): fetch it again")
+    @contextmanager
+    def _errors(self) -> Iterator[Any]:
+        """Yield the library, whose errors become one line."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
+        try:
+            yield pyarrow
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(f"{self.path}: is no Parquet file that can be read ({reason}): fetch it again") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of at most so many rows."""
-        arrow = _arrow()
-        try:
-            for number, batch in enumerate(self._open().iter_batches(batch_size=size)):
+        batches = self._open().iter_batches(batch_size=size)
+        while True:
+            with self._errors():
+                batch = next(batches, None)
+                if batch is None:
+                    return
                 contigs, positions, refs, alts = (batch.column(place).to_pylist() for place in self.places)
-                texts = (["" if one is None else str(one) for one in values] for values in (contigs, refs, alts))
-                contigs, refs, alts = texts
-                whole = [bounded(one or 0) for one in positions]
-                yield Block(number, batch, list(range(len(refs))), contigs, whole, refs, alts)
-        except (arrow.ArrowException, OSError) as error:
-            raise self._damaged("is damaged", error) from None
+            contigs, refs, alts = (_texts(values) for values in (contigs, refs, alts))
+            positions = [_bounded(one or 0) for one in positions]
+            yield Block(batch, list(range(len(refs))), Alleles(contigs, positions, refs, alts))
 
     def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column as text, empty where there is none."""
-        found = block.rows.column(_place(self.path, self.names, column)).to_pylist()
-        return ["" if one is None else str(one) for one in found]
+        """Return the values of a column."""
+        return _texts(block.rows.column(self._place(column)).to_pylist())
 
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with their scores and reasons, one of which is null."""
-        arrow = _arrow()
+        import pyarrow as arrow
         from pyarrow.parquet import ParquetWriter
 
         schema = self._open().schema_arrow
@@ -300,13 +379,13 @@ class ParquetVariants(Variants):
             while group := list(islice(scored, _GROUP)):
                 batches = []
                 for block, scores, reasons in group:
-                    words = [_REASONS[code] or None for code in reasons.tolist()]
+                    words = [_WORDS[code] or None for code in reasons.tolist()]
                     more = [arrow.array(scores, mask=reasons > 0), arrow.array(words, arrow.string())]
                     batches.append(arrow.RecordBatch.from_arrays([*block.rows.columns, *more], schema=schema))
                 writer.write_table(arrow.Table.from_batches(batches))
 
 
-class RegionVariants(TextVariants):
+class RegionVariants(Variants):
     """All three alternatives of every base of some regions; positions without a reference base are omitted.
 
     Parameters
@@ -322,187 +401,47 @@ class RegionVariants(TextVariants):
     """
 
     def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:
-        self.path, self.kind, self.before = Path("the regions"), "tsv", []
-        self.names, self.places = ("chrom", "pos", "ref", "alt"), (0, 1, 2, 3)
+        self.path, self.kind, self.header = Path("the regions"), "tsv", []
+        self.columns = [*_SPELLINGS]
+        self.names = tuple(self.columns)
         self.store = store
         self.intervals = read_regions(regions, store.layout)
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of about so many rows; the alternatives of a position are never in two."""
         sites = self._sites()
-        for number in count():
-            if not (some := list(islice(sites, max(size // 3, 1)))):
-                return
+        while some := list(islice(sites, max(size // 3, 1))):
             rows = [
                 (contig, position + 1, LETTERS[ref], LETTERS[alt])
                 for contig, position, ref in some
                 for alt in range(GAP)
                 if alt != ref
             ]
-            contigs, positions, refs, alts = (list(column) for column in zip(*rows, strict=True))
-            yield Block(number, rows, list(range(len(rows))), contigs, positions, refs, alts)
+            lines = ["\t".join(map(str, row)) for row in rows]
+            yield Block(lines, list(range(len(rows))), Alleles(*map(list, zip(*rows, strict=True))))
 
     def _sites(self) -> Iterator[tuple[str, int, int]]:
         for contig, start, end in self.intervals.rows():
-            name = self.store.contigs[contig]
             for first in range(start, end, _READ):
-                number = min(_READ, end - first)
-                tokens = self.store.reference_windows(np.array([contig]), np.array([first]), number)[0]
+                tokens = self.store.reference_windows(np.array([contig]), np.array([first]), min(_READ, end - first))[0]
                 for place in np.flatnonzero(tokens < GAP).tolist():
-                    yield name, first + place, int(tokens[place])
+                    yield self.store.contigs[contig], first + place, int(tokens[place])
 
 
-def _place(path: Path, names: Sequence[str], column: str) -> int:
-    if column not in names:
-        raise UserError(f"{path}: has no column {column!r}: {nearest(column, names)}")
-    return names.index(column)
+def _csv_line(fields: Sequence[str]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue()
 
 
-def _arrow() -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
-    return pyarrow
+def _texts(values: Iterable[Any]) -> list[str]:
+    return ["" if one is None else str(one) for one in values]
 
 
-class VcfVariants(Variants):
-    """A VCF, plain, bgzip or gzip.
-
-    Rows stay text. Records of pysam round the numbers of INFO, and cannot be written if the header does not declare
-    their contig and keys; plain gzip it does not read.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UserError
-        A file without a header.
-    """
-
-    kind = "vcf"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.header: list[str] = []
-        for number, line in read_lines(path):
-            text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").rstrip("\r\n")
-            if text.startswith("##") or not text:
-                self.header += [text] if text else []
-                continue
-            columns = text.split("\t")
-            if columns[:8] != _FIXED.split():
-                raise UserError(
-                    f"{path}, line {number:,}: a VCF has a header, ##fileformat=VCFv4.2 and then {_FIXED} divided by "
-                    "tabs: add it, or name the columns of a table and call it .tsv"
-                )
-            self.header.append(text)
-            break
-        else:
-            raise UserError(f"{path}: has no variants and no line {_FIXED}: fetch it again")
-        columns[0] = columns[0].removeprefix("#")
-        self._columns = {name: place for place, name in enumerate(columns)}
-        keys = [line.removeprefix(_DECLARED).split(",")[0] for line in self.header if line.startswith(_DECLARED)]
-        self.names = (*columns, *keys)
-        self._above = number
-
-    def _rows(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines of variants without their ends, which have to be there."""
-        for number, line in read_lines(self.path):
-            if not line.endswith(b"\n"):
-                raise UserError(
-                    f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
-                )
-            if number > self._above and (row := line.rstrip(b"\r\n")):
-                if row.startswith(b"#"):
-                    raise UserError(f"{self.path}, line {number:,}: a line of the header is among the variants")
-                yield number, row
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of so many rows.
-
-        Raises
-        ------
-        UserError
-            For a row with another number of columns than the header, or a position that is no number.
-        """
-        rows = self._rows()
-        for number in count():
-            if not (some := list(islice(rows, size))):
-                return
-            block = Block(number, [], [], [], [], [], [])
-            for row, (line, text) in enumerate(some):
-                if (found := text.count(b"\t") + 1) != len(self._columns):
-                    raise UserError(
-                        f"{self.path}, line {line:,}: has {found} columns divided by tabs, and the header "
-                        f"{len(self._columns)}"
-                    )
-                contig, position, _, ref, alts, _ = text.split(b"\t", 5)
-                try:
-                    place = bounded(int(position))
-                except ValueError:
-                    shown = position.decode("utf-8", "replace")[:40]
-                    raise UserError(f"{self.path}, line {line:,}: {shown!r} is no position") from None
-                for alt in alts.decode("ascii", "replace").split(","):
-                    block.owners.append(row)
-                    block.contigs.append(contig.decode("utf-8", "surrogateescape"))
-                    block.positions.append(place)
-                    block.refs.append(ref.decode("ascii", "replace"))
-                    block.alts.append(alt)
-                block.rows.append(text)
-            yield block
-
-    def values(self, block: Block, column: str) -> list[str]:
-        """Return the values of a column or a key of INFO, one for each alternative, empty where there is none."""
-        place = self._columns.get(column)
-        if place is not None:
-            texts = [row.split(b"\t")[place].decode("utf-8", "replace") for row in block.rows]
-            return [texts[owner] for owner in block.owners]
-        rows = [_info_value(row.split(b"\t", 8)[_INFO], column.encode()) for row in block.rows]
-        found = []
-        for owner, group in groupby(block.owners):
-            several, alts = rows[owner].split(","), len([*group])
-            # A value for each alternative (Number=A), or one for all.
-            found += several if len(several) == alts else [rows[owner]] * alts
-        return found
-
-    def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
-        """Write all rows with their scores and reasons."""
-        meaning = "log p(alt) - log p(ref) with the position hidden, mean of both strands"
-        why = "why it has no score: " + ", ".join(word for word in REASONS if word)
-        added = [
-            f'##INFO=<ID={name},Number=A,Type={kind},Description="{text}">'
-            for name, kind, text in ((column, "Float", meaning), (column + REASON, "String", why))
-        ]
-        header = [*self.header[:-1], *added, self.header[-1]]
-        with text_file(output) as write:
-            write("".join(f"{line}\n" for line in header).encode("utf-8", "surrogateescape"))
-            for block, scores, reasons in scored:
-                entries = zip(block.owners, scores.tolist(), reasons.tolist(), strict=True)
-                rows = []
-                for owner, alternatives in groupby(entries, key=itemgetter(0)):
-                    _, values, codes = zip(*alternatives, strict=True)
-                    rows.append(_with_info(block.rows[owner], column, values, codes))
-                write(b"".join(rows))
-
-
-def _info_value(info: bytes, key: bytes) -> str:
+def _info_value(info: str, key: str) -> str:
     """Return the value of a key of INFO, "true" for a flag, and nothing where it is missing."""
-    for entry in info.split(b";"):
-        name, is_value, value = entry.partition(b"=")
+    for entry in info.split(";"):
+        name, is_value, value = entry.partition("=")
         if name == key:
-            return value.decode("utf-8", "replace") if is_value else "true"
+            return value if is_value else "true"
     return ""
-
-
-def _with_info(row: bytes, column: str, scores: Sequence[float], codes: Sequence[int]) -> bytes:
-    """Return a line of a VCF with scores in INFO, and with reasons where one is missing."""
-    fields = row.split(b"\t", 8)
-    texts = (_MISSING if code else f"{score:.6g}" for score, code in zip(scores, codes, strict=True))
-    entry = f"{column}={','.join(texts)}"
-    if any(codes):
-        entry += f";{column}{REASON}={','.join(_REASONS[code] or _MISSING for code in codes)}"
-    fields[_INFO] = entry.encode() if fields[_INFO] in (b".", b"") else fields[_INFO] + b";" + entry.encode()
-    return b"\t".join(fields) + b"\n"

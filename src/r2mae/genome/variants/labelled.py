@@ -1,19 +1,22 @@
 """Variants with a label, with which scores are compared."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from r2mae.errors import UserError, nearest
+from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
-from r2mae.genome.variants.alleles import Block
+from r2mae.genome.variants.alleles import Alleles
 from r2mae.genome.variants.files import open_variants
 from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SMALLEST = 20
 """Variants of a class that is measured by itself; of a label with two values, of each."""
@@ -25,7 +28,8 @@ _RANKING = (
 )
 _CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
 _ROWS = 65_536
-_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+_WORDS = {"1": 1.0, "true": 1.0, "yes": 1.0, "1.0": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "0.0": 0.0}
+_MISSING = ("", ".", "na", "nan")
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class Labelled:
 
     Parameters
     ----------
-    block : Block
-        Their alleles; its rows are not kept.
+    table : DataFrame
+        Columns of the file as text, and the :class:`Alleles` by their places, from 0.
     labels : float64 ndarray
         1 and 0 where the label has two values.
     binary : bool
@@ -43,17 +47,19 @@ class Labelled:
         The class of each variant.
     classes, small : tuple of str
         Classes that are large enough to be measured by themselves, and the others.
-    columns : dict
-        Numbers of other columns that were asked for.
     """
 
-    block: Block
+    table: "pd.DataFrame"
     labels: Float64[np.ndarray, " n"]
     binary: bool
     of_class: np.ndarray
     classes: tuple[str, ...]
     small: tuple[str, ...]
-    columns: dict[str, Float64[np.ndarray, " n"]]
+
+    @property
+    def alleles(self) -> Alleles:
+        """Their alleles."""
+        return Alleles(*(self.table[number].tolist() for number in range(len(Alleles._fields))))
 
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
@@ -63,7 +69,7 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     ----------
     settings : VariantSettings
     more : sequence of str
-        Other columns to read as numbers.
+        Other columns to read.
 
     Raises
     ------
@@ -77,15 +83,15 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     assert settings.label is not None
     path = Path(settings.variants).expanduser()
     source = open_variants(path)
-    named = list(dict.fromkeys([settings.label, *([settings.classes] if settings.classes else []), *more]))
-    tables = []
-    for block in source.blocks(_ROWS):
-        alleles = dict(enumerate((block.contigs, block.positions, block.refs, block.alts)))
-        tables.append(pd.DataFrame(alleles | {name: source.values(block, name) for name in named}))
-    if not sum(map(len, tables)):
+    named = {settings.label, *([settings.classes] if settings.classes else []), *more}
+    tables = [
+        pd.DataFrame(dict(enumerate(block.alleles)) | {name: source.values(block, name) for name in named})
+        for block in source.blocks(_ROWS)
+    ]
+    if not tables:
         raise UserError(f"{path}: has no variants")
     table = pd.concat(tables, ignore_index=True)
-    labels, binary = _labels(table[settings.label].tolist(), settings, path)
+    labels, binary = _labels(table[settings.label], settings, path)
     table, labels = table[~np.isnan(labels)], labels[~np.isnan(labels)]
     of_class = np.array(table[settings.classes].tolist() if settings.classes else [""] * len(table))
     names = [str(name) for name in np.unique(of_class) if name]
@@ -97,15 +103,7 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
                     f"{path}: column {settings.classes!r} has no {SMALLEST} labelled variants {name!r} for the "
                     f"contrast {contrast}: {nearest(name, [other for other in names if other != name])}"
                 )
-    return Labelled(
-        Block(0, [], list(range(len(table))), *(table[number].tolist() for number in range(4))),
-        labels,
-        binary,
-        of_class,
-        classes,
-        tuple(name for name in names if name not in classes),
-        {name: numbers(table[name].tolist()) for name in more},
-    )
+    return Labelled(table, labels, binary, of_class, classes, tuple(name for name in names if name not in classes))
 
 
 def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], binary: bool) -> bool:
@@ -115,36 +113,37 @@ def is_large(chosen: Bool[np.ndarray, " n"], labels: Float64[np.ndarray, " n"], 
     return min(int((labels[chosen] == value).sum()) for value in (0, 1)) >= SMALLEST
 
 
-def _labels(texts: Sequence[str], settings: VariantSettings, path: Path) -> tuple[Float64[np.ndarray, " n"], bool]:
+def _labels(column: "pd.Series[str]", settings: VariantSettings, path: Path) -> tuple[Float64[np.ndarray, " n"], bool]:
     """Return labels as numbers, NaN where one is missing, and whether they are two values."""
-    values = {text.strip().lower() for text in texts} - {"", ".", "na", "nan"}
+    texts = column.str.strip().str.lower()
+    texts = texts.mask(texts.isin(_MISSING))
+    values = sorted(texts.dropna().unique())
     where = f"{path}: column {settings.label!r}"
+    known = {value: number for value, number in _WORDS.items() if value in values}
     if settings.positive is not None:
         positive = settings.positive.strip().lower()
         if positive not in values:
-            raise UserError(f"{where} has no value {settings.positive!r}: {nearest(positive, sorted(values))}")
+            raise UserError(f"{where} has no value {settings.positive!r}: {nearest(positive, values)}")
         known = {value: float(value == positive) for value in values}
-    elif values <= _TRUE | _FALSE or values <= {"1.0", "0.0"}:
-        known = {value: float(value in _TRUE or value == "1.0") for value in values}
-    else:
+    elif len(known) < len(values):
         found = numbers(texts)
-        if not np.isfinite(found).any() or any(np.isnan(numbers(sorted(values)))):
+        if not np.isfinite(found).any() or np.isnan(found[texts.notna()]).any():
             raise UserError(
-                f"{where} holds {', '.join(sorted(values)[:4])}, neither two values nor numbers: say which is harmful "
+                f"{where} holds {', '.join(values[:4])}, neither two values nor numbers: say which is harmful "
                 "(--positive VALUE), or name another column"
             )
         return np.where(np.isfinite(found), found, np.nan), False
-    labels: Float64[np.ndarray, " n"] = np.array([known.get(text.strip().lower(), np.nan) for text in texts])
-    if len(set(labels[~np.isnan(labels)].tolist())) < 2:
-        raise UserError(f"{where} has one value alone, {', '.join(sorted(values)) or 'none'}: it needs two")
+    labels: Float64[np.ndarray, " n"] = texts.map(known).to_numpy(float)
+    if len(set(known.values())) < 2:
+        raise UserError(f"{where} has one value alone, {', '.join(values) or 'none'}: it needs two")
     return labels, True
 
 
-def numbers(texts: Sequence[str]) -> Float64[np.ndarray, " n"]:
+def numbers(texts: "pd.Series[str]") -> Float64[np.ndarray, " n"]:
     """Return texts as numbers, NaN where one is none."""
     import pandas as pd
 
-    found: Float64[np.ndarray, " n"] = pd.to_numeric(pd.Series(texts, dtype=str), errors="coerce").to_numpy(float)
+    found: Float64[np.ndarray, " n"] = pd.to_numeric(texts, errors="coerce").to_numpy(float)
     return found
 
 
@@ -163,24 +162,24 @@ def column_names(settings: VariantSettings) -> tuple[str, ...]:
 def check_variants(settings: VariantSettings) -> None:
     """Refuse variants that cannot be measured on. The file is read once for each modification time."""
     if settings.variants is not None:
-        shape_of(settings)
+        _shape_of(settings)
 
 
-def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
+def _shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
     """Return whether the label has two values, and the classes that are measured."""
     path = Path(settings.variants or "").expanduser()
     stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
     plain = VariantSettings(**{field.name: getattr(settings, field.name) for field in fields(VariantSettings)})
-    return _shape_of(plain, stamp)
+    return _read_shape(plain, stamp)
 
 
 @lru_cache(maxsize=8)
-def _shape_of(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
+def _read_shape(settings: VariantSettings, stamp: tuple[int, int]) -> tuple[bool, tuple[str, ...]]:
     read = read_labelled(settings)
     if read.small:
         few = f"{SMALLEST} variants of each label" if read.binary else f"{SMALLEST} variants"
-        text = f"{settings.variants}: classes with fewer than {few} are not measured by themselves: "
-        logging.getLogger("r2mae").warning("%s", text + ", ".join(read.small))
+        names = ", ".join(read.small)
+        warn_once(f"{settings.variants}: classes with fewer than {few} are not measured by themselves: {names}")
     return read.binary, read.classes
 
 
@@ -189,17 +188,17 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     if settings.variants is None:
         return ()
     try:
-        binary, classes = shape_of(settings)
+        binary, classes = _shape_of(settings)
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
-    sides = {contrast_name(one): " from ".join(sides_of(one)) for one in settings.contrasts}
-    areas = {f"auroc_{name}": f"AUROC of {words}" for name, words in sides.items()}
-    classed = {f"{main.name}_{name}": f"{main.label}, {name}" for name in classes}
-    everywhere = {main.name: main.label} | classed | areas
-    more = classed | areas | {name + HELD_OUT: f"{label}, held out" for name, label in everywhere.items()}
-    bounds = {name: (0, 1) if name.removesuffix(HELD_OUT) in areas else main.bounds for name in more}
-    return (
-        *default,
-        *(Metric(name, label, bounds=bounds[name], ranked=False, optional=True) for name, label in more.items()),
-    )
+    extra = {main.name: main} | {
+        f"{main.name}_{name}": replace(main, name=f"{main.name}_{name}", label=f"{main.label}, {name}")
+        for name in classes
+    }
+    for one in settings.contrasts:
+        name = f"auroc_{contrast_name(one)}"
+        extra[name] = Metric(name, f"AUROC of {' from '.join(sides_of(one))}", bounds=(0, 1))
+    held_out = [replace(one, name=name + HELD_OUT, label=f"{one.label}, held out") for name, one in extra.items()]
+    more = (*list(extra.values())[1:], *held_out)
+    return (*default, *(replace(one, ranked=False, optional=True) for one in more))

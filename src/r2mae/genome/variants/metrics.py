@@ -1,6 +1,6 @@
 """How well scores discriminate harmful variants from others, with intervals over blocks of neighbouring positions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -20,11 +20,15 @@ Measure = Callable[[Float64[np.ndarray, " n"]], dict[str, float]]
 """From weights of the variants to metrics; 1 for each is the plain value."""
 
 
-def ranking(labels: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
+def ranking(
+    labels: Bool[np.ndarray, " n"],
+    scores: Float64[np.ndarray, " n"],
+    only: Sequence[str] = ("auroc", "partial_auroc", "auprc"),
+) -> Measure:
     """Return a function for ``auroc``, ``partial_auroc`` and ``auprc`` of scores that are high where the label is true.
 
     The partial area is standardised (McClish): 0.5 is chance. The area under the precision-recall curve is the average
-    precision. They equal those of scikit-learn.
+    precision. They equal those of scikit-learn, which would sort again for each of the many weights.
     """
     order = np.argsort(-scores, kind="stable")
     sorted_labels, sorted_scores = labels[order], scores[order]
@@ -35,22 +39,17 @@ def ranking(labels: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -
         hits = np.cumsum(ordered * sorted_labels)[last]
         misses = np.cumsum(ordered * ~sorted_labels)[last]
         if not (hits[-1] > 0 and misses[-1] > 0):
-            return dict.fromkeys(("auroc", "partial_auroc", "auprc"), float("nan"))
+            return dict.fromkeys(only, float("nan"))
         recall, false = np.append(0.0, hits / hits[-1]), np.append(0.0, misses / misses[-1])
         precision = hits / np.maximum(hits + misses, 1e-300)
-        return {
+        areas = {
             "auroc": float(np.trapezoid(recall, false)),
             "partial_auroc": _partial(false, recall),
             "auprc": float((np.diff(recall) * precision).sum()),
         }
+        return {name: areas[name] for name in only}
 
     return measure
-
-
-def area(labels: Bool[np.ndarray, " n"], scores: Float64[np.ndarray, " n"]) -> Measure:
-    """Return a function for ``auroc`` alone; see :func:`ranking`."""
-    whole = ranking(labels, scores)
-    return lambda weights: {"auroc": whole(weights)["auroc"]}
 
 
 def _partial(false: Float64[np.ndarray, " m"], recall: Float64[np.ndarray, " m"]) -> float:

@@ -1,6 +1,7 @@
 """Log probabilities of the bases at a site, with the site hidden, on both strands; every alternative shares them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +29,16 @@ SiteLogs = Callable[[Int64[np.ndarray, " sites"], Int64[np.ndarray, " sites"]], 
 """From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 
 
-class SiteScorer:
-    """Predicts the hidden base of sites, on both strands.
+def site_scorer(
+    store: AlignmentStore,
+    predict: Predict,
+    window: int,
+    *,
+    columns: list[int] | None = None,
+    rows: int = ROWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> SiteLogs:
+    """Return what predicts the hidden base of sites, as a mean of both strands.
 
     On each strand the window has the site at column ``window // 2``. At an end of the contig it is moved inwards, and
     the site has another column. Of a contig that is shorter than the window it holds all, and is unknown behind it. The
@@ -49,50 +58,38 @@ class SiteScorer:
     progress : callable, optional
         Called with the number of sites done and the total.
     """
+    step = max(rows // 2, 1)
 
-    def __init__(
-        self,
-        store: AlignmentStore,
-        predict: Predict,
-        window: int,
-        *,
-        columns: list[int] | None = None,
-        rows: int = ROWS,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        self.store, self.predict, self.window, self.columns = store, predict, window, columns
-        self.sites, self.progress = max(rows // 2, 1), progress
-
-    def __call__(
-        self, contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
+    def score(
+        contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
     ) -> Float32[np.ndarray, "sites 4"]:
-        """Return the log probabilities of A, C, G and T, a mean of both strands."""
         found = np.empty((len(contigs), 4), np.float32)
-        for first in range(0, len(contigs), self.sites):
-            part = slice(first, first + self.sites)
-            found[part] = self._some(contigs[part], positions[part])
-            if self.progress is not None:
-                self.progress(min(part.stop, len(contigs)), len(contigs))
+        for first in range(0, len(contigs), step):
+            part = slice(first, first + step)
+            found[part] = score_some(contigs[part], positions[part])
+            if progress is not None:
+                progress(min(part.stop, len(contigs)), len(contigs))
         return found
 
-    def _some(
-        self, contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
+    def score_some(
+        contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
     ) -> Float32[np.ndarray, "sites 4"]:
-        sizes, length = self.store.lengths[contigs], self.window
+        sizes = store.lengths[contigs]
         mirrored = sizes - 1 - positions
-        starts, others = window_start(positions, sizes, length), window_start(mirrored, sizes, length)
-        forward = self.store.windows(contigs, starts, length)
-        backward = reverse_complement(self.store.windows(contigs, sizes - others - length, length))
+        starts, others = window_start(positions, sizes, window), window_start(mirrored, sizes, window)
+        forward = store.windows(contigs, starts, window)
+        backward = reverse_complement(store.windows(contigs, sizes - others - window, window))
         tokens = torch.from_numpy(np.concatenate([forward, backward]))
         places = torch.from_numpy(np.concatenate([positions - starts, mirrored - others]))[:, None]
-        target = tokens[:, :, 0].long().scatter(1, places, MASK)
-        aligned = tokens[:, :, 1:]
-        if self.columns is not None:
-            aligned = aligned[:, :, self.columns]
-        logs = self.predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
+        target, aligned = tokens[:, :, 0].long().scatter(1, places, MASK), tokens[:, :, 1:]
+        if columns is not None:
+            aligned = aligned[:, :, columns]
+        logs = predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
         count = len(contigs)
         mean: Float32[np.ndarray, "sites 4"] = ((logs[:count] + logs[count:].flip(1)) / 2).numpy()
         return mean
+
+    return score
 
 
 def window_start(
@@ -103,21 +100,8 @@ def window_start(
     return found
 
 
-def model_scorer(
-    store: AlignmentStore,
-    model: WindowModel,
-    window: int,
-    *,
-    rows: int = ROWS,
-    progress: Callable[[int, int], None] | None = None,
-) -> SiteScorer:
-    """Return the scorer of a model, whose species are found in the store by name.
-
-    Raises
-    ------
-    UserError
-        If the store lacks species of the model.
-    """
+def predictor(model: WindowModel) -> Predict:
+    """Return the predictions of a model."""
     device = next(model.parameters()).device
 
     @torch.no_grad()
@@ -130,9 +114,18 @@ def model_scorer(
         logs: Tensor = logits.float().log_softmax(-1)
         return logs
 
-    return SiteScorer(
-        store, predict, window, columns=species_columns(store, model.species), rows=rows, progress=progress
-    )
+    return predict
+
+
+def model_scorer(store: AlignmentStore, model: WindowModel, window: int, **options: Any) -> SiteLogs:
+    """Return :func:`site_scorer` of a model, whose species are found in the store by name.
+
+    Raises
+    ------
+    UserError
+        If the store lacks species of the model.
+    """
+    return site_scorer(store, predictor(model), window, columns=species_columns(store, model.species), **options)
 
 
 def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:

@@ -1,0 +1,160 @@
+"""Start with the weights of a run or of the original GPN-MSA; :mod:`r2mae.genome.export` writes them.
+
+The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
+"""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from r2mae.errors import UserError
+from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
+from r2mae.training.folder import RunFolder
+from r2mae.training.initial import Origin
+from r2mae.training.records import read_json
+from r2mae.training.saving import load_weights
+
+_LAYER = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "inner": "intermediate.dense",
+    "outer": "output.dense",
+    "norm": "output.LayerNorm",
+}
+SIZES = {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+}
+"""Its names of our sizes."""
+
+_HEAD = {"transform": "transform.dense", "transform_norm": "transform.LayerNorm"}
+DECODER, BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
+BASE_ROWS = slice(1, 5)
+"""The bases in its vocabulary."""
+
+FIXED: dict[str, Any] = {
+    "architectures": ["GPNRoFormerForMaskedLM"],
+    "model_type": "GPNRoFormer",
+    "vocab_size": 6,
+    "aux_features_vocab_size": 5,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "rotary_value": False,
+    "tie_word_embeddings": False,
+}
+"""What is the same in every config.json."""
+
+_CHECKED = ("model_type", "vocab_size", "aux_features_vocab_size")
+
+
+def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
+    """Let a fresh model start with the weights of a folder.
+
+    Parameters
+    ----------
+    path : path
+        A finished run, or a folder with config.json and model.safetensors or pytorch_model.bin of the original.
+    model : AlignmentTransformer
+        Of the same sizes and species.
+
+    Raises
+    ------
+    UserError
+        If the folder has other weights, or damaged ones.
+    """
+    assert isinstance(model, AlignmentTransformer)
+    folder = Path(path)
+    if (run := RunFolder(folder)).config_file.is_file():
+        if not run.trained:
+            raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
+        built = dict(run.description.architecture)
+        built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
+        sizes = {name: built.get(name, False) for name in (*SIZES, "one_hot")}
+        _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
+        load_weights(run.weights, model)
+        return Origin(folder, (run.weights,), "r2mae")
+    config = read_json(folder / "config.json", linked=True)
+    for name in _CHECKED:
+        if config.get(name) != FIXED[name]:
+            raise UserError(
+                f"{folder / 'config.json'}: {name} is {str(config.get(name))[:40]!r}, and {FIXED[name]!r} in GPN-MSA: "
+                "name a run, or a folder with the weights of GPN-MSA"
+            )
+    count = config.get("n_aux_features")
+    sizes = {mine: config.get(theirs) for mine, theirs in SIZES.items()}
+    species = count // 5 if isinstance(count, int) else count
+    _check_sizes(folder, {**sizes, "one_hot": True, "species": species}, model)
+    file, found = _read(folder)
+    try:
+        state = {mine: found[theirs] for mine, theirs in weight_names(len(model.layers)).items()}
+        state |= {"decoder.weight": found[DECODER][BASE_ROWS], "decoder.bias": found[BIAS][BASE_ROWS]}
+        if not all(values.isfinite().all() for values in state.values()):
+            raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
+        model.load_state_dict(state)
+    except (KeyError, RuntimeError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} is damaged or has no weights of GPN-MSA ({reason}): fetch it again") from None
+    return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
+
+
+def sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
+    """Return the sizes of a model that weights have to have."""
+    layer = model.layers[0]
+    assert isinstance(layer, Layer)
+    return {
+        "width": model.decoder.in_features,
+        "layers": len(model.layers),
+        "heads": layer.heads,
+        "inner": layer.inner.out_features,
+        "one_hot": model.embedding.one_hot,
+        "species": model.embedding.others,
+    }
+
+
+def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
+    """Refuse weights of other sizes or species than the model's; species are names, or their number."""
+    own = sizes_of(model)
+    if isinstance(sizes["species"], list):
+        own["species"] = list(model.species)
+    differ = [name for name, size in sizes.items() if size != own[name]]
+    if differ:
+        name = differ[0]
+        raise UserError(
+            f"{folder} (init) has other {', '.join(differ)} than the run ({name}: {str(sizes[name])[:60]}, here "
+            f"{str(own[name])[:60]}): give the run those of the weights (--{name.replace('_', '-')})"
+        )
+
+
+def weight_names(layers: int) -> dict[str, str]:
+    """Return their name of each of our weights, apart from the decoder's."""
+    modules = {
+        f"layers.{number}.{mine}": f"model.encoder.layer.{number}.{theirs}"
+        for number in range(layers)
+        for mine, theirs in _LAYER.items()
+    } | {mine: f"cls.predictions.{theirs}" for mine, theirs in _HEAD.items()}
+    return {f"{mine}.{kind}": f"{theirs}.{kind}" for mine, theirs in modules.items() for kind in ("weight", "bias")}
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    file = next(
+        (folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()), None
+    )
+    if file is None:
+        raise UserError(f"{folder} holds neither model.safetensors nor pytorch_model.bin: fetch them")
+    try:
+        if file.suffix == ".safetensors":
+            return file, load_file(file)
+        return file, torch.load(file, map_location="cpu", weights_only=True)  # runs no code of the file
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(f"{file} cannot be read ({reason}): fetch it again, as safetensors if it can be had") from None
