@@ -35,7 +35,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_split_folders_in_capitals_are_no_classes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     splits = load_splits(folder)
-    assert splits.official
     assert splits.train.classes == ("cat", "dog")
     assert (len(splits.train), len(splits.test)) == (6, 6)
     assert "Training is trained on; Testing is the test part" in caplog.text

@@ -416,7 +416,6 @@ def test_parts_are_known_in_any_spelling(folder, names, packed, caplog):
             archive.add(folder, "set")
     with caplog.at_level(logging.WARNING, "r2mae"):
         splits = load_splits(source)
-    assert splits.official
     assert splits.train.classes == splits.test.classes == ("a", "b")
     assert [len(splits.train), len(splits.test)] == [2, 2]
     assert (splits.validation is not None) == (names[2] is not None)

@@ -158,7 +158,7 @@ class ImagesConfig(RunConfig):
         """Refuse a fraction of test images for a set with an official test part."""
         super().check_given(given)
         if "test_fraction" in given:
-            from r2mae.images.sources import check_test_fraction
+            from r2mae.images.data import check_test_fraction
 
             check_test_fraction(self.data.source)
 

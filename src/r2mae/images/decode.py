@@ -101,20 +101,22 @@ class DecodedImages(StoredImages):
     Parameters
     ----------
     files : sequence of File
-        Their files.
+        Files of images.
     shape : (height, width, channels)
         Shape of each decoded image.
     how : Reading
         Its resize, resize_mode and draft are used.
+    rows : int64 ndarray of shape (n,)
+        Which of the files these images are.
     """
 
-    def __init__(self, files: Sequence[File], shape: tuple[int, int, int], how: Reading) -> None:
+    def __init__(
+        self, files: Sequence[File], shape: tuple[int, int, int], how: Reading, rows: Int64[np.ndarray, " n"]
+    ) -> None:
         self.files, self.how = files, how
-        super().__init__((len(files), *shape))
+        super().__init__(shape, rows)
 
-    def take(
-        self, rows: Int64[np.ndarray, " batch"], axis: int = 0
-    ) -> UInt8[np.ndarray, "batch height width channels"]:
+    def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
         """Decode some images; in threads, unless this is a worker process.
 
         Raises

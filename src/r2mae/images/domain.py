@@ -136,18 +136,14 @@ class ImagesDomain(Domain):
         return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
     def check_source(self, config: ImagesConfig) -> None:
-        """Refuse data that do not exist, without importing torch; reader options are not checked."""
+        """Refuse data that do not exist, without importing torch."""
         from r2mae.images.data import check_source
 
         check_source(config.data.source)
 
     def check(self, config: ImagesConfig) -> None:
-        """Refuse data and weights that do not exist and reader options that do not apply, without importing torch."""
-        from r2mae.images.data import check_source
-
-        check_source(
-            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
-        )
+        """Refuse data and weights that do not exist, without importing torch."""
+        self.check_source(config)
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
@@ -255,8 +251,7 @@ class ImagesDomain(Domain):
         """
         from r2mae.images.task import check_images
 
-        config = _with_size(config, resize, resize_mode)
-        config = config.replace(data=source, **_reader_options(config, source, skip_broken))
+        config = _read_as(config, source, resize, resize_mode, skip_broken)
         data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
@@ -304,20 +299,17 @@ class ImagesDomain(Domain):
         import numpy as np
 
         from r2mae.images import decode
+        from r2mae.images.batches import reading_of
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.evaluate import embed_set
 
-        config = _with_size(config, resize, resize_mode)
-        size: dict[str, Any] = {
-            "resize": config.data.resize,
-            "resize_mode": config.data.resize_mode,
-            **_reader_options(config, source, skip_broken),
-        }
-        if self.fingerprint(config.replace(data=source)) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **size)
+        there = _read_as(config, source, resize, resize_mode, skip_broken)
+        reading = {**reading_of(there), "processes": 1}
+        if self.fingerprint(there) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **reading)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, decode.Reading(**size))]
+            found = [*load_parts(source, decode.Reading(**reading))]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
@@ -330,17 +322,13 @@ class ImagesDomain(Domain):
         return arrays
 
 
-def _reader_options(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
-    """Return reader options for external images: the run's, as far as they apply, unless overridden."""
-    from r2mae.images.sources import applicable_options
-
-    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
-    return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
-
-
-def _with_size(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
-    """Return the configuration with another size or resize mode, if given."""
-    return config.replace(resize=resize or config.data.resize, resize_mode=mode or config.data.resize_mode)
+def _read_as(
+    config: ImagesConfig, source: str, resize: int | None, mode: "ResizeMode | None", skip_broken: bool | None
+) -> ImagesConfig:
+    """Return the configuration for other images, which are read as the run's unless options say otherwise."""
+    given = {"resize": resize, "resize_mode": mode, "skip_broken": skip_broken}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return config.replace(data=source, cache="auto", **chosen)
 
 
 DOMAIN = ImagesDomain()

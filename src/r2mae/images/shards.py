@@ -19,11 +19,10 @@ from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
 from r2mae.images.decode import Reading, header, in_threads
-from r2mae.images.folder import log_others
+from r2mae.images.folder import HELD_OUT, TRAIN, log_others, log_parts, official_parts
 from r2mae.images.formats import BrokenFileError, reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, File, Folder, read_tar, stamp
-from r2mae.images.parts import HELD_OUT, TRAIN, log_parts, official_parts
 from r2mae.images.store import read_files
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
@@ -98,7 +97,7 @@ class Index(NamedTuple):
 def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
     """Read the images of shards.
 
-    The part of a shard is the last word of its name before the number (:func:`r2mae.images.parts.official_parts`).
+    The part of a shard is the last word of its name before the number (:func:`r2mae.images.folder.official_parts`).
     Without such words all are images of one set.
 
     Raises

@@ -1,6 +1,5 @@
 """The data of a fine-tuning run: batches of labelled images, augmented, or of features that are computed once."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,18 +16,17 @@ from torch.nn.functional import cross_entropy
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
-from r2mae.images.augment import crops_of_originals
-from r2mae.images.batches import ImageBatches
-from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
+from r2mae.images.augment import augment, crops_of_originals, soft_targets
+from r2mae.images.batches import ImageBatches, reading_of
+from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.decode import DecodedImages
 from r2mae.images.evaluate import embed_set, has_classes
-from r2mae.images.finetune.augment import augment, soft_targets
 from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.task import check_images, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
-from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Data
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
@@ -117,13 +115,18 @@ class FinetuneData(Data):
 
     @cached_property
     def splits(self) -> Splits:
-        """Training and test images."""
+        """Training and test images, which have classes."""
         config = self.config
-        found = read_splits(config)
-        usual = FinetuneConfig.data.test_fraction
-        for note in fraction_notes(config.data.source, config.data.test_fraction, usual, found):
-            logging.getLogger("r2mae").warning("%s", note)
-        return found
+        reading = reading_of(config)
+        if config.crop_from == "original":
+            reading["cache"] = "none"
+        fraction = config.data.test_fraction
+        splits = load_splits(config.data.source, test_fraction=fraction, seed=config.split_seed, **reading)
+        if not has_classes(splits):
+            raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
+        if config.crop_from == "original" and not isinstance(splits.train.images, DecodedImages):
+            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
+        return splits
 
     @cached_property
     def _pretrained(self) -> tuple[Any, nn.Module, int]:
@@ -198,24 +201,6 @@ class FinetuneData(Data):
             samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
             model.to("cpu")
         return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
-
-
-def read_splits(config: FinetuneConfig) -> Splits:
-    """Read the images of a configuration, and check that they have classes."""
-    splits = load_splits(
-        config.data.source,
-        test_fraction=config.data.test_fraction,
-        seed=config.split_seed,
-        resize=config.data.resize,
-        resize_mode=config.data.resize_mode,
-        cache="none" if config.crop_from == "original" else config.machine.cache,
-        skip_broken=config.data.skip_broken,
-        draft=config.data.draft,
-        processes=local_processes(config.machine.devices),
-    )
-    if not has_classes(splits):
-        raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
-    return splits
 
 
 def check_other_images(config: FinetuneConfig, splits: Splits, architecture: Mapping[str, Any]) -> None:

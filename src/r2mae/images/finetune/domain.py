@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import CommandLine
-from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.config import FinetuneConfig
@@ -52,16 +51,6 @@ class FinetunedImages(Domain):
         """Refuse missing data, without torch."""
         get_domain(self.name).check_source(_reading(config))
 
-    def check(self, config: FinetuneConfig) -> None:
-        """Refuse missing data and reader options that do not apply, without torch."""
-        from r2mae.images.sources import check_source, is_array
-
-        check_source(
-            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
-        )
-        if config.crop_from == "original" and is_array(config.data.source):
-            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
-
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Return images and pretrained model, each read on access."""
         from r2mae.images.finetune.data import FinetuneData
@@ -89,11 +78,9 @@ class FinetunedImages(Domain):
     ) -> "tuple[FinetuneConfig, FinetuneData]":
         """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
         from r2mae.images.finetune.data import FinetuneData, check_other_images
-        from r2mae.images.sources import applicable_options
 
-        fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
         given = {name: value for name, value in reading.items() if value is not None}
-        config = config.replace(data=source, crop_from="resized", **{**fitting, **given})
+        config = config.replace(data=source, crop_from="resized", cache="auto", **given)
         data = FinetuneData(config)
         check_other_images(config, data.splits, architecture)
         return config, data
