@@ -151,7 +151,7 @@ class ImagesDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.images.weight_conversion.init import load_initial_weights
+        from r2mae.images.weight_conversion.load import load_initial_weights
 
         return load_initial_weights(config.init, model)
 

@@ -19,7 +19,7 @@ from r2mae.images.models.vit_mae.task import PatchTask
 from r2mae.images.patches import standardised
 from r2mae.images.resize import to_square
 from r2mae.images.weight_conversion.export import mean_ratio, to_mae, to_timm, to_transformers
-from r2mae.images.weight_conversion.files import read_weights
+from r2mae.images.weight_conversion.load import read_weights
 from r2mae.masking.keys import Key
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
