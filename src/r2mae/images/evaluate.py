@@ -1,9 +1,9 @@
 """Evaluation of a model of images: linear probe, reconstruction, effective rank."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -111,25 +111,35 @@ def embedding_scores(
     return scores | spectrum_scores(test)
 
 
-def batch_rows(shape: Sequence[int]) -> int:
-    """Return the number of images in a batch of evaluation."""
-    return max(1, min(_BATCH, _MAX_NUMBERS // math.prod(shape)))
+def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
+    """Yield all images as batches of at most `most` images, fewer if they are large, each with its rows."""
+    size = max(1, min(most, _MAX_NUMBERS // math.prod(images.images.shape[1:])))
+    for first in range(0, len(images), size):
+        rows = slice(first, min(first + size, len(images)))
+        batch = images.batch(np.arange(rows.start, rows.stop), EVALUATION_KEY.rows(first))
+        yield rows, to_device(batch, device)
+
+
+@torch.no_grad()
+def outputs_of(
+    function: Callable[[Tensor], Tensor], model: nn.Module, images: ImageSet, most: int = _BATCH
+) -> Float32[np.ndarray, "n width"]:
+    """Return what a function returns for all images, in batches on the model's device."""
+    outputs = None
+    with evaluating(model):
+        for rows, batch in in_batches(ImageBatches(images.images), most, next(model.parameters()).device):
+            made = function(batch).float()
+            if outputs is None:  # filled in place: many small tensors would fragment the memory of the large batches
+                outputs = np.empty((len(images), made.shape[1]), np.float32)
+            outputs[rows] = made.cpu().numpy()
+    assert outputs is not None
+    return outputs
 
 
 def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
     """Embed every image, without a mask."""
     task.check_images(images.name, images.shape)
-    device = next(model.parameters()).device
-    batches, embedded, most = ImageBatches(images.images), None, batch_rows(images.shape)
-    with evaluating(model):
-        for first in range(0, len(batches), most):
-            rows = np.arange(first, min(first + most, len(batches)))
-            made = task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)).float()
-            if embedded is None:  # filled in place: many small tensors would fragment the memory of the large batches
-                embedded = np.empty((len(batches), made.shape[1]), np.float32)
-            embedded[first : first + len(rows)] = made.cpu().numpy()
-    assert embedded is not None
-    return embedded
+    return outputs_of(partial(task.embed, model), model, images)
 
 
 @torch.no_grad()
@@ -138,17 +148,14 @@ def clean_mse(
 ) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
     device = next(model.parameters()).device
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    most, pixels = batch_rows(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
+    total, pixels = torch.zeros((), dtype=torch.float64, device=device), math.prod(batches.images.shape[1:])
     each = np.empty(len(batches))
     with evaluating(model):
-        for first in range(0, len(batches), most):
-            rows = np.arange(first, min(first + most, len(batches)))
-            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
+        for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
             total += squares.sum()
             if items is not None:
-                each[first : first + len(rows)] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
+                each[rows] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
     if items is not None:
         items.add("clean_mse", each)
     return float(total) / (len(batches) * pixels)

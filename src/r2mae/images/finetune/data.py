@@ -17,10 +17,10 @@ from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
-from r2mae.images.batches import ImageBatches, reading_of
+from r2mae.images.batches import reading_of
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.decode import DecodedImages
-from r2mae.images.evaluate import embed_set, has_classes
+from r2mae.images.evaluate import embed_set, has_classes, outputs_of
 from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.task import check_images, scaled
@@ -29,7 +29,6 @@ from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Data
-from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 TOP = 5
 _DIGITS = 16  # of the hash of weights
@@ -246,7 +245,8 @@ def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
         If logits are not finite.
     """
     assert images.labels is not None
-    logits, labels = predict(model, images), torch.from_numpy(images.labels)
+    logits = torch.from_numpy(outputs_of(lambda batch: model(scaled(batch)), model, images, _BATCH))
+    labels = torch.from_numpy(images.labels)
     if broken := int((~torch.isfinite(logits)).any(1).sum()):
         raise UserError(
             f"the logits of {broken:,} of {len(images):,} images of {images.name} are not finite: train the "
@@ -256,18 +256,6 @@ def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
     if logits.shape[1] > TOP:
         scores["top5"] = top_accuracy(logits, labels, TOP)
     return {**scores, "cross_entropy": float(cross_entropy(logits.double(), labels))}
-
-
-@torch.no_grad()
-def predict(model: Classifier, images: ImageSet) -> Float[Tensor, "n classes"]:
-    """Return the logits of all images, on the CPU."""
-    batches, device, parts = ImageBatches(images.images), next(model.parameters()).device, []
-    with evaluating(model):
-        for first in range(0, len(batches), _BATCH):
-            rows = np.arange(first, min(first + _BATCH, len(batches)))
-            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
-            parts.append(model(scaled(batch)).float().cpu())
-    return torch.cat(parts)
 
 
 def top_accuracy(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"], k: int) -> float:

@@ -63,7 +63,8 @@ class FinetunedImages(Domain):
         from r2mae.images.finetune.data import with_pool
 
         task, pretrained = build_model(MODELS, architecture["encoder"])
-        return ClassificationTask(), make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
+        classifier = make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
+        return ClassificationTask(tuple(architecture["encoder"]["shape"])), classifier
 
     def evaluate(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
