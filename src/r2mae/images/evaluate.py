@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
-from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.head import as_floats, fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
@@ -91,24 +91,70 @@ def evaluate(
 
 
 def embedding_scores(
-    embed: Callable[[ImageSet], Float32[np.ndarray, "n latent"]],
+    embed: Callable[[ImageSet], np.ndarray],
     splits: Splits,
     seed: int,
     *,
     probe: Probe = "head",
     progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
+    most: float = math.inf,
 ) -> dict[str, float]:
-    """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks."""
-    test, scores = embed(splits.test), {}
-    if has_classes(splits) or has_attributes(splits):
-        train = embed(splits.train)
-        if has_classes(splits):
-            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, seed, progress, items)
-            scores["knn_accuracy"] = neighbours_accuracy(train, test, splits, items)
-        if has_attributes(splits):
-            scores |= attribute_scores(train, test, splits, seed)
-    return scores | spectrum_scores(test)
+    """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
+
+    Parameters
+    ----------
+    embed : callable
+        Returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1.
+    splits, seed, probe, progress, items
+        As for :func:`evaluate`.
+    most : float
+        Numbers of all embeddings of a part, above which neighbours and spectrum are left out.
+    """
+    test = embed(splits.test)
+    train = embed(splits.train) if has_classes(splits) or has_attributes(splits) else None
+    predicted: dict[str, np.ndarray] = {}
+    scores: dict[str, float] = {}
+    if train is not None and splits.train.labels is not None and has_classes(splits):
+        predicted["probe_accuracy"] = _probe_predictions(probe, train, splits.train.labels, test, seed, progress)
+        if train.size <= most:
+            predicted["knn_accuracy"] = knn_predict(_floats(train), splits.train.labels, _floats(test))
+    for name, labels in predicted.items():
+        right = labels == splits.test.labels
+        scores[name] = float(right.mean())
+        if items is not None:
+            items.add(name, right.astype(np.float32))
+    if train is not None and splits.train.attributes is not None and splits.test.attributes is not None:
+        head = fit_attributes(train, splits.train.attributes, seed=seed)
+        found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
+        if found is not None:  # an attribute has both values in training and in test images
+            scores |= {"attribute_accuracy": found.accuracy, "attribute_accuracy_raw": found.raw}
+            scores["attribute_auroc"] = found.auroc
+    return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
+
+
+def _probe_predictions(
+    probe: Probe,
+    train: np.ndarray,
+    labels: Int[np.ndarray, " n"],
+    test: np.ndarray,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> Int[np.ndarray, " m"]:
+    """Fit a probe on embeddings of training images, and return its predictions for test images."""
+    if probe == "head":
+        return fit_head(train, labels, seed=seed).predict(test).cpu().numpy()
+    smallest = int(np.bincount(labels)[np.unique(labels)].min())
+    if smallest < 2:
+        raise UserError("the logistic probe needs two training images of every class: use --probe head")
+    fitted = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(_floats(train), labels, progress=progress)
+    return np.asarray(fitted.predict(_floats(test)))
+
+
+def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
+    """Return bytes as floats from 0 to 1, and floats unchanged."""
+    made: np.ndarray = as_floats(torch.from_numpy(features)).numpy()
+    return made
 
 
 def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
@@ -203,86 +249,10 @@ def has_attributes(splits: Splits) -> bool:
     return splits.train.attributes is not None and splits.test.attributes is not None
 
 
-def attribute_scores(train: np.ndarray, test: np.ndarray, splits: Splits, seed: int) -> dict[str, float]:
-    """Return the scores of the paper's probe of attributes; requires :func:`has_attributes`.
-
-    `train` and `test` have a row for each image: its embedding, or its pixels as bytes. The result is empty if no
-    attribute has both values in training and in test images.
-    """
-    assert splits.train.attributes is not None
-    assert splits.test.attributes is not None
-    head = fit_attributes(train, splits.train.attributes, seed=seed)
-    found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
-    if found is None:
-        return {}
-    return {
-        "attribute_accuracy": found.accuracy,
-        "attribute_accuracy_raw": found.raw,
-        "attribute_auroc": found.auroc,
-    }
-
-
-def probe_accuracy(
-    kind: Probe,
-    train: Float32[np.ndarray, "n d"],
-    test: Float32[np.ndarray, "m d"],
-    splits: Splits,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
-    items: ItemRecorder | None = None,
-) -> float:
-    """Return the accuracy of a probe of embeddings on test images; requires :func:`has_classes`.
-
-    `items` receives for each image whether the probe is right (1) or wrong (0).
-
-    Raises
-    ------
-    UserError
-        If the logistic probe has fewer than two training images of a class.
-    """
-    train_labels, test_labels = splits.train.labels, splits.test.labels
-    assert train_labels is not None
-    assert test_labels is not None
-    if kind == "logistic":
-        smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
-        if smallest < 2:
-            raise UserError("the logistic probe needs two training images of every class: use --probe head")
-        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
-        return accuracy("probe_accuracy", probe.predict(test), test_labels, items)
-    head = fit_head(train, train_labels, seed=seed)
-    return accuracy("probe_accuracy", head.predict(test).cpu().numpy(), test_labels, items)
-
-
-def neighbours_accuracy(
-    train: Float32[np.ndarray, "n d"],
-    test: Float32[np.ndarray, "m d"],
-    splits: Splits,
-    items: ItemRecorder | None = None,
-) -> float:
-    """Return the accuracy of k-nearest neighbours on test images; requires :func:`has_classes`.
-
-    `items` receives for each image whether the prediction is right (1) or wrong (0).
-    """
-    assert splits.train.labels is not None
-    assert splits.test.labels is not None
-    predicted = knn_predict(train, splits.train.labels, test)
-    return accuracy("knn_accuracy", predicted, splits.test.labels, items)
-
-
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
     """Record the labels of the test images; the images are recorded when :func:`masked_scores` reads them."""
     if items is not None and splits.test.labels is not None:
         items.identify("labels", splits.test.labels)
-
-
-def accuracy(
-    name: str, predicted: Int[np.ndarray, " m"], labels: Int[np.ndarray, " m"], items: ItemRecorder | None
-) -> float:
-    """Return the fraction of labels that are predicted; `items` receives a 1 or 0 for each."""
-    right = predicted == labels
-    if items is not None:
-        items.add(name, right.astype(np.float32))
-    return float(right.mean())
 
 
 def masked_scores(

@@ -185,9 +185,7 @@ def test_logits_that_are_not_finite_are_no_result() -> None:
 
 def test_images_of_another_size_are_refused() -> None:
     images = ImageSet("small", np.zeros((5, 8, 4, 3), np.uint8))
-    with pytest.raises(
-        UserError, match=r"small has images of 8 x 4 x 3, and the model takes 8 x 8 x 3: add --resize 8"
-    ):
+    with pytest.raises(UserError, match=r"images of 8 x 4 x 3, and the model takes 8 x 8 x 3: add --resize 8"):
         embed_set(TASK, made(MLP), images)
 
 
