@@ -153,6 +153,8 @@ def _probe_predictions(
 
 def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
     """Return bytes as floats from 0 to 1, and floats unchanged."""
+    if features.dtype != np.uint8:
+        return features
     made: np.ndarray = as_floats(torch.from_numpy(features)).numpy()
     return made
 

@@ -77,7 +77,7 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
         # Decoders seek to places that a damaged file names, which is EINVAL.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).partition(" <_io")[0].split())[:200] or type(error).__name__
         raise BrokenFileError(f"{path}: not a valid {kind} ({reason}): {hint}") from error
 
 
