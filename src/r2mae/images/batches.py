@@ -28,7 +28,7 @@ class ImageBatches(Batches):
     Parameters
     ----------
     images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, mapped from a file, or decoded for every batch.
+        In memory, or read or decoded for every batch.
     rows : ndarray of int, optional
         Indices of the images; by default all.
     augment : {"none", "crop-flip"}

@@ -85,7 +85,7 @@ class ImagesMachineConfig(MachineConfig):
     Parameters
     ----------
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are stored: in memory; in a memory map on disk (below R2MAE_CACHE); or not at all, so that
+        Where decoded images are stored: in memory; in a .npy file on disk (below R2MAE_CACHE); or not at all, so that
         workers decode them for every batch. "auto" is memory if they fit, else none.
     """
 

@@ -54,7 +54,7 @@ class Reading:
     max_bytes : int or None
         Limit of the images in memory (default: half of the machine's).
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are stored: in memory; on disk, as a memory map; or not at all, so that they are decoded on
+        Where decoded images are stored: in memory; on disk, in a .npy file; or not at all, so that they are decoded on
         access. "auto" is memory if they fit, else none.
     skip_broken : bool
         Skip files that cannot be decoded, and log how many.
