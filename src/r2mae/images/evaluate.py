@@ -22,7 +22,7 @@ from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ImageTask, Pictures, scaled
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
@@ -221,22 +221,11 @@ def complete(
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
     with re_estimated_statistics(task, model, data.train, ratio, wanted=bn_statistics), evaluating(model):
-        made = _make_pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
+        made = task.complete(model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
     original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
     return Examples(original, masked, completed, ratio)
-
-
-def _make_pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
-    """Return the task's pictures, else its tensors if these have as many values as the images, else None."""
-    if (made := task.complete(model, batch, ratio, key)) is not None:
-        return made
-    corrupted = task.corrupt(batch, ratio, key)
-    tensors = (corrupted.targets, corrupted.inputs, task.forward(model, corrupted).prediction)
-    if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
-        return None
-    return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
 
 
 def has_classes(splits: Splits) -> bool:

@@ -47,12 +47,15 @@ class ImageTask(Task[Tensor, _Model_contra]):
     """The task of a model of images: that of the training loop, with batches (batch, height, width, channels)."""
 
     def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
-        """Mask images, and complete them with a model in evaluation mode.
+        """Mask images, and complete them with a model in evaluation mode; None if this makes no pictures.
 
-        By default None: pictures are made of inputs, targets and predictions, if these have as many values as the
-        images.
+        By default pictures are inputs, targets and predictions, if these have as many values as the images.
         """
-        return None
+        corrupted: Any = self.corrupt(batch, ratio, key)
+        tensors = (corrupted.targets, corrupted.inputs, self.forward(model, corrupted).prediction)
+        if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
+            return None
+        return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""

@@ -182,5 +182,7 @@ def test_a_model_of_ours_alone_is_refused(tmp_path: Path) -> None:
 
     small = ImagesConfig.make(data=str(picture_file(tmp_path)), hidden=4, latent=2, steps=1, threads=1, device="cpu")
     run = fit(small, DOMAIN, tmp_path / "mlp").folder.path
-    with pytest.raises(UserError, match="a run of the model 'mlp', which is exported nowhere: vit-mae is"):
+    with pytest.raises(
+        UserError, match="a run of the model 'mlp', which timm, transformers and MAE have not: name one"
+    ):
         to_timm(run, tmp_path / "out.pth")

@@ -1,6 +1,6 @@
 """`unet`, the paper's U-Net for faces (section 4.4, appendix "CelebA"), on images that keep their shape.
 
-Our choices where the paper gives none are listed in docs/images.md, "U-Net on faces".
+Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 """
 
 from collections.abc import Mapping

@@ -137,9 +137,12 @@ def read_finished(run: Path) -> FinishedModel:
     folder = RunFolder(run)
     domain = domain_of_run(folder.read_config(), run)
     architecture = folder.description.architecture if folder.trained else {}
-    model = architecture.get("encoder", architecture).get("model", "vit-mae")
-    if model != "vit-mae":
-        raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
+    model = architecture.get("encoder", architecture).get("model") if folder.trained else "vit-mae"
+    if domain.name != "images" or model != "vit-mae":
+        described = f"model {str(model)[:40]!r}" if domain.name == "images" else f"domain {domain.name}"
+        raise UserError(
+            f"{run} is a run of the {described}, which timm, transformers and MAE have not: name one of vit-mae"
+        )
     config, _, network = load_model(run, domain)
     state = {name: value.detach() for name, value in network.state_dict().items()}
     crop = getattr(config.data, "resize_mode", "squash") == "crop"

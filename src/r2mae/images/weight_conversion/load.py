@@ -7,22 +7,22 @@ import argparse
 import math
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from r2mae.errors import UserError
+from r2mae.images.formats import reading
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
+from r2mae.images.weight_conversion.export import read_finished
 from r2mae.images.weight_conversion.names import (
     PATCHES,
     State,
@@ -46,9 +46,6 @@ _EXPECTED = (
 _NESTED = ("model", "state_dict", "model_state_dict", "module")
 _IN_A_FOLDER = ("model.safetensors", "pytorch_model.bin")
 _TYPES = ("vit_mae", "vit")
-_WEIGHTS_ONLY = (
-    "save the weights alone, with safetensors or as torch.save(model.state_dict(), FILE), and name that file"
-)
 _SHOWN = 3  # names that an error repeats
 _MAX_DEPTH = 3
 _DECODER = ("decoder_", "mask_token")
@@ -139,7 +136,9 @@ def read_weights(path: str | Path) -> Weights:
         raise UserError(f"{place}: no such file or folder: {_EXPECTED}")
     folder = RunFolder(place)
     if folder.config_file.is_file():
-        return _run_weights(place, folder)
+        made = read_finished(place)
+        heads, decoder_heads = (int(made.architecture[name]) for name in ("heads", "decoder_heads"))
+        return Weights(place, "r2mae", made.state, (folder.weights,), heads, decoder_heads, made.size)
     file = _file_of(place) if place.is_dir() else place
     state = unwrapped(_read_file(file))
     read = Weights(place, "timm", state, (file,))
@@ -246,41 +245,29 @@ def fitted_positions(
 
 def _read_file(file: Path) -> State:
     """Read the tensors of one file: its content, or what is under one of the usual names."""
-    with _loading_errors(file):
+    with reading(file, "file of weights", "fetch or save it again"):
         if file.suffix.lower() == ".safetensors":
             return load_file(file)
-        # Checkpoints of MAE hold the command's arguments, a plain bag of values.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(file, map_location="cpu", weights_only=True)
+        try:
+            # Checkpoints of MAE hold the command's arguments, a plain bag of values.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            found = re.search(r"GLOBAL ([\w.]+)", str(error))
+            if found is None:
+                raise ValueError("no weights, or damaged ones") from None
+            raise UserError(
+                f"{file} holds more than weights ({found[1]}), and loading it could run code: save the weights alone, "
+                "with safetensors or as torch.save(model.state_dict(), FILE), and name that file"
+            ) from None
     for _ in range(_MAX_DEPTH):
         if not isinstance(content, Mapping):
             break
-        found = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
-        if found:
-            return found
+        state = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+        if state:
+            return state
         content = next((content[name] for name in _NESTED if isinstance(content.get(name), Mapping)), None)
     raise UserError(f"{file} holds no weights by name: {_EXPECTED}")
-
-
-@contextmanager
-def _loading_errors(file: Path) -> Iterator[None]:
-    """Turn what readers raise into one line."""
-    try:
-        yield
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if found is None:
-            raise UserError(f"{file} is no file of weights, or a damaged one: fetch or save it again") from None
-        raise UserError(
-            f"{file} holds more than weights ({found[1]}), and loading it could run code: {_WEIGHTS_ONLY}"
-        ) from None
-    except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
-        if "TorchScript" in str(error):
-            raise UserError(f"{file} is a TorchScript archive, which holds code: {_WEIGHTS_ONLY}") from None
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}): fetch or save it again") from None
-    except OSError as error:
-        raise UserError(f"{file} cannot be read ({error.strerror or error}): name a file of weights") from None
 
 
 def _file_of(folder: Path) -> Path:
@@ -296,23 +283,6 @@ def _file_of(folder: Path) -> Path:
         expected = f"expected {' or '.join(_IN_A_FOLDER)} next to config.json, in one file"
         raise UserError(f"{folder} holds no weights: {expected}")
     return found[0]
-
-
-def _run_weights(path: Path, folder: RunFolder) -> Weights:
-    """Read a finished run of a vision transformer, pretrained or fine-tuned."""
-    if not folder.trained:
-        raise UserError(f"{path} is not finished: rerun its command to resume, then start from it")
-    architecture = folder.description.architecture
-    if architecture.get("probe") == "linear":
-        raise UserError(f"{path} is a probe of a frozen model: start from the run that it probes")
-    encoder = architecture.get("encoder", architecture)
-    if not isinstance(encoder, Mapping) or encoder.get("model") != "vit-mae":
-        model = architecture.get("model", folder.description.domain)
-        raise UserError(f"{path} is a run of the model {str(model)[:40]!r}: {_EXPECTED}")
-    height, width = (int(side) for side in encoder["shape"][:2])
-    state = _read_file(folder.weights)
-    read = Weights(path, "r2mae", state, (folder.weights,), int(encoder["heads"]), image=(height, width))
-    return replace(read, decoder_heads=int(encoder["decoder_heads"])) if read.has_decoder else read
 
 
 def _with_architecture(read: Weights) -> Weights:
