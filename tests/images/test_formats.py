@@ -156,7 +156,7 @@ def test_a_large_npy_is_read_on_access(write):
         assert isinstance(mapped, NpyImages)
         np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
         path.write_bytes(path.read_bytes()[:-1])
-        refused("x: ends before its image 4", lambda path, images: images.take(np.array([4])), path, mapped)
+        refused("x: has become shorter", lambda path, images: images.take(np.array([4])), path, mapped)
     refused("GiB of memory", read_npy, write(npy(FLOATS)), max_bytes=10)
     refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
     bad = np.full((3, 2, 2), 2, np.float32)

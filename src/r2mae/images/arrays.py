@@ -64,9 +64,9 @@ AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | Stor
 
 
 class NpyImages(StoredImages):
-    """Images in a .npy file of uint8 or float32 in C order, read image by image.
+    """Images in a .npy file of uint8 or float32 in C order, read one by one.
 
-    A memory map of the file would count as memory of the process.
+    A memory map of the file would be faster, but what was read of it counts as memory of the process.
 
     Parameters
     ----------
@@ -75,19 +75,19 @@ class NpyImages(StoredImages):
     """
 
     def __init__(self, path: Path) -> None:
-        mapped = np.lib.format.open_memmap(path, mode="r")
-        self.path, self.offset = path, mapped.offset
-        super().__init__((*mapped.shape[1:], 1)[:3], np.arange(len(mapped)), mapped.dtype)
+        whole = np.lib.format.open_memmap(path, mode="r")
+        self.path, self.offset = path, whole.offset
+        super().__init__((*whole.shape[1:], 1)[:3], np.arange(len(whole)), whole.dtype)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> np.ndarray:
         """Read images by their rows in the file."""
         images = np.empty((len(rows), *self.shape[1:]), self.dtype)
         size = math.prod(self.shape[1:]) * self.dtype.itemsize
         with self.path.open("rb", buffering=0) as file:
-            for image, row in zip(images, rows.tolist(), strict=True):
-                file.seek(self.offset + row * size)
+            for image, start in zip(images, (self.offset + rows * size).tolist(), strict=True):
+                file.seek(start)
                 if file.readinto(image) != size:
-                    raise UserError(f"{self.path}: ends before its image {row}: save it again")
+                    raise UserError(f"{self.path}: has become shorter since the run began: save it again")
         return images
 
 

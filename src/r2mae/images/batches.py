@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
@@ -108,11 +109,19 @@ def load_data(config: ImagesConfig) -> ImageData:
     if config.data.validation and splits.validation is not None:
         validation = ImageBatches(splits.validation.images)
     elif config.data.validation and len(images) > 1:
-        order = permutation(Key.root(config.seed).fold("validation"), len(images))
-        held_out = min(max(1, round(config.data.validation * len(images))), len(images) - 1)
-        validation = ImageBatches(images, np.sort(order[:held_out]))
-        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.data.augment)
+        rows, held_out = validation_rows(len(images), config.data.validation, config.seed)
+        train = ImageBatches(images, rows, augment=config.data.augment)
+        validation = ImageBatches(images, held_out)
     return ImageData(splits, train, validation, architecture(config, splits.train))
+
+
+def validation_rows(
+    count: int, fraction: float, seed: int
+) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
+    """Divide training images into those that are trained on, and a fraction for the validation loss, one at least."""
+    order = permutation(Key.root(seed).fold("validation"), count)
+    held_out = min(max(1, round(fraction * count)), count - 1)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:

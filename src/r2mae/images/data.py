@@ -133,7 +133,9 @@ def load_parts(source: str | Path, how: Reading) -> Parts:
         parts = _read_file(path, how)
     else:
         raise _missing_source_error(source)
-    return Parts(*(part and _resized(source, part, how) for part in parts))  # type: ignore[arg-type]
+    train, *others = (None if part is None else _resized(source, part, how) for part in parts)
+    assert train is not None
+    return Parts(train, *others)
 
 
 def check_source(source: str | Path) -> None:

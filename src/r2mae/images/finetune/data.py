@@ -1,6 +1,6 @@
 """The data of a fine-tuning run: batches of labelled images, augmented, or of features that are computed once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -17,14 +17,14 @@ from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
-from r2mae.images.batches import reading_of
+from r2mae.images.batches import reading_of, validation_rows
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.decode import DecodedImages
 from r2mae.images.evaluate import embed_set, has_classes, outputs_of
 from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.task import check_images, scaled
-from r2mae.masking.keys import Key, permutation
+from r2mae.masking.keys import Key
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import load_model
@@ -165,10 +165,9 @@ class FinetuneData(Data):
     def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
         """Indices of the training images that are trained on, and of those for the validation loss."""
         count, fraction = len(self.splits.train), self.config.data.validation
-        order, held_out = permutation(Key.root(self.config.split_seed).fold("validation"), count), 0
         if fraction and self.splits.validation is None and count > 1:
-            held_out = min(max(1, round(fraction * count)), count - 1)
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+            return validation_rows(count, fraction, self.config.split_seed)
+        return np.arange(count), np.arange(0)
 
     @cached_property
     def train(self) -> LabelledBatches:
@@ -200,15 +199,6 @@ class FinetuneData(Data):
             samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
             model.to("cpu")
         return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
-
-
-def check_other_images(config: FinetuneConfig, splits: Splits, architecture: Mapping[str, Any]) -> None:
-    """Refuse images of another size or with other classes than those of the classifier."""
-    check_images(config.data.source, splits.test.shape, architecture["encoder"]["shape"])
-    if list(splits.test.classes or ()) != list(architecture["classes"]):
-        raise UserError(
-            f"{config.data.source} has other classes than the classifier: name data with the classes of {config.run}"
-        )
 
 
 def with_pool(task: Any, pool: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.domains.options import CommandLine
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
 from r2mae.images.finetune.config import FinetuneConfig
@@ -78,12 +79,15 @@ class FinetunedImages(Domain):
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[FinetuneConfig, FinetuneData]":
         """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
-        from r2mae.images.finetune.data import FinetuneData, check_other_images
+        from r2mae.images.finetune.data import FinetuneData
+        from r2mae.images.task import check_images
 
         given = {name: value for name, value in reading.items() if value is not None}
         config = config.replace(data=source, crop_from="resized", cache="auto", **given)
         data = FinetuneData(config)
-        check_other_images(config, data.splits, architecture)
+        check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
+        if list(data.splits.test.classes or ()) != list(architecture["classes"]):
+            raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
         return config, data
 
     def embed(
