@@ -87,7 +87,7 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
 
     with monkeypatch.context() as patch:
         patch.setattr("r2mae.images.store.decode", never)
-        patch.setattr("r2mae.images.store.header", never)
+        patch.setattr("r2mae.images.store.headers_of", never)
         load_images(folder, cache="mmap")
     for how in ({"resize": 4}, {"resize": 4, "resize_mode": "crop"}, {"resize": 4, "draft": True}):
         load_images(folder, cache="mmap", **how)

@@ -21,7 +21,7 @@ from r2mae.images.decode import Reading
 from r2mae.images.folder import log_others, read_folder
 from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
 from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
-from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder
+from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed
 from r2mae.images.resize import array_to_square
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_numbered, is_shard, read_shards
@@ -240,7 +240,7 @@ def _read_folder(path: Path, how: Reading) -> Parts:
         log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
         return read_shards(name, shards, how)
     if len(archives) > 1:
-        names = ", ".join(archive.name for archive in archives[:5])
+        names = listed([archive.name for archive in archives])
         raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
     return _read_archive(name, archives[0], how, folder.files if find_tables(folder) else {})
 

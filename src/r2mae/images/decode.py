@@ -195,6 +195,22 @@ def header(file: File) -> Header:
         return Header(width, height, image.mode in _GREY)
 
 
+def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[int, BrokenFileError]]:
+    """Read width, height and whether it is greyscale of all images; zeros for broken ones, and their errors by row."""
+    found, broken = np.zeros((len(files), 3), np.int64), {}
+
+    def look(rows: Sequence[int]) -> None:
+        for row in rows:
+            try:
+                found[row] = header(files[row])
+            except BrokenFileError as error:
+                broken[row] = error
+
+    for _ in in_threads(look, range(len(files))):
+        pass
+    return found, broken
+
+
 def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.ndarray, "height width channels"]:
     """Decode an image: upright, greyscale or RGB, and resized.
 

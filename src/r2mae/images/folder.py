@@ -15,7 +15,7 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.images.decode import Reading
 from r2mae.images.image_set import Part, Parts
-from r2mae.images.listing import SUFFIXES, Folder
+from r2mae.images.listing import SUFFIXES, Folder, listed
 from r2mae.images.store import read_files
 
 TRAIN = ("train", "training")
@@ -96,7 +96,7 @@ def _find_parts(folder: Folder) -> tuple[Folder, list[Folder]]:
         common = set() if direct or not below else set.intersection(*below)
         if len(common) > 1:
             raise UserError(
-                f"{folder.place}: {_listed(list(full))} all hold the folders {_listed(sorted(common))}, as parts of a "
+                f"{folder.place}: {listed(list(full))} all hold the folders {listed(sorted(common))}, as parts of a "
                 "set do: name the one to train on as the data, or call them train and test; if they are classes, put "
                 "their images directly into them"
             )
@@ -119,18 +119,13 @@ def _unwrapped(part: Folder) -> Folder:
     return part
 
 
-def _listed(names: list[str]) -> str:
-    """Name the first of some files or folders."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-
-
 def _labels(part: Folder) -> list[str] | None:
     """Return the class of each image of a part; None if the images are directly in it."""
     images = part.images()
     direct, classes = [path for path in images if "/" not in path], [path.partition("/")[0] for path in images]
     if not direct:
         if images and (empty := part.folders().keys() - set(classes)):
-            names = _listed(sorted(empty))
+            names = listed(sorted(empty))
             logging.getLogger("r2mae").warning("%s", f"{part.place}: no images in {names}, which is taken for no class")
         return classes
     if len(direct) < len(images):
@@ -153,10 +148,10 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
         folders = {path.partition("/")[0] for path in around.images() if "/" in path}
         if not any(labels[part.place] for part in parts) and folders.intersection(others):
             raise UserError(
-                f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {_listed(others)}: name "
+                f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {listed(others)}: name "
                 "the one to train on as the data, or rename the classes"
             )
-        log.warning("%s", f"{around.place}: {_listed(others)} belong to no part and are left out")
+        log.warning("%s", f"{around.place}: {listed(others)} belong to no part and are left out")
     if len(parts) > 2:
         train, test, validation = parts
         known = set(labels[train.place] or ())

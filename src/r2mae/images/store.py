@@ -14,15 +14,14 @@ from jaxtyping import Int64, UInt8
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, NpyImages, pick
-from r2mae.images.decode import BLOCK, Cache, DecodedImages, Reading, decode, header, in_threads
+from r2mae.images.decode import BLOCK, Cache, DecodedImages, Reading, decode, headers_of, in_threads
 from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
 from r2mae.images.image_set import Part, Parts, image_sets
-from r2mae.images.listing import File, stamp
+from r2mae.images.listing import File, listed, stamp
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
 _FORMAT = 3  # of the files in the cache folder
 _LONG = 20_000  # images whose decoding is worth a progress bar
-_MAX_NAMED = 5  # broken files named in a message
 
 Shape = tuple[int, int, int]
 
@@ -62,9 +61,8 @@ def read_files(
     """
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
-        broken = np.setdiff1d(np.arange(len(files)), rows).tolist()
-        names = _named(files, broken)
-        text = f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {names}"
+        broken = [files[row] for row in np.setdiff1d(np.arange(len(files)), rows).tolist()]
+        text = f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}"
         logging.getLogger("r2mae").warning("%s", text)
     made, start = [], 0
     for part, count in parts:
@@ -127,16 +125,9 @@ def _survey(
 ) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
     """Return the common shape of the images, and which of them have a readable header."""
     headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
-
-    def look(rows: Sequence[int]) -> None:
-        for row in rows:
-            try:
-                headers[row] = header(files[row])
-            except BrokenFileError as error:
-                broken[row] = error
-
-    for _ in in_threads(look, np.flatnonzero(headers[:, 0] == 0).tolist()):
-        pass
+    unknown = np.flatnonzero(headers[:, 0] == 0)
+    headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
+    broken.update({int(unknown[place]): error for place, error in errors.items()})
     sound = np.flatnonzero(headers[:, 0])
     if not len(sound):
         _check_broken(broken, files, how)
@@ -202,14 +193,12 @@ def _check_broken(broken: dict[int, BrokenFileError], files: Sequence[File], how
     if not broken or how.skip_broken:
         return
     rows = sorted(broken)
-    more = f"; {len(rows):,} of {count:,} files cannot be decoded: {_named(files, rows)}" if len(rows) > 1 else ""
+    more = (
+        f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}"
+        if len(rows) > 1
+        else ""
+    )
     raise UserError(f"{broken[rows[0]]}{more}" + (", or skip broken files with --skip-broken" if how.advised else ""))
-
-
-def _named(files: Sequence[File], rows: Sequence[int]) -> str:
-    """Name the first of some files."""
-    more = f" and {len(rows) - _MAX_NAMED:,} more" if len(rows) > _MAX_NAMED else ""
-    return ", ".join(str(files[row]) for row in rows[:_MAX_NAMED]) + more
 
 
 def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:

@@ -20,6 +20,7 @@ from torch.nn.functional import interpolate
 
 from r2mae.errors import UserError
 from r2mae.images.formats import reading
+from r2mae.images.listing import listed
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.patches import MEAN
 from r2mae.images.weight_conversion.export import read_finished
@@ -173,10 +174,10 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
     missing = [name for name in wanted if name not in weights.state]
     pooled = bool(missing) and all(name.startswith("norm.") for name in missing) and "fc_norm.weight" in weights.state
     if missing and not pooled:
-        raise UserError(f"{path} has no {_list_names(missing)}: it is not a complete vision transformer")
+        raise UserError(f"{path} has no {listed(missing, _SHOWN)}: it is not a complete vision transformer")
     unused = sorted(weights.state.keys() - own.keys())
     if strange := [name for name in unused if not name.startswith((*_DECODER, *_OMITTED))]:
-        raise UserError(f"{path} has {_list_names(strange)}, which our model has not: it is another architecture")
+        raise UserError(f"{path} has {listed(strange, _SHOWN)}, which our model has not: it is another architecture")
     state, notes = {name: weights.state[name] for name in wanted if name in weights.state}, []
     grid = None if weights.image is None else (weights.image[0] // model.patch, weights.image[1] // model.patch)
     for name in ("pos_embed", "decoder_pos_embed"):
@@ -185,7 +186,7 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
             notes += [note] if note else []
     shapes = {name: (tuple(value.shape), tuple(own[name].shape)) for name, value in state.items()}
     if wrong := [f"{name} {there} for {here}" for name, (there, here) in shapes.items() if there != here]:
-        raise UserError(f"{path} has other shapes: {_list_names(wrong)}: it is another architecture")
+        raise UserError(f"{path} has other shapes: {listed(wrong, _SHOWN)}: it is another architecture")
     for name, value in state.items():
         if not value.is_floating_point() or not torch.isfinite(value).all():
             raise UserError(f"{path}: {name} does not hold finite numbers alone: fetch or save it again")
@@ -339,15 +340,9 @@ def _notes(weights: Weights, fresh: list[str], unused: list[str]) -> Iterable[st
     if any(name.startswith(_DECODER) for name in fresh):
         yield "the decoder is fresh"
     if rest := [name for name in fresh if not name.startswith(_DECODER)]:
-        yield f"{_list_names(rest)} fresh"
+        yield f"{listed(rest, _SHOWN)} fresh"
     if unused:
-        yield f"{_list_names(unused)} not used"
+        yield f"{listed(unused, _SHOWN)} not used"
     mean = weights.mean
     if mean and len(mean) == len(MEAN) and max(abs(a - b) for a, b in zip(mean, MEAN, strict=True)) > _CLOSE:
         yield f"it was trained on pixels around {mean}, and here they are around ImageNet's {MEAN}"
-
-
-def _list_names(names: list[str]) -> str:
-    """List the first names, and say how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
