@@ -231,9 +231,9 @@ def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> AnyImag
     start = 0
     for chunk in in_chunks(images) if dtype == np.float32 else ():
         if not (chunk.min() >= 0 and chunk.max() <= 1):  # also for NaN
-            first = int(np.argmin(((chunk >= 0) & (chunk <= 1)).all(axis=(1, 2, 3))))
+            row = int(np.argmin(((chunk >= 0) & (chunk <= 1)).all(axis=(1, 2, 3))))
             raise UserError(
-                f"{place}: image {start + first} has pixels from {chunk[first].min():g} to {chunk[first].max():g}, "
+                f"{place}: image {start + row} has pixels from {chunk[row].min():g} to {chunk[row].max():g}, "
                 "expected floats in [0, 1]: repair or scale them, or save uint8"
             )
         start += len(chunk)
