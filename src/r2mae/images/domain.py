@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
-    from r2mae.images.resize import ResizeMode
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
 
@@ -235,14 +234,11 @@ class ImagesDomain(Domain):
         config: ImagesConfig,
         source: str,
         architecture: Mapping[str, Any],
-        *,
-        resize: int | None = None,
-        resize_mode: "ResizeMode | None" = None,
-        skip_broken: bool | None = None,
+        **reading: Any,
     ) -> "tuple[ImagesConfig, ImageData]":
         """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
 
-        `resize`, `resize_mode` and `skip_broken` are by default those of the run.
+        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
 
         Raises
         ------
@@ -251,7 +247,7 @@ class ImagesDomain(Domain):
         """
         from r2mae.images.task import check_images
 
-        config = _read_as(config, source, resize, resize_mode, skip_broken)
+        config = _read_as(config, source, reading)
         data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
@@ -279,15 +275,11 @@ class ImagesDomain(Domain):
         task: "ImageTask",
         model: "nn.Module",
         source: str,
-        *,
-        resize: int | None = None,
-        resize_mode: "ResizeMode | None" = None,
-        skip_broken: bool | None = None,
+        **reading: Any,
     ) -> "dict[str, np.ndarray]":
         """Embed a set of images.
 
-        `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
-        those of the run.
+        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
 
         Returns
         -------
@@ -303,13 +295,13 @@ class ImagesDomain(Domain):
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.evaluate import embed_set
 
-        there = _read_as(config, source, resize, resize_mode, skip_broken)
-        reading = {**reading_of(there), "processes": 1}
+        there = _read_as(config, source, reading)
+        how = {**reading_of(there), "processes": 1}
         if self.fingerprint(there) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **reading)
+            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, decode.Reading(**reading))]
+            found = [*load_parts(source, decode.Reading(**how))]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
@@ -322,13 +314,10 @@ class ImagesDomain(Domain):
         return arrays
 
 
-def _read_as(
-    config: ImagesConfig, source: str, resize: int | None, mode: "ResizeMode | None", skip_broken: bool | None
-) -> ImagesConfig:
+def _read_as(config: ImagesConfig, source: str, reading: Mapping[str, Any]) -> ImagesConfig:
     """Return the configuration for other images, which are read as the run's unless options say otherwise."""
-    given = {"resize": resize, "resize_mode": mode, "skip_broken": skip_broken}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return config.replace(data=source, cache="auto", **chosen)
+    given = {name: value for name, value in reading.items() if value is not None}
+    return config.replace(data=source, cache="auto", **given)
 
 
 DOMAIN = ImagesDomain()
