@@ -112,9 +112,9 @@ def _images(source: str) -> Matrix:
     from r2mae.images.decode import Reading
 
     train, *_ = load_parts(source, Reading(advised=False))  # if there is an official split, its training images
-    assert isinstance(train.images, np.ndarray)  # by default images are loaded into memory
     count, height, width, channels = train.images.shape
     check_memory(Path(source), train.images.size * _BYTES, None, "give fewer or smaller images")
+    assert isinstance(train.images, np.ndarray)  # what fits is loaded into memory
     colours = [""] if channels == 1 else [f" {name}" for name in "rgb"[:channels]]
     names = tuple(f"pixel {r},{c}{colour}" for r in range(height) for c in range(width) for colour in colours)
     scale = 255.0 if train.images.dtype == np.uint8 else 1.0

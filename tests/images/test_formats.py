@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images import formats
+from r2mae.images.arrays import NpyImages
 from r2mae.images.formats import memory_limit, read_npy
 from r2mae.images.image_set import image_sets
 
@@ -148,13 +149,14 @@ def test_npy(write, shape, dtype, order):
     np.testing.assert_array_equal(images, expected.astype(images.dtype))
 
 
-def test_a_large_npy_is_mapped_and_not_written_to(write):
+def test_a_large_npy_is_read_on_access(write):
     for array in (PIXELS, FLOATS.astype(np.float32)):
         path = write(npy(array))
         mapped = read_npy(path, max_bytes=10)
-        assert isinstance(mapped, np.memmap)
-        assert not mapped.flags.writeable
-        np.testing.assert_array_equal(mapped, array[..., None])
+        assert isinstance(mapped, NpyImages)
+        np.testing.assert_array_equal(mapped.take(np.arange(len(array))), array[..., None])
+        path.write_bytes(path.read_bytes()[:-1])
+        refused("x: has become shorter", lambda path, images: images.take(np.array([4])), path, mapped)
     refused("GiB of memory", read_npy, write(npy(FLOATS)), max_bytes=10)
     refused("GiB of memory", read_npy, write(npy(np.asfortranarray(PIXELS))), max_bytes=10)
     bad = np.full((3, 2, 2), 2, np.float32)
@@ -303,7 +305,7 @@ def test_a_broken_npz_is_named(write, content, words):
 def test_a_zip_bomb_is_refused_by_what_it_unpacks_to(write):
     bomb = npz(images=np.zeros((100, 512, 512), np.uint8))
     assert len(bomb) < 2**16
-    refused("GiB of memory.*memory-mapped", read_npz, write(bomb), max_bytes=2**24)
+    refused("GiB of memory.*read image by image", read_npz, write(bomb), max_bytes=2**24)
     refused(
         "GiB of memory", read_idx_images, write(gzip.compress(idx(np.zeros((100, 512, 512), np.uint8)))), max_bytes=9
     )

@@ -52,23 +52,16 @@ PARTS = {
         "test_images": PIXELS[:1],
         "test_labels": NUMBERS[:2],
     },
-    "has `test_labels` next to `images`": {"test_labels": NUMBERS},
+    "has `test_labels` and no `test_images`: add them, or omit it": {"test_labels": NUMBERS},
     "`test_images`: holds no images .*, or omit it$": {"test_images": PIXELS[:0]},
     "`test_images`: holds no images .*: save it again with some": {
         "labels": NUMBERS,
         "test_images": PIXELS[:0],
         "test_labels": NUMBERS[:0],
     },
-    "has `y_train` next to `images`, which belong to different sets of names: use `images`, `labels`": {
-        "y_train": NUMBERS
-    },
-    "has `train_labels` next to `images`": {"train_labels": NUMBERS},
-    "has `x_train` next to `images`": {"x_train": PIXELS, "y_train": NUMBERS},
-    "has `y_test` next to `images`": {
-        "labels": NUMBERS,
-        "test_images": PIXELS,
-        "y_test": NUMBERS,
-    },
+    "has `y_train` and `labels`, which are both labels: omit one of them": {"labels": NUMBERS, "y_train": NUMBERS},
+    "has `x_train` and `images`, which are both images": {"x_train": PIXELS},
+    "has `test_images` and `x_test`, which are both test_images": {"x_test": PIXELS, "test_images": PIXELS},
 }
 
 
@@ -81,9 +74,7 @@ def test_a_test_part_alone_is_refused(write):
     refused("has no array `images` .found: test_images.", read_parts, write(npz(test_images=PIXELS)))
 
 
-def test_two_spellings_are_refused_and_other_arrays_are_no_matter(write):
-    arrays = {"labels": NUMBERS, "x_train": FLOATS, "y_train": NUMBERS[::-1]}
-    refused("has `x_train` next to `images`", read_parts, write(npz(images=PIXELS, **arrays)))
+def test_other_arrays_are_no_matter(write):
     np.testing.assert_array_equal(read_npz(write(npz(images=PIXELS, labels=NUMBERS, other=FLOATS))).labels, NUMBERS)
 
 

@@ -115,7 +115,7 @@ def test_official_parts_in_other_words(tmp_path: Path) -> None:
     for name, rows in (("a-training-000", range(9)), ("b-training-001", range(9, 18)), ("a-dev-000", range(18, 24))):
         write(tmp_path / "parts" / f"{name}.tar", samples(rows))
     splits = load_splits(tmp_path / "parts")
-    assert (len(splits.train), len(splits.test), splits.official) == (18, 6, True)
+    assert (len(splits.train), len(splits.test)) == (18, 6)
 
 
 def test_the_order_of_a_run_does_not_hang_on_workers(folder: Path) -> None:

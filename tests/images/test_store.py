@@ -7,7 +7,6 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,9 @@ import torch
 from PIL import Image
 from tests.images.reading import read_folder
 
-from r2mae.domains.checks import check_source
 from r2mae.errors import UserError
 from r2mae.images import arrays, decode, store
-from r2mae.images.arrays import MappedImages, PickedImages, StoredImages, in_chunks
+from r2mae.images.arrays import StoredImages, in_chunks, pick
 from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import load_data, mean_colour
 from r2mae.images.config import ImagesConfig
@@ -26,7 +24,6 @@ from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache, DecodedImages, Reading
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
-from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.training.fields import options_of
 from r2mae.training.loop import fit
@@ -90,7 +87,7 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
 
     with monkeypatch.context() as patch:
         patch.setattr("r2mae.images.store.decode", never)
-        patch.setattr("r2mae.images.store.header", never)
+        patch.setattr("r2mae.images.store.headers_of", never)
         load_images(folder, cache="mmap")
     for how in ({"resize": 4}, {"resize": 4, "resize_mode": "crop"}, {"resize": 4, "draft": True}):
         load_images(folder, cache="mmap", **how)
@@ -128,20 +125,14 @@ def test_a_map_that_was_broken_off_is_made_again(
 def test_stored_images_travel_to_other_processes(folder: Path) -> None:
     for cache in ("mmap", "none"):
         images = load_splits(folder, cache=cache).train.images
-        assert isinstance(images, PickedImages)
+        assert isinstance(images, StoredImages)
         again = pickle.loads(pickle.dumps(images))
         rows = np.array([3, 1])
         np.testing.assert_array_equal(again.take(rows), images.take(rows))
         assert len(pickle.dumps(images)) < 20_000  # the way to them, and not their pixels
-
-
-def test_a_pick_of_a_pick_is_a_pick() -> None:
-    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1)
-    once = PickedImages(images, np.array([5, 3, 9, 2]))
-    twice = PickedImages(once, np.array([2, 0]))
-    assert twice.images is images
-    assert twice.take(np.array([1, 0, 1])).ravel().tolist() == [5, 9, 5]
-    assert (len(twice), twice.shape, twice.size, twice.dtype) == (2, (2, 1, 1, 1), 2, np.uint8)
+        twice = pick(pick(images, np.array([5, 3, 9, 2])), np.array([2, 0]))
+        np.testing.assert_array_equal(twice.take(np.array([1, 0, 1])), images.take(np.array([5, 9, 5])))
+        assert (len(twice), twice.shape[1:], twice.size) == (2, images.shape[1:], images.size // len(images) * 2)
 
 
 def test_a_worker_of_a_loader_starts_no_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +148,9 @@ class Watched(StoredImages):
 
     def __init__(self, images: np.ndarray) -> None:
         self.images, self.most = images, 0
-        super().__init__(images.shape)  # type: ignore[arg-type]
+        super().__init__(images.shape[1:], np.arange(len(images)))
 
-    def take(self, rows: np.ndarray, axis: int = 0) -> np.ndarray:
+    def read(self, rows: np.ndarray) -> np.ndarray:
         self.most = max(self.most, len(rows))
         return self.images.take(rows, axis=0)
 
@@ -241,23 +232,6 @@ def test_embedding_of_a_run_and_of_other_images(folder: Path) -> None:
     assert found["split"].tolist() == [0] * 48 + [1] * 12
 
 
-@pytest.mark.parametrize("option", [{"cache": "mmap"}, {"cache": "none"}, {"skip_broken": True}, {"draft": True}])
-def test_options_for_files_are_refused_for_arrays(tmp_path: Path, option: dict[str, object]) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((4, 6, 6), np.uint8))
-    for source in ("digits", str(tmp_path / "x.npy")):
-        settings = ImagesConfig.from_dict({"data": source, "resize": 6, **option})
-        with pytest.raises(UserError, match=r"is for files of images, and .* is an array: omit it"):
-            DOMAIN.check(settings)
-        DOMAIN.check(ImagesConfig.make(data=source))
-        DOMAIN.check_source(settings)  # which may be those of another run
-
-
-def test_a_mapped_array_keeps_its_file(folder: Path) -> None:
-    images = load_images(folder, cache="mmap")[0].images
-    assert isinstance(images, MappedImages)
-    assert not images._open().flags.writeable
-
-
 def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -265,8 +239,6 @@ def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatc
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(UserError, match=r"cannot be written \(No space left on device\): point R2MAE_CACHE"):
         load_images(folder, cache="mmap")
-    monkeypatch.setattr(os, "posix_fallocate", lambda *args: (_ for _ in ()).throw(OSError(errno.EOPNOTSUPP, "no")))
-    assert len(load_images(folder, cache="mmap")[0]) == 60, "a file system that cannot reserve"
 
 
 def test_processes_of_one_machine_share_its_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,19 +249,13 @@ def test_processes_of_one_machine_share_its_memory(folder: Path, monkeypatch: py
     assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, np.ndarray)
 
 
-@pytest.mark.parametrize("option", [{"cache": "mmap"}, {"skip_broken": True}, {"draft": True}])
-def test_options_for_files_are_refused_for_arrays_by_the_library(option: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"is for files of images, and digits is an array"):
-        load_splits("digits", resize=8, **option)
-
-
 def test_an_array_is_embedded_and_measured_after_files_that_were_read_otherwise(folder: Path, tmp_path: Path) -> None:
     settings = config(folder, "mmap", skip_broken=True, draft=True)
     task, model = DOMAIN.build(load_data(settings).architecture)
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
     assert len(DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["embedding"]) == 5
     other, _ = DOMAIN.load_other_data(settings, str(tmp_path / "x.npz"), {"shape": [6, 6, 3]})
-    assert (other.machine.cache, other.data.skip_broken, other.data.draft) == ("auto", False, False)
+    assert other.machine.cache == "auto"
 
 
 def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -> None:
@@ -301,17 +267,6 @@ def test_an_official_validation_part_is_embedded(folder: Path, tmp_path: Path) -
     assert DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
     own = settings.replace(data=str(tmp_path / "x.npz"), cache="auto")
     assert DOMAIN.embed(own, task, model, str(tmp_path / "x.npz"))["split"].tolist() == expected
-
-
-@pytest.mark.parametrize("reading", [{"cache": "mmap"}, {"cache": "none"}, {"skip_broken": True}, {"draft": True}])
-def test_before_an_array_is_embedded_only_its_file_is_looked_for(tmp_path: Path, reading: dict[str, object]) -> None:
-    settings = ImagesConfig.from_dict({"data": str(tmp_path / "gone"), "resize": 6, **reading})
-    check_source(DOMAIN, settings, "digits")
-    finetuned = FinetuneConfig.make(data="gone", run="gone", resize=6, **reading)  # type: ignore[arg-type]
-    check_source(FINETUNED, finetuned, "digits")
-    for domain, there in ((DOMAIN, settings), (FINETUNED, finetuned)):
-        with pytest.raises(UserError, match=r"none\.npz: no such file"):
-            check_source(domain, there, "none.npz")
 
 
 def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
@@ -327,8 +282,7 @@ def test_broken_files_of_other_images_are_left_out_when_that_is_asked_for(folder
     assert made.data.skip_broken
     assert len(data.splits.train) + len(data.splits.test) == 59
     np.savez(tmp_path / "x.npz", images=np.zeros((5, 6, 6, 3), np.uint8))
-    with pytest.raises(UserError, match=r"skip_broken is for files of images, and .* is an array"):
-        DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)
+    assert len(DOMAIN.embed(settings, task, model, str(tmp_path / "x.npz"), skip_broken=True)["embedding"]) == 5
     options = options_of(FINETUNED.command_line.reading)
     assert [option.name for option in options if option.kind == bool | None] == ["skip_broken"]
 

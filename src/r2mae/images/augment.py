@@ -1,11 +1,20 @@
-"""Augmentation of batches of tensors: random resized crops and flips, drawn from a key for each row.
+"""Augmentation of batches of tensors, in pretraining (crops and flips) and as in MAE's fine-tuning.
 
-The draws are made on the host from (key, row in the global batch) alone, so that an image is cropped alike in every
-process, worker and resumed run. The arithmetic runs on the device of the images.
+Every number is a pure function of the key, and of an image's row in the global batch: an image is changed alike in
+every process, worker and resumed run. Draws are made on the host; the arithmetic runs on the device of the images.
+
+RandAugment (Cubuk et al. 2019) makes two random changes of shape or colour to every image. The fifteen changes are
+those of the default "increasing" set, in which a larger magnitude always changes more; the defaults are MAE's:
+magnitude 9 of 10 with a standard deviation of 0.5, and each of two changes made half of the time. Differences to the
+version on PIL images: pixels are floats between 0 and 1, and rotations, shears and shifts interpolate bilinearly.
+
+A mixture has the same λ, and the same box, for all images of a mini-batch, as in MAE. Images are mixed in pairs, rows 0
+and 1, 2 and 3 and so on of the global batch: so the mixtures do not depend on micro-batches and processes. The order of
+the data is random, and so are the pairs.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,42 +24,78 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, UInt8
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample, pad
 
-from r2mae.images.arrays import AnyImages, PickedImages
+from r2mae.images.arrays import AnyImages
 from r2mae.images.decode import DecodedImages, decode, header, in_threads
+from r2mae.images.patches import MEAN
+from r2mae.images.task import scaled
 from r2mae.masking.keys import Key, uniforms, words
+from r2mae.masking.masks import device_words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-_ATTEMPTS = 10  # draws of a crop that fits into the image, as in the MAE recipe
+    from r2mae.images.finetune.config import FinetuneConfig
+
+Pixels = UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"]
+Images = Float[Tensor, "batch height width channels"]
+Planes = Float[Tensor, "batch channels height width"]
+Amounts = Float[Tensor, "batch 1 1 1"]
+Targets = Float[Tensor, "batch classes"]
+Boxes = Int64[np.ndarray, "batch 4"]
+Matrix = tuple[tuple[Tensor | float, ...], tuple[Tensor | float, ...]]
+Box = tuple[int, int, int, int]
+
+_ATTEMPTS = 10  # draws of a rectangle that fits into the image, as in the MAE recipe
 _CACHE_NUMBERS = 1 << 19  # values of the images that are resized together, which fit into a CPU's cache
 _CUBIC = -0.5  # parameter of Keys' kernel, as in Pillow
 
-Boxes = Int64[np.ndarray, "batch 4"]
+LEVELS = 10.0
+CHANGES = 2  # to an image
+SPREAD = 0.5  # standard deviation of the magnitude
+_MADE = 0.5  # probability that a change is made
+_LUMA = (0.299, 0.587, 0.114)
+_OUTSIDE = {3: MEAN, 1: (float(np.mean(MEAN)),)}  # colour outside the image, by its channels
+_DRAWS = 5  # of a change: which, whether, magnitude (two), sign
+
+ERASED = (0.02, 1 / 3)  # of the area
+_ASPECTS = (0.3, 1 / 0.3)
+_TWO_PI = 2 * math.pi
+
+
+def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig") -> tuple[Tensor, Tensor]:
+    """Crop, flip, change, erase and mix images, in MAE's order.
+
+    Parameters
+    ----------
+    images : tensor, shape (batch, height, width, channels)
+        uint8 (0 to 255) or float (0 to 1), on any device; cropped already if crops are from original images.
+    targets : tensor, shape (batch, classes)
+    key : Key
+        Key of the step; ``key.row`` is the row of the first image in the global batch.
+    config : FinetuneConfig
+
+    Returns
+    -------
+    images (float, about 0 to 1), targets
+    """
+    if config.crop < 1 and config.crop_from == "resized":
+        size = (int(images.shape[1]), int(images.shape[2]))
+        made = crop_flip(images, size, key, scale=(config.crop, 1.0), flip=config.flip)
+    else:
+        made = random_flip(scaled(images), key) if config.flip else scaled(images)
+    if config.randaugment:
+        made = rand_augment(made.clamp(0, 1), key, config.randaugment)
+    if config.erasing:
+        made = erase(made, key, probability=config.erasing)
+    return mix(made, targets, key, mixup=config.mixup, cutmix=config.cutmix)
 
 
 def crop_flip(
-    images: UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"],
-    size: int | tuple[int, int],
-    key: Key,
+    images: Pixels, size: int | tuple[int, int], key: Key, *, scale: tuple[float, float] = (0.2, 1.0), flip: bool = True
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Crop every image at random, and flip half of them, with the areas and aspects of MAE's recipe.
-
-    The result equals :func:`random_flip` of :func:`random_resized_crop`, in one pass.
-    """
-    height, width = images.shape[1:3]
-    return resize(images, size, random_boxes(len(images), (height, width), key), draw_flips(len(images), key))
-
-
-def random_resized_crop(
-    images: UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"],
-    size: int | tuple[int, int],
-    key: Key,
-    scale: tuple[float, float] = (0.2, 1.0),
-    aspect: tuple[float, float] = (3 / 4, 4 / 3),
-) -> Float32[Tensor, "batch _height _width channels"]:
-    """Crop a random rectangle of every image and resize it, bicubic with antialiasing.
+    """Crop a random rectangle of every image, resize it (:func:`resize`), and flip half of the images.
 
     Parameters
     ----------
@@ -62,8 +107,8 @@ def random_resized_crop(
         Key of the step; ``key.row`` is the row of the first image in the global batch.
     scale : (float, float)
         Smallest and largest fraction of the image's area.
-    aspect : (float, float)
-        Smallest and largest width over height, which is log-uniform.
+    flip : bool
+        Whether images are flipped, as by :func:`random_flip`.
 
     Returns
     -------
@@ -71,8 +116,8 @@ def random_resized_crop(
         0 to 1, on the device of `images`.
     """
     height, width = images.shape[1:3]
-    boxes = random_boxes(len(images), (height, width), key, scale=scale, aspect=aspect)
-    return resize(images, size, boxes)
+    boxes = random_boxes(len(images), (height, width), key, scale=scale)
+    return resize(images, size, boxes, draw_flips(len(images), key) if flip else None)
 
 
 def crops_of_originals(
@@ -82,24 +127,26 @@ def crops_of_originals(
 
     Parameters
     ----------
-    images : StoredImages
-        Images that are decoded on access, or some of them; their shape is that of the crops.
+    images : DecodedImages
+        Images that are decoded on access; their shape is that of the crops.
     rows : int64 ndarray of shape (batch,)
         Which of them.
     key, scale
-        As for :func:`random_resized_crop`.
+        As for :func:`crop_flip`.
     """
-    source, places = (images.images, images.rows[rows]) if isinstance(images, PickedImages) else (images, rows)
-    if not isinstance(source, DecodedImages):
+    if not isinstance(images, DecodedImages):
         raise TypeError(f"{images!r} are not decoded from files on access")
-    height, width = images.shape[1:3]
+    height, width, channels = images.shape[1:]
+    how = replace(images.how, resize=None, resize_mode="squash", draft=False)
     made = np.empty((len(rows), *images.shape[1:]), np.uint8)
 
     def cut(numbers: Sequence[int]) -> None:
         for number in numbers:
-            original = _original(source, int(places[number]))
-            left, top, wide, tall = random_boxes(1, original.shape[:2], key.rows(key.row + number), scale=scale)[0]
-            picture = Image.fromarray(original if original.shape[2] > 1 else original[..., 0])
+            file = images.files[int(images.rows[rows[number]])]
+            across, down, _ = header(file)
+            left, top, wide, tall = random_boxes(1, (down, across), key.rows(key.row + number), scale=scale)[0]
+            original = decode(file, (down, across, channels), how)
+            picture = Image.fromarray(original if channels > 1 else original[..., 0])
             box = (int(left), int(top), int(left + wide), int(top + tall))
             crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
             made[number] = np.asarray(crop).reshape(made.shape[1:])
@@ -107,14 +154,6 @@ def crops_of_originals(
     for _ in in_threads(cut, range(len(rows)), threads=1 if parent_process() else None):
         pass
     return made
-
-
-def _original(images: DecodedImages, row: int) -> UInt8[np.ndarray, "height width channels"]:
-    """Decode an image at its own size."""
-    file = images.files[row]
-    width, height, _ = header(file)
-    how = replace(images.how, resize=None, resize_mode="squash", draft=False)
-    return decode(file, (height, width, images.shape[3]), how)
 
 
 def random_flip(images: Tensor, key: Key) -> Tensor:
@@ -177,7 +216,7 @@ def random_boxes(
 
 
 def resize(
-    images: UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"],
+    images: Pixels,
     size: int | tuple[int, int],
     boxes: Boxes | None = None,
     flip: Bool[np.ndarray, " batch"] | None = None,
@@ -299,3 +338,282 @@ def _largest_crop(image: tuple[int, int], aspect: tuple[float, float]) -> tuple[
     if width / height > aspect[1]:
         return max(1, min(width, round(height * aspect[1]))), height
     return width, height
+
+
+def rand_augment(images: Images, key: Key, magnitude: float = 9.0) -> Images:
+    """Change every image at random.
+
+    Parameters
+    ----------
+    images : tensor, shape (batch, height, width, channels)
+        0 to 1; 1 or 3 channels.
+    key : Key
+        ``key.row`` is the row of the first image in the global batch: an image's changes depend on its row alone.
+    magnitude : float
+        0 to 10.
+
+    Returns
+    -------
+    tensor, as `images`
+    """
+    made = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+    names = list(OPERATIONS)
+    for number in range(CHANGES):
+        draws = uniforms(key.fold("randaugment", number), len(made), _DRAWS)
+        which = np.where(draws[:, 1] < _MADE, (draws[:, 0] * len(names)).astype(np.int64), -1)
+        normal = np.sqrt(-2 * np.log1p(-draws[:, 2])) * np.cos(2 * np.pi * draws[:, 3])
+        level = np.clip(magnitude + SPREAD * normal, 0, LEVELS) / LEVELS
+        signed = np.where(draws[:, 4] < 0.5, -level, level)
+        for place in np.unique(which[which >= 0]).tolist():
+            rows = torch.from_numpy(np.flatnonzero(which == place)).to(made.device)
+            amount = torch.from_numpy(signed[which == place]).float().to(made.device)[:, None, None, None]
+            made[rows] = OPERATIONS[names[place]](made[rows], amount).clamp_(0, 1)
+    return made.permute(0, 2, 3, 1).contiguous()
+
+
+def _auto_contrast(images: Planes, amount: Amounts) -> Planes:
+    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+    return torch.where(high > low, (images - low) / (high - low).clamp(min=1e-6), images)
+
+
+def _equalize(images: Planes, amount: Amounts) -> Planes:
+    """Spread grey levels evenly: each of 256 levels becomes the share of pixels below it."""
+    levels = (images * 255).round().long().flatten(2)
+    counts = images.new_zeros(*levels.shape[:2], 256).scatter_add_(2, levels, images.new_ones(levels.shape))
+    below = counts.cumsum(2) - counts
+    last = counts.gather(2, levels.amax(2, keepdim=True))
+    total = levels.shape[2] - last
+    table = torch.where(total > 0, below / total.clamp(min=1), torch.arange(256, device=images.device) / 255)
+    return table.gather(2, levels).view(images.shape)
+
+
+def _invert(images: Planes, amount: Amounts) -> Planes:
+    return 1 - images
+
+
+def _posterize(images: Planes, amount: Amounts) -> Planes:
+    """Keep 4 bits and fewer, down to none, the larger the magnitude."""
+    step = 2.0 ** (4 + (amount.abs() * 4).floor())
+    return ((images * 255).round() / step).floor() * step / 255
+
+
+def _solarize(images: Planes, amount: Amounts) -> Planes:
+    return torch.where(images >= 1 - amount.abs(), 1 - images, images)
+
+
+def _solarize_add(images: Planes, amount: Amounts) -> Planes:
+    return torch.where(images < 0.5, images + amount.abs() * (110 / 255), images)
+
+
+def _blend(other: Callable[[Planes], Tensor]) -> Callable[[Planes, Amounts], Planes]:
+    """Return a change that moves images away from another version of them, or towards it."""
+
+    def changed(images: Planes, amount: Amounts) -> Planes:
+        base = other(images)
+        return base + (images - base) * (1 + 0.9 * amount).clamp(min=0.1)
+
+    return changed
+
+
+def _grey(images: Planes) -> Tensor:
+    return (images * _channels(images, _LUMA)).sum(1, keepdim=True)
+
+
+def _mean_grey(images: Planes) -> Tensor:
+    return _grey(images).mean((2, 3), keepdim=True)
+
+
+def _smooth(images: Planes) -> Tensor:
+    """Return a blurred image: 5 parts of the pixel and one of each of its eight neighbours; edges stay."""
+    if min(images.shape[2:]) < 3:
+        return images
+    wide = images.unfold(2, 3, 1).unfold(3, 3, 1).sum((4, 5))
+    inner = (wide + 4 * images[:, :, 1:-1, 1:-1]) / 13
+    return torch.where(pad(torch.ones_like(inner), (1, 1, 1, 1)) > 0, pad(inner, (1, 1, 1, 1)), images)
+
+
+def _warp(
+    matrix: Callable[[Tensor, float], Matrix],
+) -> Callable[[Planes, Amounts], Planes]:
+    """Return a change that takes every pixel from another place; outside the image is ImageNet's mean colour.
+
+    ``matrix(value, aspect)`` returns the rows of the affine map, for coordinates from −1 to 1.
+    """
+
+    def changed(images: Planes, amount: Amounts) -> Planes:
+        value, (height, width) = amount.flatten(), images.shape[2:]
+        rows = [[entry + torch.zeros_like(value) for entry in row] for row in matrix(value, width / height)]
+        theta = torch.stack([torch.stack(row, 1) for row in rows], 1)
+        grid = affine_grid(theta, list(images.shape), align_corners=False)
+        fill = images.new_tensor(_OUTSIDE[images.shape[1]]).view(1, -1, 1, 1)
+        return grid_sample(images - fill, grid, align_corners=False) + fill
+
+    return changed
+
+
+def _rotation(value: Tensor, aspect: float) -> Matrix:
+    angle = value * (np.pi / 6)
+    return (angle.cos(), -angle.sin() / aspect, 0), (angle.sin() * aspect, angle.cos(), 0)
+
+
+def _channels(images: Planes, values: tuple[float, float, float]) -> Tensor:
+    """Return numbers for the colour channels; of grey images the one channel has their sum."""
+    chosen = images.new_tensor(values) if images.shape[1] == 3 else images.new_tensor([1.0])
+    return chosen.view(1, -1, 1, 1)
+
+
+OPERATIONS: dict[str, Callable[[Planes, Amounts], Planes]] = {
+    "auto-contrast": _auto_contrast,
+    "equalize": _equalize,
+    "invert": _invert,
+    "rotate": _warp(_rotation),
+    "posterize": _posterize,
+    "solarize": _solarize,
+    "solarize-add": _solarize_add,
+    "color": _blend(_grey),
+    "contrast": _blend(_mean_grey),
+    "brightness": _blend(torch.zeros_like),
+    "sharpness": _blend(_smooth),
+    "shear-x": _warp(lambda value, aspect: ((1, 0.3 * value / aspect, 0), (0, 1, 0))),
+    "shear-y": _warp(lambda value, aspect: ((1, 0, 0), (0.3 * value * aspect, 1, 0))),
+    "translate-x": _warp(lambda value, aspect: ((1, 0, 0.9 * value), (0, 1, 0))),
+    "translate-y": _warp(lambda value, aspect: ((1, 0, 0), (0, 1, 0.9 * value))),
+}
+"""By name: takes images, and the magnitude from 0 to 1 with a random sign. Shifts of 0.9 are 0.45 of the side."""
+
+
+def soft_targets(labels: Int64[Tensor, " batch"], classes: int, smoothing: float = 0.0) -> Targets:
+    """Return one-hot labels of which `smoothing` is spread evenly over all classes; rows sum to one."""
+    even = smoothing / classes
+    made = torch.full((len(labels), classes), even, device=labels.device)
+    return made.scatter_(1, labels[:, None], 1.0 - smoothing + even)
+
+
+def mix(
+    images: Images, targets: Targets, key: Key, *, mixup: float = 0.8, cutmix: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Mix every image with its partner, by mixup or by cutmix; one of them for all of them, each half of the time.
+
+    Parameters
+    ----------
+    images, targets
+        An even number of rows, of which the first is in an even row of the global batch.
+    key : Key
+        Of the step. Its row does not matter: all images of the global batch share λ.
+    mixup, cutmix : float
+        α of the Beta(α, α) that λ is drawn from; 0 for none.
+
+    Returns
+    -------
+    images, targets : tensors
+        Targets are λ of the own plus 1 − λ of the partner's, where λ is the share of the own image: for cutmix one
+        minus the area of the box that remained inside the image.
+
+    Raises
+    ------
+    ValueError
+        For rows that make no pairs.
+    """
+    if len(images) % 2 or key.row % 2:
+        raise ValueError(f"mixing needs pairs, not {len(images)} images from row {key.row} on")
+    key = key.fold("mix")
+    cut = cutmix > 0 and (mixup == 0 or key.fold("cut").uniform() < 0.5)
+    alpha = cutmix if cut else mixup
+    if alpha == 0:
+        return images, targets
+    share = beta(alpha, key.fold("share").uniform())
+    others = _swap_pairs(images)
+    if cut:
+        top, left, bottom, right = cut_box(images.shape[1], images.shape[2], share, key.fold("box"))
+        mixed = images.clone()
+        mixed[:, top:bottom, left:right] = others[:, top:bottom, left:right]
+        share = 1 - (bottom - top) * (right - left) / (images.shape[1] * images.shape[2])
+    else:
+        mixed = images * share + others * (1 - share)
+    return mixed, targets * share + _swap_pairs(targets) * (1 - share)
+
+
+def beta(alpha: float, uniform: float) -> float:
+    """Return the quantile of Beta(α, α) at `uniform`, a random number in [0, 1)."""
+    from scipy.special import betaincinv
+
+    return float(betaincinv(alpha, alpha, uniform))
+
+
+def cut_box(height: int, width: int, share: float, key: Key) -> Box:
+    """Return the box that is cut out: 1 − `share` of the area around a random centre, as far as it is in the image.
+
+    Returns
+    -------
+    (top, left, bottom, right), the last two exclusive
+    """
+    side = math.sqrt(1 - share)
+    tall, wide = int(height * side), int(width * side)
+    row, column = int(key.fold("row").uniform() * height), int(key.fold("column").uniform() * width)
+    top, left = row - tall // 2, column - wide // 2
+    return max(top, 0), max(left, 0), min(top + tall, height), min(left + wide, width)
+
+
+def _swap_pairs(rows: Tensor) -> Tensor:
+    """Exchange rows 0 and 1, 2 and 3 and so on."""
+    return rows.view(-1, 2, *rows.shape[1:]).flip(1).reshape(rows.shape)
+
+
+def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
+    """Fill a random rectangle of some images with noise, each pixel and channel its own (Zhong et al. 2017).
+
+    The rectangle has 2 % to a third of the area and an aspect ratio from 0.3 to 3.3. The noise is standard normal
+    around the middle of the range of standardised pixels: 0.5 ± 0.25 for pixels from 0 to 1.
+
+    Parameters
+    ----------
+    images : tensor, shape (batch, height, width, channels)
+        0 to 1.
+    key : Key
+        ``key.row`` is the row of the first image in the global batch.
+    probability : float
+        Of an image to be erased.
+    """
+    key = key.fold("erase")
+    draws = uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
+    chosen = np.flatnonzero(draws[:, 0] < probability)
+    if not len(chosen):
+        return images
+    images = images.clone()
+    for row in chosen.tolist():  # boxes are of different sizes, and few images have one
+        box = erased_box(images.shape[1], images.shape[2], draws[row, 1:].reshape(_ATTEMPTS, 4))
+        if box is not None:
+            top, left, bottom, right = box
+            part = images[row, top:bottom, left:right]
+            # The row names the stream: as a position in one stream for all, boxes of several sizes would share numbers.
+            noise = _normal(key.fold("noise", key.row + row).rows(0), part.numel(), images.device)
+            images[row, top:bottom, left:right] = 0.5 + 0.25 * noise.view(part.shape)
+    return images
+
+
+def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) -> Box | None:
+    """Return the first rectangle within the image; None if none does.
+
+    Parameters
+    ----------
+    height, width : int
+    draws : ndarray, shape (attempts, 4)
+        Random numbers in [0, 1) for area, aspect, row and column of each attempt.
+    """
+    low, high = map(math.log, _ASPECTS)
+    for area, shape, row, column in draws.tolist():
+        size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width
+        aspect = math.exp(low + shape * (high - low))
+        tall, wide = round(math.sqrt(size * aspect)), round(math.sqrt(size / aspect))
+        if 0 < tall < height and 0 < wide < width:
+            top, left = int(row * (height - tall + 1)), int(column * (width - wide + 1))
+            return top, left, top + tall, left + wide
+    return None
+
+
+def _normal(key: Key, count: int, device: torch.device) -> Float[Tensor, " count"]:
+    """Draw standard normal numbers for the key's row, by Box and Muller."""
+    bits = device_words(key, 1, count, device)[0]
+    radius = ((bits >> 40) & 0xFFFFFF).float().add_(1).mul_(2.0**-24)  # above zero
+    angle = ((bits >> 16) & 0xFFFFFF).float().mul_(_TWO_PI * 2.0**-24)
+    return radius.log_().mul_(-2).sqrt_() * angle.cos_()

@@ -10,26 +10,18 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from r2mae.evaluation.head import fit_head
 from r2mae.evaluation.items import ItemRecorder
-from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet, Splits
+from r2mae.images.data import ImageSet
 from r2mae.images.evaluate import (
     Probe,
-    accuracy,
-    attribute_scores,
     clean_mse,
     embed_set,
     embedding_scores,
-    has_attributes,
-    has_classes,
     identify_labels,
     masked_scores,
-    neighbours_accuracy,
-    probe_accuracy,
 )
 from r2mae.images.formats import memory_limit
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
@@ -37,9 +29,7 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY, read_all
 
 _BATCH = 4096
-_MAX_COVARIANCE = (
-    4096  # numbers of an image up to which the covariance is formed; wider ones take as many images at most
-)
+_MAX_COVARIANCE = 4096  # numbers of an image up to which the covariance is formed; and images of wider ones
 _SAMPLE_BYTES = 1 << 28  # of the images that wider axes are found on
 _RANK_NUMBERS = 1 << 26  # of the test part, up to which its spectrum is taken: 512 MiB in double precision
 _NOISE = 1e-6  # of the largest variance; directions below it are rounding error
@@ -73,14 +63,24 @@ def baseline_scores(
         Scores under the names of a model's.
     """
     identify_labels(items, data.splits)
+    test = ImageBatches(data.splits.test.images)
+    options: dict[str, Any] = {"probe": probe, "progress": progress, "items": items}
     if name == "pixels":
-        return _pixel_scores(config, data, probe, progress, items)
+        if items is not None:
+            read_all(items.recording(test))
+        parts = [data.splits.train.images, data.splits.test.images]
+        stored = [images for images in parts if isinstance(images, StoredImages)]
+        size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
+        if size > memory_limit():
+            told = f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory"
+            logging.getLogger("r2mae").warning("%s", told)
+            return {}
+        return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     components = config.model.latent if name == "pca" else 0
     model = fit_components(data.train.unaugmented, components, seed=config.seed)
     # Hidden pixels are replaced by their means: for a projection, zero would mean a dark visible pixel.
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
-    test = ImageBatches(data.splits.test.images)
     scores: dict[str, float] = {}
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
         scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
@@ -88,8 +88,7 @@ def baseline_scores(
         read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
-    embed = partial(embed_set, task, model)
-    return scores | embedding_scores(embed, data.splits, config.seed, probe=probe, progress=progress, items=items)
+    return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, **options)
 
 
 class Components(PixelAutoencoder):
@@ -159,59 +158,11 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     return Components(mean, np.ascontiguousarray(_fix_signs(axes), dtype=np.float32))
 
 
-def _pixel_scores(
-    config: ImagesConfig,
-    data: ImageData,
-    probe: Probe,
-    progress: Callable[[int, int], None] | None,
-    items: ItemRecorder | None,
-) -> dict[str, float]:
-    """Probe the pixels; images of bytes stay bytes, as a float copy would be four times as large."""
-    splits, scores = data.splits, {}
-    if items is not None:
-        read_all(items.recording(ImageBatches(splits.test.images)))
-    if has_classes(splits) and _fits_in_memory(splits, probe):
-        assert splits.train.labels is not None
-        assert splits.test.labels is not None
-        if probe == "head":
-            head = fit_head(_flat_pixels(splits.train), splits.train.labels, seed=config.seed)
-            predicted = head.predict(_flat_pixels(splits.test)).cpu().numpy()
-            scores["probe_accuracy"] = accuracy("probe_accuracy", predicted, splits.test.labels, items)
-        else:
-            train, test = _float_pixels(splits.train), _float_pixels(splits.test)
-            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, config.seed, progress, items)
-        if splits.train.images.size <= _RANK_NUMBERS:
-            scores["knn_accuracy"] = neighbours_accuracy(
-                _float_pixels(splits.train), _float_pixels(splits.test), splits, items
-            )
-    if has_attributes(splits) and _fits_in_memory(splits, "head"):
-        scores |= attribute_scores(_flat_pixels(splits.train), _flat_pixels(splits.test), splits, config.seed)
-    return scores | (spectrum_scores(_float_pixels(splits.test)) if splits.test.images.size <= _RANK_NUMBERS else {})
-
-
-def _fits_in_memory(splits: Splits, probe: Probe) -> bool:
-    """Return whether the pixels of stored images fit into memory for a probe; log a warning if not."""
-    stored = [part.images for part in (splits.train, splits.test) if isinstance(part.images, StoredImages)]
-    size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
-    if size <= memory_limit():
-        return True
-    logging.getLogger("r2mae").warning(
-        "%s", f"pixels: no probe, since {size / 2**30:,.3g} GiB of images do not fit into memory"
-    )
-    return False
-
-
 def _flat_pixels(images: ImageSet) -> np.ndarray:
+    """Return the pixels of all images; bytes stay bytes, as a float copy would be four times as large."""
     if isinstance(images.images, StoredImages):
         return np.concatenate([chunk.reshape(len(chunk), -1) for chunk in in_chunks(images.images)])
     return images.images.reshape(len(images), -1)
-
-
-def _float_pixels(images: ImageSet) -> Float32[np.ndarray, "n pixels"]:
-    made: np.ndarray = (
-        scaled(ImageBatches(images.images).batch(np.arange(len(images)), EVALUATION_KEY)).flatten(1).numpy()
-    )
-    return made
 
 
 def _float_batches(images: ImageBatches, rows: np.ndarray) -> Iterator[Float32[np.ndarray, "batch pixels"]]:

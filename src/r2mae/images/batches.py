@@ -7,18 +7,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import CHUNK_BYTES, AnyImages, in_chunks, release
+from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
+from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.config import RunConfig
 from r2mae.training.ranks import local_processes
 from r2mae.training.task import Batches, Data
 
-_AROUND = 1 << 16  # bytes around a row that the system also maps
 Augment = Literal["none", "crop-flip"]
 
 
@@ -28,7 +29,7 @@ class ImageBatches(Batches):
     Parameters
     ----------
     images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, mapped from a file, or decoded for every batch.
+        In memory, or read or decoded for every batch.
     rows : ndarray of int, optional
         Indices of the images; by default all.
     augment : {"none", "crop-flip"}
@@ -39,7 +40,6 @@ class ImageBatches(Batches):
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
         self.rows = rows
         self.augment = augment
-        self._read = 0  # bytes of a mapped file since its pages were released
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -60,10 +60,6 @@ class ImageBatches(Batches):
         """
         rows = np.asarray(indices)
         images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
-        self._read += images.nbytes + len(rows) * _AROUND
-        if self._read > CHUNK_BYTES:
-            release(self.images)
-            self._read = 0
         if self.augment == "none":
             return images
         height, width = self.images.shape[1:3]
@@ -83,33 +79,27 @@ class ImageData(Data):
         official validation part, else images taken from the training part.
     architecture : dict
         Description from which the model is built.
-    notes : tuple of str
-        Notes for the user on the split.
     """
 
     splits: Splits
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
-    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
 
 
+def reading_of(config: RunConfig) -> dict[str, Any]:
+    """Return how a configuration says that images are read, as fields of :class:`r2mae.images.decode.Reading`."""
+    data = {name: getattr(config.data, name) for name in ("resize", "resize_mode", "skip_broken", "draft")}
+    return {**data, "cache": config["cache"], "processes": local_processes(config.machine.devices)}
+
+
 def load_data(config: ImagesConfig) -> ImageData:
     """Read the images of a run and split them; the split depends on the seed alone."""
-    splits = load_splits(
-        config.data.source,
-        test_fraction=config.data.test_fraction,
-        seed=config.seed,
-        resize=config.data.resize,
-        resize_mode=config.data.resize_mode,
-        cache=config.machine.cache,
-        skip_broken=config.data.skip_broken,
-        draft=config.data.draft,
-        processes=local_processes(config.machine.devices),
-    )
+    fraction, reading = config.data.test_fraction, reading_of(config)
+    splits = load_splits(config.data.source, test_fraction=fraction, seed=config.seed, **reading)
     images = splits.train.images
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data.source}: masking needs images of two pixels or more")
@@ -119,12 +109,19 @@ def load_data(config: ImagesConfig) -> ImageData:
     if config.data.validation and splits.validation is not None:
         validation = ImageBatches(splits.validation.images)
     elif config.data.validation and len(images) > 1:
-        order = permutation(Key.root(config.seed).fold("validation"), len(images))
-        held_out = min(max(1, round(config.data.validation * len(images))), len(images) - 1)
-        validation = ImageBatches(images, np.sort(order[:held_out]))
-        train = ImageBatches(images, np.sort(order[held_out:]), augment=config.data.augment)
-    notes = fraction_notes(config.data.source, config.data.test_fraction, ImagesConfig.data.test_fraction, splits)
-    return ImageData(splits, train, validation, architecture(config, splits.train), notes)
+        rows, held_out = validation_rows(len(images), config.data.validation, config.seed)
+        train = ImageBatches(images, rows, augment=config.data.augment)
+        validation = ImageBatches(images, held_out)
+    return ImageData(splits, train, validation, architecture(config, splits.train))
+
+
+def validation_rows(
+    count: int, fraction: float, seed: int
+) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
+    """Divide training images into those that are trained on, and a fraction for the validation loss, one at least."""
+    order = permutation(Key.root(seed).fold("validation"), count)
+    held_out = min(max(1, round(fraction * count)), count - 1)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:

@@ -85,7 +85,7 @@ class ImagesMachineConfig(MachineConfig):
     Parameters
     ----------
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are stored: in memory; in a memory map on disk (below R2MAE_CACHE); or not at all, so that
+        Where decoded images are stored: in memory; in a .npy file on disk (below R2MAE_CACHE); or not at all, so that
         workers decode them for every batch. "auto" is memory if they fit, else none.
     """
 
@@ -158,7 +158,7 @@ class ImagesConfig(RunConfig):
         """Refuse a fraction of test images for a set with an official test part."""
         super().check_given(given)
         if "test_fraction" in given:
-            from r2mae.images.sources import check_test_fraction
+            from r2mae.images.data import check_test_fraction
 
             check_test_fraction(self.data.source)
 

@@ -1,48 +1,55 @@
-"""Sets of images, by name or from a path, and their split into training and test images."""
+"""Sets of images, by name or from a path, and their split into training and test images. No torch."""
 
-from dataclasses import dataclass
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
-from r2mae.errors import UserError
-from r2mae.images.decode import Cache, Reading
-from r2mae.images.image_set import ImageSet, Parts
-from r2mae.images.resize import ResizeMode
-from r2mae.images.sources import check_source, read_source
+from r2mae.catalogue import locate
+from r2mae.errors import UserError, unknown
+from r2mae.images.arrays import StoredImages, in_chunks
+from r2mae.images.attributes import find_tables, read_tables
+from r2mae.images.decode import Reading
+from r2mae.images.folder import log_others, read_folder
+from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
+from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
+from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed
+from r2mae.images.resize import array_to_square
+from r2mae.images.sets import SETS
+from r2mae.images.shards import is_numbered, is_shard, read_shards
 from r2mae.masking.keys import Key, permutation
 
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
+TEST_FRACTION = 0.2
+_SETS_WITH_TEST_PART = ("mnist", "tiny-imagenet")
+_IDX = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
+_FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
+_PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Splits:
-    """Training and test images of one set, and its official validation part, with the same classes and attributes.
-
-    `official` is True if the set has an official test part.
-    """
+    """Training and test images of one set, and its official validation part, with the same classes and attributes."""
 
     train: ImageSet
     test: ImageSet
     validation: ImageSet | None = None
-    official: bool = False
 
     def __repr__(self) -> str:
         validation = "" if self.validation is None else f", validation={self.validation!r}"
         return f"Splits(train={self.train!r}, test={self.test!r}{validation})"
 
 
-def load_images(
-    source: str | Path,
-    *,
-    resize: int | None = None,
-    resize_mode: ResizeMode = "squash",
-    max_bytes: int | None = None,
-    cache: Cache = "memory",
-    skip_broken: bool = False,
-    draft: bool = False,
-) -> tuple[ImageSet, ImageSet | None]:
+def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet | None]:
     """Load a set of images by its name or from a path.
 
     Parameters
@@ -53,15 +60,9 @@ def load_images(
         MNIST-like idx files; an archive (:mod:`~r2mae.images.listing`), a .npy, a .npz, or an idx file
         (:mod:`~r2mae.images.formats`). A name takes precedence over a path of that name, with a line; ``./name`` is the
         path.
-    resize : int or None
-        Side in pixels of the square to which every image is resized, bilinear with antialiasing.
-    resize_mode : {"squash", "crop"}
-        How to resize an image that is not square: see :func:`r2mae.images.resize.to_square`.
-    max_bytes : int or None
-        Limit of the images in memory (default: half of the machine's); above it a .npy is memory-mapped and any other
-        source is refused.
-    cache, skip_broken, draft
-        For files of images: see :class:`r2mae.images.decode.Reading`.
+    **reading
+        `resize`, `resize_mode`, `max_bytes`, `cache`, `skip_broken` and `draft` as in
+        :class:`r2mae.images.decode.Reading`. The last three are for files of images, and have no effect on arrays.
 
     Returns
     -------
@@ -75,44 +76,21 @@ def load_images(
     UserError
         For an unknown name, a path that does not exist, or data that the reader of the format refuses.
     """
-    how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft)
-    train, test, _ = load_parts(source, how)
+    train, test, _ = load_parts(source, Reading(**reading))
     return train, test
 
 
-def load_parts(source: str | Path, how: Reading) -> Parts:
-    """Load all images of a set, or its official training, test and validation images, as :func:`load_images` does."""
-    return read_source(source, how)
-
-
-def load_splits(
-    source: str | Path,
-    *,
-    test_fraction: float = 0.2,
-    seed: int = 0,
-    resize: int | None = None,
-    resize_mode: ResizeMode = "squash",
-    max_bytes: int | None = None,
-    cache: Cache = "memory",
-    skip_broken: bool = False,
-    draft: bool = False,
-    processes: int = 1,
-) -> Splits:
+def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, seed: int = 0, **reading: Any) -> Splits:
     """Load a set and its official split, or a random one if it has none (:func:`held_out_rows`).
-
-    A memory-mapped .npy, which has no labels, is not shuffled, as that would read it into memory: its last images are
-    the test images.
 
     Parameters
     ----------
-    source, resize, resize_mode, max_bytes, cache, skip_broken, draft
-        As :func:`load_images`.
+    source, **reading
+        As for :func:`load_images`; also `processes`.
     test_fraction : float
-        Fraction of test images, between 0 and 1; no effect on an official split.
+        Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
     seed : int
         Seed of the random split, which is a pure function of seed and labels.
-    processes : int
-        Number of processes of this machine that read the set independently; ``cache="auto"`` divides the memory by it.
 
     Raises
     ------
@@ -121,18 +99,16 @@ def load_splits(
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
-    how = Reading(resize, resize_mode, max_bytes, cache, skip_broken, draft, processes)
-    whole, test, validation = read_source(source, how)
+    whole, test, validation = load_parts(source, Reading(**reading))
     if test is not None:
-        return Splits(whole, test, validation, official=True)
+        if test_fraction != TEST_FRACTION:
+            _log(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
+        return Splits(whole, test, validation)
     count = len(whole)
     if count < 2:
         raise UserError(
             f"{source}: has a single image, and a split into training and test images needs 2 or more: add images"
         )
-    if isinstance(whole.images, np.memmap):
-        first = count - min(max(round(count * test_fraction), 1), count - 1)
-        return Splits(whole.pick(slice(first)), whole.pick(slice(first, count)), validation)
     rows = held_out_rows(count, whole.labels, test_fraction, seed)
     if not len(rows):
         raise UserError(
@@ -140,19 +116,50 @@ def load_splits(
             "add images, or remove the labels"
         )
     test, keep = whole.pick(rows), np.delete(np.arange(count), rows)
-    images = whole.images
-    kept = _compact(images, keep) if isinstance(images, np.ndarray) and images.flags.writeable else None
+    kept = None if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
     return Splits(whole.pick(keep, kept), test, validation)
 
 
-def fraction_notes(source: str, fraction: float, default: float, splits: Splits) -> tuple[str, ...]:
-    """Return a note if `fraction` is not the default and has no effect, as the set has an official test part.
+def load_parts(source: str | Path, how: Reading) -> Parts:
+    """Load all images of a set, or its official training, test and validation images, as :func:`load_images` does."""
+    path = Path(source).expanduser()
+    if _is_named(source):
+        if path.exists():
+            _log(f"{source} is the public set: ./{source} is the path here")
+        parts = _read_named(str(source), how)
+    elif str(source) and path.is_dir():  # Path("") would be the current folder
+        parts = _read_folder(path, how)
+    elif path.is_file():
+        parts = _read_file(path, how)
+    else:
+        raise _missing_source_error(source)
+    train, *others = (None if part is None else _resized(source, part, how) for part in parts)
+    assert train is not None
+    return Parts(train, *others)
 
-    The test part of archives and shards is known only after reading; for other sets the option is refused before.
+
+def check_source(source: str | Path) -> None:
+    """Refuse a source of images that does not exist; no image is read.
+
+    Raises
+    ------
+    UserError
+        An unknown name, no such path, or a named set whose files are missing.
     """
-    if not splits.official or fraction == default:
-        return ()
-    return (f"test_fraction {fraction:g} has no effect: {source} has an official test part",)
+    there = bool(str(source)) and Path(source).expanduser().exists()
+    if _is_named(source):
+        try:
+            locate(SETS[str(source)])
+        except UserError as error:
+            raise UserError(f"{error}; ./{source} is the path here" if there else str(error)) from error
+    elif not there:
+        raise _missing_source_error(source)
+
+
+def check_test_fraction(source: str | Path) -> None:
+    """Refuse a fraction of test images for a public set that has an official test part."""
+    if _is_named(source) and source in _SETS_WITH_TEST_PART:
+        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: omit it")
 
 
 def held_out_rows(
@@ -200,3 +207,114 @@ def _compact(images: np.ndarray, keep: Int64[np.ndarray, " kept"]) -> np.ndarray
         part = keep[start : start + step]  # never before `start`, so nothing is overwritten unread
         images[start : start + len(part)] = images[part]
     return images[: len(keep)]
+
+
+def _is_named(source: str | Path) -> bool:
+    """Return whether a source is a public set by its name; a Path is always a path."""
+    return isinstance(source, str) and source in SETS
+
+
+def _read_named(name: str, how: Reading) -> Parts:
+    paths = list(locate(SETS[name]).values())
+    if name == "digits":
+        return image_sets(name, [_digits()])
+    if name == "mnist":
+        return _read_idx_parts(name, paths[::2], how)
+    # The archive of the images, and next to it the table of their attributes, if they have any.
+    return _read_archive(name, paths[0], how, {path.name: File(str(path)) for path in paths[1:]})
+
+
+def _read_folder(path: Path, how: Reading) -> Parts:
+    name, folder = path.resolve().name, list_folder(path)
+    idx = [Path(folder.place, one) for stem in _IDX for one in (f"{stem}.gz", stem) if one in folder.files]
+    if idx and idx[0].name.startswith("train"):
+        return _read_idx_parts(name, idx, how)
+    while not folder.direct() and len(inside := folder.folders()) == 1:  # as archives unpack to
+        (folder,) = inside.values()
+    archives = [Path(folder.place, one) for one in folder.direct() if is_archive(one)]
+    if not archives or folder.images():
+        return _read_listing(name, folder, how)
+    shards = [archive for archive in archives if is_numbered(archive.name)]
+    if len(shards) > 1:
+        others = folder.files.keys() - {shard.name for shard in shards}
+        log_others(path, (Path(other).suffix for other in others if not other.endswith("/")))
+        return read_shards(name, shards, how)
+    if len(archives) > 1:
+        names = listed([archive.name for archive in archives])
+        raise UserError(f"{path}: holds several archives ({names}): give the one that is meant")
+    return _read_archive(name, archives[0], how, folder.files if find_tables(folder) else {})
+
+
+def _read_file(path: Path, how: Reading) -> Parts:
+    name, suffix = path.stem, path.suffix.lower()
+    if is_archive(path.name):
+        return _read_archive(name, path, how)
+    if suffix == ".npy":
+        return image_sets(name, [(Part(str(path)), read_npy(path, max_bytes=how.max_bytes))])
+    if suffix == ".npz":
+        return read_npz(name, path, max_bytes=how.max_bytes)
+    if "idx3" in path.name:
+        return _read_idx_parts(name, [path], how)
+    if suffix in SUFFIXES:
+        raise UserError(f"{path}: is a single image: give the folder that holds the images")
+    raise UserError(f"{path}: {unknown('kind of image file', suffix or path.name, _FILES)}, or give a folder of images")
+
+
+def _read_archive(name: str, path: Path, how: Reading, next_to: Mapping[str, File] = MappingProxyType({})) -> Parts:
+    """Read an archive, and tables of attributes next to it."""
+    archive = list_archive(path, max_bytes=how.max_bytes)
+    if is_numbered(path.name) and is_shard(archive):
+        return read_shards(name, [path], how)
+    return _read_listing(name, Folder(archive.place, {**next_to, **archive.files}), how)
+
+
+def _read_listing(name: str, folder: Folder, how: Reading) -> Parts:
+    """Read the files of a folder or an archive."""
+    tables = find_tables(folder)
+    return read_folder(name, folder, how) if tables is None else read_tables(name, *tables, how)
+
+
+def _digits() -> tuple[Part, np.ndarray]:
+    """Read the digits of scikit-learn from its file: importing the library takes a second."""
+    spec = find_spec("sklearn")
+    assert spec is not None
+    assert spec.origin is not None
+    table = np.loadtxt(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    images = np.rint(table[:, :-1].reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)  # 0 to 16 in the original
+    return Part("digits", table[:, -1].astype(np.int64)), images
+
+
+def _read_idx_parts(name: str, parts: Sequence[Path], how: Reading) -> Parts:
+    """Read idx files of images, each with the file of its labels, if it is there."""
+    made = []
+    for images in parts:
+        stem = images.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
+        labels = [images.with_name(stem + suffix) for suffix in (".gz", "")]
+        found = next((one for one in labels if one.is_file()), None)
+        made.append(read_idx(images, found, max_bytes=how.max_bytes))
+    return image_sets(name, made)
+
+
+def _missing_source_error(source: str | Path) -> UserError:
+    name, path = str(source), Path(source).expanduser()
+    if path.suffix or path.is_absolute() or os.sep in name or name.startswith(("~", ".")):
+        return UserError(f"{path}: no such file or folder: give a name ({', '.join(SETS)}) or {_PATHS}")
+    return UserError(f"{unknown('image set', name, SETS)}, or give {_PATHS}")
+
+
+def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
+    """Bring the images of an array to the size that is asked for; those of files have it."""
+    side = how.resize
+    if side is None or part.shape[:2] == (side, side):
+        return part
+    shape, start = (len(part), side, side, part.shape[2]), 0
+    check_memory(source, math.prod(shape) * part.images.dtype.itemsize, how.max_bytes, "give a smaller --resize")
+    squares = np.empty(shape, part.images.dtype)
+    for chunk in in_chunks(part.images):
+        squares[start : start + len(chunk)] = array_to_square(chunk, side, how.resize_mode)
+        start += len(chunk)
+    return replace(part, images=squares)
+
+
+def _log(text: str) -> None:
+    logging.getLogger("r2mae").warning("%s", text)

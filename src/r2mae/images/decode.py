@@ -54,7 +54,7 @@ class Reading:
     max_bytes : int or None
         Limit of the images in memory (default: half of the machine's).
     cache : {"auto", "memory", "mmap", "none"}
-        Where decoded images are stored: in memory; on disk, as a memory map; or not at all, so that they are decoded on
+        Where decoded images are stored: in memory; on disk, in a .npy file; or not at all, so that they are decoded on
         access. "auto" is memory if they fit, else none.
     skip_broken : bool
         Skip files that cannot be decoded, and log how many.
@@ -101,20 +101,22 @@ class DecodedImages(StoredImages):
     Parameters
     ----------
     files : sequence of File
-        Their files.
+        Files of images.
     shape : (height, width, channels)
         Shape of each decoded image.
     how : Reading
         Its resize, resize_mode and draft are used.
+    rows : int64 ndarray of shape (n,)
+        Which of the files these images are.
     """
 
-    def __init__(self, files: Sequence[File], shape: tuple[int, int, int], how: Reading) -> None:
+    def __init__(
+        self, files: Sequence[File], shape: tuple[int, int, int], how: Reading, rows: Int64[np.ndarray, " n"]
+    ) -> None:
         self.files, self.how = files, how
-        super().__init__((len(files), *shape))
+        super().__init__(shape, rows)
 
-    def take(
-        self, rows: Int64[np.ndarray, " batch"], axis: int = 0
-    ) -> UInt8[np.ndarray, "batch height width channels"]:
+    def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
         """Decode some images; in threads, unless this is a worker process.
 
         Raises
@@ -191,6 +193,22 @@ def header(file: File) -> Header:
         if _upright_transpose(image) in _SWAP_SIDES:
             width, height = height, width
         return Header(width, height, image.mode in _GREY)
+
+
+def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[int, BrokenFileError]]:
+    """Read width, height and whether it is greyscale of all images; zeros for broken ones, and their errors by row."""
+    found, broken = np.zeros((len(files), 3), np.int64), {}
+
+    def look(rows: Sequence[int]) -> None:
+        for row in rows:
+            try:
+                found[row] = header(files[row])
+            except BrokenFileError as error:
+                broken[row] = error
+
+    for _ in in_threads(look, range(len(files))):
+        pass
+    return found, broken
 
 
 def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.ndarray, "height width channels"]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.images.batches import ImageData
     from r2mae.images.evaluate import Probe
-    from r2mae.images.resize import ResizeMode
     from r2mae.images.task import ImageTask
     from r2mae.training.initial import Origin
 
@@ -136,18 +135,14 @@ class ImagesDomain(Domain):
         return config.data.source if config.data.source in SETS else fingerprint(config.data.source, hidden=False)
 
     def check_source(self, config: ImagesConfig) -> None:
-        """Refuse data that do not exist, without importing torch; reader options are not checked."""
+        """Refuse data that do not exist, without importing torch."""
         from r2mae.images.data import check_source
 
         check_source(config.data.source)
 
     def check(self, config: ImagesConfig) -> None:
-        """Refuse data and weights that do not exist and reader options that do not apply, without importing torch."""
-        from r2mae.images.data import check_source
-
-        check_source(
-            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
-        )
+        """Refuse data and weights that do not exist, without importing torch."""
+        self.check_source(config)
         if config.init is not None and not Path(config.init).exists():
             raise UserError(f"{config.init} (init): no such file or folder: name the weights to start from")
 
@@ -155,7 +150,7 @@ class ImagesDomain(Domain):
         """Load the weights that `init` names into a fresh model."""
         if config.init is None:
             return None
-        from r2mae.images.weight_conversion.init import load_initial_weights
+        from r2mae.images.weight_conversion.load import load_initial_weights
 
         return load_initial_weights(config.init, model)
 
@@ -239,14 +234,11 @@ class ImagesDomain(Domain):
         config: ImagesConfig,
         source: str,
         architecture: Mapping[str, Any],
-        *,
-        resize: int | None = None,
-        resize_mode: "ResizeMode | None" = None,
-        skip_broken: bool | None = None,
+        **reading: Any,
     ) -> "tuple[ImagesConfig, ImageData]":
         """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
 
-        `resize`, `resize_mode` and `skip_broken` are by default those of the run.
+        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
 
         Raises
         ------
@@ -255,8 +247,7 @@ class ImagesDomain(Domain):
         """
         from r2mae.images.task import check_images
 
-        config = _with_size(config, resize, resize_mode)
-        config = config.replace(data=source, **_reader_options(config, source, skip_broken))
+        config = _read_as(config, source, reading)
         data = self.load(config.replace(finetune_epochs=0.0))  # labels are not required
         check_images(source, data.splits.train.shape, architecture["shape"])
         return config, data
@@ -284,15 +275,11 @@ class ImagesDomain(Domain):
         task: "ImageTask",
         model: "nn.Module",
         source: str,
-        *,
-        resize: int | None = None,
-        resize_mode: "ResizeMode | None" = None,
-        skip_broken: bool | None = None,
+        **reading: Any,
     ) -> "dict[str, np.ndarray]":
         """Embed a set of images.
 
-        `resize` (pixels a side), `resize_mode` and `skip_broken` (skip files that cannot be decoded) are by default
-        those of the run.
+        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
 
         Returns
         -------
@@ -304,20 +291,17 @@ class ImagesDomain(Domain):
         import numpy as np
 
         from r2mae.images import decode
+        from r2mae.images.batches import reading_of
         from r2mae.images.data import load_parts, load_splits
         from r2mae.images.evaluate import embed_set
 
-        config = _with_size(config, resize, resize_mode)
-        size: dict[str, Any] = {
-            "resize": config.data.resize,
-            "resize_mode": config.data.resize_mode,
-            **_reader_options(config, source, skip_broken),
-        }
-        if self.fingerprint(config.replace(data=source)) == self.fingerprint(config):
-            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **size)
+        there = _read_as(config, source, reading)
+        how = {**reading_of(there), "processes": 1}
+        if self.fingerprint(there) == self.fingerprint(config):
+            splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, decode.Reading(**size))]
+            found = [*load_parts(source, decode.Reading(**how))]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}
@@ -330,17 +314,10 @@ class ImagesDomain(Domain):
         return arrays
 
 
-def _reader_options(config: ImagesConfig, source: str, skip_broken: bool | None) -> dict[str, Any]:
-    """Return reader options for external images: the run's, as far as they apply, unless overridden."""
-    from r2mae.images.sources import applicable_options
-
-    fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
-    return fitting if skip_broken is None else {**fitting, "skip_broken": skip_broken}
-
-
-def _with_size(config: ImagesConfig, resize: int | None, mode: "ResizeMode | None") -> ImagesConfig:
-    """Return the configuration with another size or resize mode, if given."""
-    return config.replace(resize=resize or config.data.resize, resize_mode=mode or config.data.resize_mode)
+def _read_as(config: ImagesConfig, source: str, reading: Mapping[str, Any]) -> ImagesConfig:
+    """Return the configuration for other images, which are read as the run's unless options say otherwise."""
+    given = {name: value for name, value in reading.items() if value is not None}
+    return config.replace(data=source, cache="auto", **given)
 
 
 DOMAIN = ImagesDomain()

@@ -1,9 +1,9 @@
 """Evaluation of a model of images: linear probe, reconstruction, effective rank."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.attributes import fit_attributes, score_attributes
 from r2mae.evaluation.bn_statistics import BnStatistics, score_with_statistics
 from r2mae.evaluation.examples import Examples
-from r2mae.evaluation.head import fit_head
+from r2mae.evaluation.head import as_floats, fit_head
 from r2mae.evaluation.items import ItemRecorder, item_shares
 from r2mae.evaluation.knn import knn_predict
 from r2mae.evaluation.probes import LinearProbe
@@ -22,7 +22,7 @@ from r2mae.evaluation.spectrum import spectrum_scores
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits
-from r2mae.images.task import ImageTask, Pictures, scaled
+from r2mae.images.task import ImageTask, scaled
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import re_estimated_statistics, statistics_at_ratios
 from r2mae.training.validation import EVALUATION_KEY, evaluating, masked_losses, to_device
@@ -91,45 +91,103 @@ def evaluate(
 
 
 def embedding_scores(
-    embed: Callable[[ImageSet], Float32[np.ndarray, "n latent"]],
+    embed: Callable[[ImageSet], np.ndarray],
     splits: Splits,
     seed: int,
     *,
     probe: Probe = "head",
     progress: Callable[[int, int], None] | None = None,
     items: ItemRecorder | None = None,
+    most: float = math.inf,
 ) -> dict[str, float]:
-    """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks."""
-    test, scores = embed(splits.test), {}
-    if has_classes(splits) or has_attributes(splits):
-        train = embed(splits.train)
-        if has_classes(splits):
-            scores["probe_accuracy"] = probe_accuracy(probe, train, test, splits, seed, progress, items)
-            scores["knn_accuracy"] = neighbours_accuracy(train, test, splits, items)
-        if has_attributes(splits):
-            scores |= attribute_scores(train, test, splits, seed)
-    return scores | spectrum_scores(test)
+    """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
+
+    Parameters
+    ----------
+    embed : callable
+        Returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1.
+    splits, seed, probe, progress, items
+        As for :func:`evaluate`.
+    most : float
+        Numbers of all embeddings of a part, above which neighbours and spectrum are left out.
+    """
+    test = embed(splits.test)
+    train = embed(splits.train) if has_classes(splits) or has_attributes(splits) else None
+    predicted: dict[str, np.ndarray] = {}
+    scores: dict[str, float] = {}
+    if train is not None and splits.train.labels is not None and has_classes(splits):
+        predicted["probe_accuracy"] = _probe_predictions(probe, train, splits.train.labels, test, seed, progress)
+        if train.size <= most:
+            predicted["knn_accuracy"] = knn_predict(_floats(train), splits.train.labels, _floats(test))
+    for name, labels in predicted.items():
+        right = labels == splits.test.labels
+        scores[name] = float(right.mean())
+        if items is not None:
+            items.add(name, right.astype(np.float32))
+    if train is not None and splits.train.attributes is not None and splits.test.attributes is not None:
+        head = fit_attributes(train, splits.train.attributes, seed=seed)
+        found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
+        if found is not None:  # an attribute has both values in training and in test images
+            scores |= {"attribute_accuracy": found.accuracy, "attribute_accuracy_raw": found.raw}
+            scores["attribute_auroc"] = found.auroc
+    return scores | (spectrum_scores(_floats(test)) if test.size <= most else {})
 
 
-def batch_rows(shape: Sequence[int]) -> int:
-    """Return the number of images in a batch of evaluation."""
-    return max(1, min(_BATCH, _MAX_NUMBERS // math.prod(shape)))
+def _probe_predictions(
+    probe: Probe,
+    train: np.ndarray,
+    labels: Int[np.ndarray, " n"],
+    test: np.ndarray,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> Int[np.ndarray, " m"]:
+    """Fit a probe on embeddings of training images, and return its predictions for test images."""
+    if probe == "head":
+        return fit_head(train, labels, seed=seed).predict(test).cpu().numpy()
+    smallest = int(np.bincount(labels)[np.unique(labels)].min())
+    if smallest < 2:
+        raise UserError("the logistic probe needs two training images of every class: use --probe head")
+    fitted = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(_floats(train), labels, progress=progress)
+    return np.asarray(fitted.predict(_floats(test)))
+
+
+def _floats(features: np.ndarray) -> Float32[np.ndarray, "n d"]:
+    """Return bytes as floats from 0 to 1, and floats unchanged."""
+    if features.dtype != np.uint8:
+        return features
+    made: np.ndarray = as_floats(torch.from_numpy(features)).numpy()
+    return made
+
+
+def in_batches(images: ImageBatches, most: int = _BATCH, device: Any = "cpu") -> Iterator[tuple[slice, Tensor]]:
+    """Yield all images as batches of at most `most` images, fewer if they are large, each with its rows."""
+    size = max(1, min(most, _MAX_NUMBERS // math.prod(images.images.shape[1:])))
+    for first in range(0, len(images), size):
+        rows = slice(first, min(first + size, len(images)))
+        batch = images.batch(np.arange(rows.start, rows.stop), EVALUATION_KEY.rows(first))
+        yield rows, to_device(batch, device)
+
+
+@torch.no_grad()
+def outputs_of(
+    function: Callable[[Tensor], Tensor], model: nn.Module, images: ImageSet, most: int = _BATCH
+) -> Float32[np.ndarray, "n width"]:
+    """Return what a function returns for all images, in batches on the model's device."""
+    outputs = None
+    with evaluating(model):
+        for rows, batch in in_batches(ImageBatches(images.images), most, next(model.parameters()).device):
+            made = function(batch).float()
+            if outputs is None:  # filled in place: many small tensors would fragment the memory of the large batches
+                outputs = np.empty((len(images), made.shape[1]), np.float32)
+            outputs[rows] = made.cpu().numpy()
+    assert outputs is not None
+    return outputs
 
 
 def embed_set(task: ImageTask[_Model], model: _Model, images: ImageSet) -> Float32[np.ndarray, "n latent"]:
     """Embed every image, without a mask."""
     task.check_images(images.name, images.shape)
-    device = next(model.parameters()).device
-    batches, embedded, most = ImageBatches(images.images), None, batch_rows(images.shape)
-    with evaluating(model):
-        for first in range(0, len(batches), most):
-            rows = np.arange(first, min(first + most, len(batches)))
-            made = task.embed(model, to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)).float()
-            if embedded is None:  # filled in place: many small tensors would fragment the memory of the large batches
-                embedded = np.empty((len(batches), made.shape[1]), np.float32)
-            embedded[first : first + len(rows)] = made.cpu().numpy()
-    assert embedded is not None
-    return embedded
+    return outputs_of(partial(task.embed, model), model, images)
 
 
 @torch.no_grad()
@@ -138,17 +196,14 @@ def clean_mse(
 ) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
     device = next(model.parameters()).device
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    most, pixels = batch_rows(batches.images.shape[1:]), math.prod(batches.images.shape[1:])
+    total, pixels = torch.zeros((), dtype=torch.float64, device=device), math.prod(batches.images.shape[1:])
     each = np.empty(len(batches))
     with evaluating(model):
-        for first in range(0, len(batches), most):
-            rows = np.arange(first, min(first + most, len(batches)))
-            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
+        for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
             total += squares.sum()
             if items is not None:
-                each[first : first + len(rows)] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
+                each[rows] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
     if items is not None:
         items.add("clean_mse", each)
     return float(total) / (len(batches) * pixels)
@@ -166,22 +221,11 @@ def complete(
     device = next(model.parameters()).device
     batch = to_device(ImageBatches(test.images).batch(rows, EVALUATION_KEY), device)
     with re_estimated_statistics(task, model, data.train, ratio, wanted=bn_statistics), evaluating(model):
-        made = _make_pictures(task, model, batch, ratio, Key.root(0).fold("example masks"))
+        made = task.complete(model, batch, ratio, Key.root(0).fold("example masks"))
     if made is None:
         return None
     original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
     return Examples(original, masked, completed, ratio)
-
-
-def _make_pictures(task: ImageTask[_Model], model: _Model, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
-    """Return the task's pictures, else its tensors if these have as many values as the images, else None."""
-    if (made := task.complete(model, batch, ratio, key)) is not None:
-        return made
-    corrupted = task.corrupt(batch, ratio, key)
-    tensors = (corrupted.targets, corrupted.inputs, task.forward(model, corrupted).prediction)
-    if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
-        return None
-    return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
 
 
 def has_classes(splits: Splits) -> bool:
@@ -196,86 +240,10 @@ def has_attributes(splits: Splits) -> bool:
     return splits.train.attributes is not None and splits.test.attributes is not None
 
 
-def attribute_scores(train: np.ndarray, test: np.ndarray, splits: Splits, seed: int) -> dict[str, float]:
-    """Return the scores of the paper's probe of attributes; requires :func:`has_attributes`.
-
-    `train` and `test` have a row for each image: its embedding, or its pixels as bytes. The result is empty if no
-    attribute has both values in training and in test images.
-    """
-    assert splits.train.attributes is not None
-    assert splits.test.attributes is not None
-    head = fit_attributes(train, splits.train.attributes, seed=seed)
-    found = score_attributes(head.logits(test), splits.test.attributes, splits.train.attributes)
-    if found is None:
-        return {}
-    return {
-        "attribute_accuracy": found.accuracy,
-        "attribute_accuracy_raw": found.raw,
-        "attribute_auroc": found.auroc,
-    }
-
-
-def probe_accuracy(
-    kind: Probe,
-    train: Float32[np.ndarray, "n d"],
-    test: Float32[np.ndarray, "m d"],
-    splits: Splits,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
-    items: ItemRecorder | None = None,
-) -> float:
-    """Return the accuracy of a probe of embeddings on test images; requires :func:`has_classes`.
-
-    `items` receives for each image whether the probe is right (1) or wrong (0).
-
-    Raises
-    ------
-    UserError
-        If the logistic probe has fewer than two training images of a class.
-    """
-    train_labels, test_labels = splits.train.labels, splits.test.labels
-    assert train_labels is not None
-    assert test_labels is not None
-    if kind == "logistic":
-        smallest = int(np.bincount(train_labels)[np.unique(train_labels)].min())
-        if smallest < 2:
-            raise UserError("the logistic probe needs two training images of every class: use --probe head")
-        probe = LinearProbe(scoring="accuracy", cv=min(5, smallest)).fit(train, train_labels, progress=progress)
-        return accuracy("probe_accuracy", probe.predict(test), test_labels, items)
-    head = fit_head(train, train_labels, seed=seed)
-    return accuracy("probe_accuracy", head.predict(test).cpu().numpy(), test_labels, items)
-
-
-def neighbours_accuracy(
-    train: Float32[np.ndarray, "n d"],
-    test: Float32[np.ndarray, "m d"],
-    splits: Splits,
-    items: ItemRecorder | None = None,
-) -> float:
-    """Return the accuracy of k-nearest neighbours on test images; requires :func:`has_classes`.
-
-    `items` receives for each image whether the prediction is right (1) or wrong (0).
-    """
-    assert splits.train.labels is not None
-    assert splits.test.labels is not None
-    predicted = knn_predict(train, splits.train.labels, test)
-    return accuracy("knn_accuracy", predicted, splits.test.labels, items)
-
-
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:
     """Record the labels of the test images; the images are recorded when :func:`masked_scores` reads them."""
     if items is not None and splits.test.labels is not None:
         items.identify("labels", splits.test.labels)
-
-
-def accuracy(
-    name: str, predicted: Int[np.ndarray, " m"], labels: Int[np.ndarray, " m"], items: ItemRecorder | None
-) -> float:
-    """Return the fraction of labels that are predicted; `items` receives a 1 or 0 for each."""
-    right = predicted == labels
-    if items is not None:
-        items.add(name, right.astype(np.float32))
-    return float(right.mean())
 
 
 def masked_scores(

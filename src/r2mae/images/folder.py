@@ -1,8 +1,13 @@
-"""Folders of image files: ``folder/<class>/*.png``, with or without ``train/`` and ``val/``, or without classes."""
+"""Folders of image files: ``folder/<class>/*.png``, with or without ``train/`` and ``val/``, or without classes.
 
+Official parts of a set are known by the names of their folders, or of their shards (:func:`official_parts`).
+"""
+
+import itertools
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +15,21 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.images.decode import Reading
 from r2mae.images.image_set import Part, Parts
-from r2mae.images.listing import SUFFIXES, Folder
-from r2mae.images.parts import log_parts, official_parts
+from r2mae.images.listing import SUFFIXES, Folder, listed
 from r2mae.images.store import read_files
+
+TRAIN = ("train", "training")
+HELD_OUT = ("test", "testing", "val", "valid", "validation", "dev", "development", "eval", "evaluation")
+"""Words for parts next to the training part: the first that is there is the test part, a second the validation part."""
+
+_WORD = re.compile(rf"(?<![a-z])({'|'.join((*TRAIN, *HELD_OUT))})(set|data)?(?![a-z])")
 
 
 def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     """Read a folder of image files, or an archive of them.
 
     Three layouts: ``<class>/**/*.png``; the same below ``train/`` and one or two of ``test/``, ``val/`` and the like,
-    which are official parts (:func:`~r2mae.images.parts.official_parts`); files without classes. A test part next to a
+    which are official parts (:func:`official_parts`); files without classes. A test part next to a
     validation part whose labels are not known, as ImageNet's, is omitted. A single folder (as archives unpack to) is
     read as its content, and a single class is no label. Files and classes are sorted by name. Hidden ones are omitted,
     and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
@@ -47,7 +57,7 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
         training part lacks, unequal sizes, more than 8 bits, a file that cannot be decoded or is a decompression bomb,
         or too large a set.
     """
-    around, folders = find_parts(folder)
+    around, folders = _find_parts(folder)
     others = [path for part in folders for path in part.files if not path.lower().endswith((*SUFFIXES, "/"))]
     log_others(folder.place, (Path(path).suffix.lower() for path in others))
     labels = {part.place: _labels(part) for part in folders}
@@ -68,24 +78,29 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     return read_files(name, files, parts, how)
 
 
-def find_parts(folder: Folder) -> tuple[Folder, list[Folder]]:
+def _find_parts(folder: Folder) -> tuple[Folder, list[Folder]]:
     """Return the folder that contains all, and those of its official parts, or itself.
 
-    Raises
-    ------
-    UserError
-        If its folders may be classes or parts.
+    Folders that all hold folders of images of the same names, two or more, are hardly classes, and are refused.
     """
     while True:
         inside = folder.folders()
         if parts := official_parts(inside, folder.place):
             return folder, [_unwrapped(inside[name]) for name in parts]
         full = {name: one for name, one in inside.items() if one.images()}
-        if len(full) != 1 or any("/" not in path for path in folder.images()):
-            if not any("/" not in path for path in folder.images()):
-                _check_alike(folder, full)
-            return folder, [folder]
-        (folder,) = full.values()
+        direct = any("/" not in path for path in folder.images())
+        if len(full) == 1 and not direct:
+            (folder,) = full.values()
+            continue
+        below = [{name for name, one in part.folders().items() if one.images()} for part in full.values()]
+        common = set() if direct or not below else set.intersection(*below)
+        if len(common) > 1:
+            raise UserError(
+                f"{folder.place}: {listed(list(full))} all hold the folders {listed(sorted(common))}, as parts of a "
+                "set do: name the one to train on as the data, or call them train and test; if they are classes, put "
+                "their images directly into them"
+            )
+        return folder, [folder]
 
 
 def log_others(place: object, suffixes: Iterable[str]) -> None:
@@ -104,35 +119,13 @@ def _unwrapped(part: Folder) -> Folder:
     return part
 
 
-def _check_alike(folder: Folder, inside: dict[str, Folder]) -> None:
-    """Refuse folders that all hold folders of images of the same names, two or more: they are hardly classes."""
-    common: set[str] | None = None
-    for one in inside.values():
-        names = {name for name, below in one.folders().items() if below.images()}
-        common = names if common is None else common & names
-        if len(common) < 2:
-            return
-    if common:
-        shared = ", ".join(sorted(common)[:3]) + ", …" * (len(common) > 3)
-        raise UserError(
-            f"{folder.place}: {_listed(list(inside))} all hold the folders {shared}, as parts of a set do: name the "
-            "one to train on as the data, or call them train and test; if they are classes, put their images directly "
-            "into them"
-        )
-
-
-def _listed(names: list[str]) -> str:
-    """Name the first of some files or folders."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-
-
 def _labels(part: Folder) -> list[str] | None:
     """Return the class of each image of a part; None if the images are directly in it."""
     images = part.images()
     direct, classes = [path for path in images if "/" not in path], [path.partition("/")[0] for path in images]
     if not direct:
         if images and (empty := part.folders().keys() - set(classes)):
-            names = _listed(sorted(empty))
+            names = listed(sorted(empty))
             logging.getLogger("r2mae").warning("%s", f"{part.place}: no images in {names}, which is taken for no class")
         return classes
     if len(direct) < len(images):
@@ -155,10 +148,10 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
         folders = {path.partition("/")[0] for path in around.images() if "/" in path}
         if not any(labels[part.place] for part in parts) and folders.intersection(others):
             raise UserError(
-                f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {_listed(others)}: name "
+                f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {listed(others)}: name "
                 "the one to train on as the data, or rename the classes"
             )
-        log.warning("%s", f"{around.place}: {_listed(others)} belong to no part and are left out")
+        log.warning("%s", f"{around.place}: {listed(others)} belong to no part and are left out")
     if len(parts) > 2:
         train, test, validation = parts
         known = set(labels[train.place] or ())
@@ -168,3 +161,55 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
             return [train, validation]
     log_parts(around.place, *names)
     return parts
+
+
+def official_parts(names: Collection[str], place: object) -> tuple[str, ...]:
+    """Return the names of parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
+
+    Parameters
+    ----------
+    names : collection of str
+        Among them those of parts. The letters next to the word have to be the same in all.
+    place : object
+        What to call the set in errors.
+
+    Returns
+    -------
+    tuple of str
+        Empty, or the names of the training part, of the test part and, if there is one, of the validation part: of
+        :data:`HELD_OUT` the first that is there is the test part.
+
+    Raises
+    ------
+    UserError
+        If there is more than one training part, or more than two next to it.
+    """
+    words: dict[str, dict[str, str]] = {}
+    for name in sorted(names):
+        spelled = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        if found := _WORD.search(spelled):
+            rest = re.sub("[^a-z]", "", spelled[: found.start()] + spelled[found.end() :])
+            words.setdefault(rest, {})[name] = found[1]
+    parts = [
+        (training, held_out)
+        for known in words.values()
+        if (training := _in_order(known, TRAIN)) and (held_out := _in_order(known, HELD_OUT))
+    ]
+    if not parts:
+        return ()
+    training, held_out = (list(itertools.chain(*kind)) for kind in zip(*parts, strict=True))
+    if len(training) > 1:
+        raise UserError(f"{place}: has {' and '.join(training)}: keep only one of them, or name it as the data")
+    if len(held_out) > 2:
+        raise UserError(f"{place}: has {', '.join(held_out)} next to {training[0]}: keep only two of them")
+    return (*training, *held_out)
+
+
+def _in_order(words: Mapping[str, str], order: Sequence[str]) -> list[str]:
+    return sorted((name for name, word in words.items() if word in order), key=lambda name: order.index(words[name]))
+
+
+def log_parts(place: object, training: str, test: str, validation: str | None = None) -> None:
+    """Log which part is used for what."""
+    more = "" if validation is None else f"; {validation} is the validation part, which --validation uses"
+    logging.getLogger("r2mae").warning("%s", f"{place}: {training} is trained on; {test} is the test part{more}")

@@ -9,29 +9,26 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import CHUNK_BYTES, in_chunks
+from r2mae.images.arrays import AnyImages, NpyImages, in_chunks
 from r2mae.images.image_set import Part, Parts, image_sets
 
-Images = UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
-
-NPZ_PARTS = (
-    (("images", "labels"), ("train_images", "train_labels"), ("x_train", "y_train"), ("X_train", "y_train")),
-    (("test_images", "test_labels"), ("x_test", "y_test"), ("X_test", "y_test")),
-    (("val_images", "val_labels"),),
-)
-"""Names of the images and labels in a .npz: of all or the training part, of the test part, of the validation part."""
-
+_NPZ_PARTS = ("", "test_", "val_")  # before `images` and `labels`: all or the training part, and the others
+_KERAS = {
+    **{"train_images": "images", "train_labels": "labels"},
+    **{"x_train": "images", "y_train": "labels", "x_test": "test_images", "y_test": "test_labels"},
+    **{"X_train": "images", "X_test": "test_images"},
+}
 _GZIP_MAGIC = b"\x1f\x8b"
 _SAVE_PLAIN = "save it again with numpy, as plain numbers"
-_MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is memory-mapped"
+_MAP_INSTEAD = "save the images as .npy of uint8 or float32, which is read image by image"
 
 
 class BrokenFileError(UserError):
@@ -80,11 +77,11 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
         # Decoders seek to places that a damaged file names, which is EINVAL.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = " ".join(str(error).partition(" <_io")[0].split())[:200] or type(error).__name__
         raise BrokenFileError(f"{path}: not a valid {kind} ({reason}): {hint}") from error
 
 
-def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
+def read_npy(path: str | Path, *, max_bytes: int | None = None) -> AnyImages:
     """Read images from a .npy file: N x H x W [x C] of uint8, bool, or float in [0, 1].
 
     Parameters
@@ -92,19 +89,19 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
     path : str or Path
         The file.
     max_bytes : int or None
-        Larger sets are memory-mapped read-only, which takes uint8 or float32 in C order (default: half of the
+        Larger sets are read from the file on access, which takes uint8 or float32 in C order (default: half of the
         machine's memory).
 
     Returns
     -------
-    uint8 or float32 ndarray of shape (n, height, width, channels)
+    uint8 or float32 ndarray of shape (n, height, width, channels), or NpyImages of that shape
         Bool becomes 0 and 255, other floats float32.
 
     Raises
     ------
     UserError
         Broken or pickled file, another shape or type, NaN or infinite pixels, floats outside [0, 1], or too
-        large for memory and not mappable.
+        large for memory and not of a type that is read on access.
     """
     path = Path(path)
     with reading(path, ".npy file", _SAVE_PLAIN), warnings.catch_warnings(action="ignore"):
@@ -117,35 +114,50 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> Images:
 def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
     """Read images (as :func:`read_npy`) and, if present, labels (integers or strings) from a .npz file.
 
-    The arrays have names of :data:`NPZ_PARTS`, in one spelling. Labels have the shape (n,) or (n, 1). `val_images` are
-    the validation part, or the test part if there is no other.
+    The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
+    `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
+    validation part, or the test part if there is no other.
 
     Raises
     ------
     UserError
-        As :func:`read_npy`; no `images`; names of two spellings, labels without their images; labels of another length
+        As :func:`read_npy`; no `images`; two arrays for the same, labels without their images; labels of another length
         or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
         that unpacks to more than `max_bytes`.
     """
+    found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:
         names = [entry.removesuffix(".npy") for entry in archive.namelist()]
-        pairs = _npz_pairs(path, names)
-        sizes = {one: archive.getinfo(f"{one}.npy").file_size for pair in pairs for one in pair if one in names}
-        check_memory(path, sum(sizes.values()), max_bytes, _MAP_INSTEAD)
-        arrays = {one: _npz_array(archive, one) for one in sizes}
+        wanted = [part + kind for part in _NPZ_PARTS for kind in ("images", "labels")]
+        for own in names:
+            if (meant := _KERAS.get(own, own)) in found:
+                raise UserError(f"{path}: has `{own}` and `{found[meant]}`, which are both {meant}: omit one of them")
+            if meant in wanted:
+                found[meant] = own
+        if "images" not in found:
+            raise UserError(
+                f"{path}: has no array `images` (found: {', '.join(names[:10]) or 'nothing'}): save it by "
+                "np.savez_compressed(path, images=..., labels=...)"
+            )
+        size = sum(archive.getinfo(f"{own}.npy").file_size for own in found.values())
+        check_memory(path, size, max_bytes, _MAP_INSTEAD)
+        arrays = {meant: _npz_array(archive, own) for meant, own in found.items()}
     parts = []
-    for images, labels in pairs:
-        found = arrays.get(labels)
-        if found is not None and found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        part = Part(f"{path}, `{images}`", found)
-        parts.append((part, _as_images(part.place, arrays.pop(images), max_bytes)))
+    for part in _NPZ_PARTS:
+        images, labels = arrays.pop(f"{part}images", None), arrays.pop(f"{part}labels", None)
+        if images is None and labels is not None:
+            raise UserError(f"{path}: has `{found[f'{part}labels']}` and no `{part}images`: add them, or omit it")
+        if images is not None:
+            if labels is not None and labels.ndim == 2 and labels.shape[1] == 1:
+                labels = labels[:, 0]
+            known = Part(f"{path}, `{found[f'{part}images']}`", labels)
+            parts.append((known, _as_images(known.place, images, max_bytes)))
     return image_sets(name, parts)
 
 
 def read_idx(
     images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None
-) -> tuple[Part, Images]:
+) -> tuple[Part, UInt8[np.ndarray, "n height width 1"]]:
     """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels.
 
     Raises
@@ -185,28 +197,8 @@ def _npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     return array
 
 
-def _npz_pairs(path: Path, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Find the names of images and labels of the parts that are there: all images, or training and other parts."""
-    found = [next((pair for pair in part if pair[0] in names), None) for part in NPZ_PARTS]
-    if found[0] is None:
-        listed = ", ".join(names[:10]) or "nothing"
-        raise UserError(
-            f"{path}: has no array `images` (found: {listed}): save it by "
-            "np.savez_compressed(path, images=..., labels=...)"
-        )
-    pairs = [pair for pair in found if pair is not None]
-    known = {name for part in NPZ_PARTS for pair in part for name in pair}
-    used = [name for pair in pairs for name in pair]
-    if unused := [name for name in names if name in known and name not in used]:
-        raise UserError(
-            f"{path}: has `{unused[0]}` next to `{pairs[0][0]}`, which belong to different sets of names: use "
-            f"{', '.join(f'`{name}`' for name in NPZ_PARTS[0][0] + NPZ_PARTS[1][0])}, and omit other names"
-        )
-    return pairs
-
-
-def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> np.ndarray:
-    """Return `raw` as uint8 or float32 in C order; a memory map that is so already and does not fit stays one."""
+def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> AnyImages:
+    """Return `raw` as uint8 or float32 in C order; a memory map as images that are read on access, or as a copy."""
     if raw.dtype.kind not in "fb" and raw.dtype != np.uint8:
         raise UserError(f"{place}: has type {raw.dtype}, expected uint8 (0 to 255), bool, or float in [0, 1]")
     if raw.ndim not in {3, 4} or (raw.ndim == 4 and raw.shape[3] not in {1, 3}):
@@ -217,34 +209,32 @@ def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> np.ndar
         )
     if not raw.size:
         raise UserError(f"{place}: holds no images (shape {raw.shape}): save it again with some, or omit it")
-    boolean, result = raw.dtype.kind == "b", np.dtype(np.float32 if raw.dtype.kind == "f" else np.uint8)
-    raw = raw.view(np.uint8) if boolean else raw  # a bool of a byte other than 0 and 1 is undefined
-    shape, size = raw.shape if raw.ndim == 4 else (*raw.shape, 1), raw.size * result.itemsize
-    fits = size <= (memory_limit() if max_bytes is None else max_bytes)
-    if not boolean and raw.dtype == result and raw.flags.c_contiguous and not (fits and isinstance(raw, np.memmap)):
-        images = raw.reshape(shape)
+    dtype = np.dtype(np.float32 if raw.dtype.kind == "f" else np.uint8)
+    size, limit = raw.size * dtype.itemsize, memory_limit() if max_bytes is None else max_bytes
+    images: AnyImages
+    if isinstance(place, Path) and raw.dtype == dtype and raw.flags.c_contiguous and size > limit:
+        images = NpyImages(place)
     else:
         check_memory(place, size, max_bytes, _MAP_INSTEAD)
-        images = np.empty(shape, result)
-        step = max(1, CHUNK_BYTES // max(1, images[:1].nbytes))
-        for start in range(0, len(images), step):
-            part = raw[start : start + step].reshape(-1, *shape[1:])
-            with np.errstate(over="ignore", invalid="ignore"):  # beyond float32: infinite, refused below
-                images[start : start + step] = np.where(part, 255, 0) if boolean else part
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32: infinite, refused below
+            # As a bool, a byte other than 0 and 1 is undefined.
+            images = np.array(
+                raw.view(np.uint8) if raw.dtype == bool else raw,
+                dtype,
+                order="C",
+                copy=isinstance(raw, np.memmap) or None,
+            )
+        if raw.dtype == bool:
+            np.minimum(images, 1, out=images)
+            images *= 255
+        images = images.reshape(raw.shape if raw.ndim == 4 else (*raw.shape, 1))
     start = 0
-    for chunk in in_chunks(images) if result == np.float32 else ():
-        _check_range(place, chunk, start)
+    for chunk in in_chunks(images) if dtype == np.float32 else ():
+        if not (chunk.min() >= 0 and chunk.max() <= 1):  # also for NaN
+            row = int(np.argmin(((chunk >= 0) & (chunk <= 1)).all(axis=(1, 2, 3))))
+            raise UserError(
+                f"{place}: image {start + row} has pixels from {chunk[row].min():g} to {chunk[row].max():g}, "
+                "expected floats in [0, 1]: repair or scale them, or save uint8"
+            )
         start += len(chunk)
     return images
-
-
-def _check_range(place: object, images: np.ndarray, start: int) -> None:
-    """Refuse floats that are not in [0, 1]; name the first image, counted from `start`."""
-    if images.dtype.kind != "f" or (images.min() >= 0 and images.max() <= 1):  # false also for NaN
-        return
-    inside = ((images >= 0) & (images <= 1)).all(axis=(1, 2, 3))
-    first = int(np.argmin(inside))
-    raise UserError(
-        f"{place}: image {start + first} has pixels from {images[first].min():g} to {images[first].max():g}, "
-        "expected floats in [0, 1]: repair or scale them, or save uint8"
-    )

@@ -21,7 +21,7 @@ class ImageSet:
         Name of the set, or of its file or folder.
     images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
         0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch, of an array and of
-        :class:`~r2mae.images.arrays.StoredImages`, which are decoded or mapped on access.
+        :class:`~r2mae.images.arrays.StoredImages`, which are read or decoded on access.
     labels : int64 ndarray of shape (n,), or None
         Indices into `classes`.
     classes : tuple of str, or None
@@ -108,6 +108,11 @@ class Part(NamedTuple):
     place: str
     labels: np.ndarray | None = None
     attributes: np.ndarray | None = None
+
+    def pick(self, rows: Int64[np.ndarray, " picked"]) -> "Part":
+        """Return what is known of some of its images."""
+        labels, attributes = (None if one is None else one[rows] for one in (self.labels, self.attributes))
+        return Part(self.place, labels, attributes)
 
 
 def image_sets(

@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -96,6 +96,12 @@ class Folder:
     def direct(self) -> list[str]:
         """Return the names of the files directly in it."""
         return [path for path in self.files if "/" not in path]
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """Return the first of some names for a message, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def is_archive(name: str) -> bool:

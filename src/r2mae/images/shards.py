@@ -18,12 +18,11 @@ import numpy as np
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
-from r2mae.images.decode import Reading, header, in_threads
-from r2mae.images.folder import log_others
-from r2mae.images.formats import BrokenFileError, reading
+from r2mae.images.decode import Reading, headers_of
+from r2mae.images.folder import HELD_OUT, TRAIN, log_others, log_parts, official_parts
+from r2mae.images.formats import reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, File, Folder, read_tar, stamp
-from r2mae.images.parts import HELD_OUT, TRAIN, log_parts, official_parts
 from r2mae.images.store import read_files
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
@@ -98,7 +97,7 @@ class Index(NamedTuple):
 def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
     """Read the images of shards.
 
-    The part of a shard is the last word of its name before the number (:func:`r2mae.images.parts.official_parts`).
+    The part of a shard is the last word of its name before the number (:func:`r2mae.images.folder.official_parts`).
     Without such words all are images of one set.
 
     Raises
@@ -144,16 +143,6 @@ def _read_index(shard: Path) -> Index:
     labels: dict[str, int | str] = {}
     others: list[str] = []
 
-    def headers_of(members: Sequence[File]) -> list[tuple[int, int, int]]:
-        found = []
-        for member in members:
-            try:
-                width, height, grey = header(member)
-            except BrokenFileError:
-                width, height, grey = 0, 0, False
-            found.append((width, height, int(grey)))
-        return found
-
     for file in list(read_tar(shard)):  # an error of the archive comes before one of a label
         folder, _, name = file.member.rpartition("/")
         key, _, kind = name.partition(".")
@@ -174,10 +163,10 @@ def _read_index(shard: Path) -> Index:
         raise UserError(f"{shard}: holds no images ({', '.join(SUFFIXES)}): remove it, or pack it again")
     if labels and (bare := [key for key in files if key not in labels]):
         raise UserError(f"{shard}: the image {bare[0].lstrip('/')} has no .cls and no .json with a label: add it")
-    headers = [one for block in in_threads(headers_of, list(files.values())) for one in block]
+    headers, _ = headers_of(list(files.values()))
     places = np.array([file.content for file in files.values()], np.int64)
     found = np.array([labels[key] for key in files] if labels else [])
-    return Index(places, np.array(headers, np.int64), found, np.array(others, np.str_))
+    return Index(places, headers, found, np.array(others, np.str_))
 
 
 def _label(file: File, suffix: str) -> int | str | None:

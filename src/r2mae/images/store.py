@@ -1,6 +1,5 @@
-"""Where decoded images are kept: in memory, in a memory map on disk, or nowhere. No torch."""
+"""Where decoded images are kept: in memory, in a .npy file on disk, or nowhere. No torch."""
 
-import errno
 import hashlib
 import logging
 import math
@@ -14,16 +13,15 @@ from jaxtyping import Int64, UInt8
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, MappedImages, pick
-from r2mae.images.decode import BLOCK, DecodedImages, Reading, decode, header, in_threads
+from r2mae.images.arrays import AnyImages, NpyImages, pick
+from r2mae.images.decode import BLOCK, Cache, DecodedImages, Reading, decode, headers_of, in_threads
 from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
 from r2mae.images.image_set import Part, Parts, image_sets
-from r2mae.images.listing import File, stamp
+from r2mae.images.listing import File, listed, stamp
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
-_FORMAT = 2  # of the files in the cache folder
+_FORMAT = 3  # of the files in the cache folder
 _LONG = 20_000  # images whose decoding is worth a progress bar
-_MAX_NAMED = 5  # broken files named in a message
 
 Shape = tuple[int, int, int]
 
@@ -62,38 +60,30 @@ def read_files(
         :func:`~r2mae.images.image_set.image_sets` refuses.
     """
     images, rows = _gather(name, files, how, headers)
+    if missing := len(files) - len(rows):
+        broken = [files[row] for row in np.setdiff1d(np.arange(len(files)), rows).tolist()]
+        text = f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}"
+        logging.getLogger("r2mae").warning("%s", text)
     made, start = [], 0
     for part, count in parts:
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
         if first == last:
             raise UserError(f"{part.place}: none of its {count:,} files can be decoded: replace them")
-        kept = rows[first:last] - start
-        labels = None if part.labels is None else part.labels[kept]
-        attributes = None if part.attributes is None else part.attributes[kept]
-        made.append((Part(part.place, labels, attributes), pick(images, slice(first, last))))
+        made.append((part.pick(rows[first:last] - start), pick(images, slice(first, last))))
         start += count
     return image_sets(name, made, attribute_names)
 
 
 def _gather(
-    name: str, files: Sequence[File], how: Reading, headers: Int64[np.ndarray, "n 3"] | None = None
+    name: str, files: Sequence[File], how: Reading, headers: Int64[np.ndarray, "n 3"] | None
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
-    if how.cache == "mmap" and (folder := _cache_entry(files, how)).is_dir():
-        return _cached(folder, files, how)
+    if how.cache == "mmap" and (entry := _cache_entry(files, how, "mmap")).is_dir():
+        return _cached(entry)
     broken: dict[int, BrokenFileError] = {}
     shape, sound = _survey(files, how, broken, headers)
     size = math.prod(shape) * len(sound)
-    cache = how.cache
-    if cache == "auto":
-        limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
-        cache = "memory" if size <= limit else "none"
-        if cache == "none":
-            logging.getLogger("r2mae").warning(
-                "%s",
-                f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they "
-                "are needed: --cache mmap keeps them decoded on disk",
-            )
+    cache = _resolve_cache(name, size, how) if how.cache == "auto" else how.cache
     if cache == "memory":
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
@@ -101,23 +91,33 @@ def _gather(
         images = np.empty((len(sound), *shape), np.uint8)
         kept = _fill(images, files, shape, sound, how, broken)
         return images[: len(kept)], kept
-    if cache == "mmap" or how.skip_broken:
-        folder = _cache_entry(files, how, decoded=cache == "mmap")
-        with create_once(folder) as unfinished:
-            if unfinished is not None:
-                mapped = None
-                if cache == "mmap":
-                    mapped = np.lib.format.open_memmap(unfinished / _PIXELS, "w+", np.uint8, (len(sound), *shape))
-                    _reserve(unfinished / _PIXELS)
-                np.save(unfinished / _ROWS, _fill(mapped, files, shape, sound, how, broken))
-                if mapped is not None:
-                    mapped.flush()
-        if cache == "mmap":
-            return _cached(folder, files, how, told=unfinished is not None)
-        sound = _kept_rows(folder, files, how, told=unfinished is not None)
-    else:
-        _report(broken, files, how)
-    return pick(DecodedImages(files, shape, how), sound), sound
+    if cache == "none" and not how.skip_broken:
+        _check_broken(broken, files, how)
+        return DecodedImages(files, shape, how, sound), sound
+    entry = _cache_entry(files, how, cache)
+    with create_once(entry) as unfinished:
+        if unfinished is not None:
+            mapped = _reserve(unfinished / _PIXELS, (len(sound), *shape)) if cache == "mmap" else None
+            np.save(unfinished / _ROWS, _fill(mapped, files, shape, sound, how, broken))
+            if mapped is not None:
+                mapped.flush()
+    if cache == "mmap":
+        return _cached(entry)
+    kept = np.load(entry / _ROWS, allow_pickle=False)
+    return DecodedImages(files, shape, how, kept), kept
+
+
+def _resolve_cache(name: str, size: int, how: Reading) -> Cache:
+    """Return where images of so many bytes are kept: in memory if they fit, else nowhere, with a line."""
+    limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
+    if size <= limit:
+        return "memory"
+    logging.getLogger("r2mae").warning(
+        "%s",
+        f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are needed: "
+        "--cache mmap keeps them decoded on disk",
+    )
+    return "none"
 
 
 def _survey(
@@ -125,19 +125,12 @@ def _survey(
 ) -> tuple[Shape, Int64[np.ndarray, " sound"]]:
     """Return the common shape of the images, and which of them have a readable header."""
     headers = np.zeros((len(files), 3), np.int64) if known is None else known.copy()
-
-    def look(rows: Sequence[int]) -> None:
-        for row in rows:
-            try:
-                headers[row] = header(files[row])
-            except BrokenFileError as error:
-                broken[row] = error
-
-    for _ in in_threads(look, np.flatnonzero(headers[:, 0] == 0).tolist()):
-        pass
+    unknown = np.flatnonzero(headers[:, 0] == 0)
+    headers[unknown], errors = headers_of([files[row] for row in unknown.tolist()])
+    broken.update({int(unknown[place]): error for place, error in errors.items()})
     sound = np.flatnonzero(headers[:, 0])
     if not len(sound):
-        _report(broken, files, how)
+        _check_broken(broken, files, how)
     first = headers[sound[0]]
     channels = 1 if headers[sound, 2].all() else 3
     if how.resize is not None:
@@ -184,7 +177,7 @@ def _fill(
         done = track(done, "decoding", math.ceil(len(rows) / BLOCK), console=console, transient=True)
     for _ in done:
         pass
-    _report(broken, files, how)
+    _check_broken(broken, files, how)
     kept = np.flatnonzero([row not in broken for row in rows])
     if images is not None and len(kept) < len(rows):
         for place, source in enumerate(kept.tolist()):  # never before `place`
@@ -192,55 +185,38 @@ def _fill(
     return sound[kept]
 
 
-def _report(broken: dict[int, BrokenFileError], files: Sequence[File], how: Reading) -> None:
-    """Raise a UserError with the first names and the count of broken files; if they are skipped, log them."""
-    if not broken:
+def _check_broken(broken: dict[int, BrokenFileError], files: Sequence[File], how: Reading) -> None:
+    """Raise a UserError with the first names and the count of broken files, unless they are skipped and not all."""
+    count = len(files)
+    if len(broken) == count:
+        raise UserError(f"{broken[0]}; none of the {count:,} files can be decoded: replace them")
+    if not broken or how.skip_broken:
         return
-    rows, count = sorted(broken), len(files)
-    names = ", ".join(str(files[row]) for row in rows[:_MAX_NAMED])
-    if len(rows) > _MAX_NAMED:
-        names += f" and {len(rows) - _MAX_NAMED:,} more"
-    if len(rows) == count:
-        raise UserError(f"{broken[rows[0]]}; none of the {count:,} files can be decoded: replace them")
-    if how.skip_broken:
-        text = f"{len(rows):,} of {count:,} files cannot be decoded and are omitted: {names}"
-        logging.getLogger("r2mae").warning("%s", text)
-        return
-    more = f"; {len(rows):,} of {count:,} files cannot be decoded: {names}" if len(rows) > 1 else ""
+    rows = sorted(broken)
+    more = (
+        f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}"
+        if len(rows) > 1
+        else ""
+    )
     raise UserError(f"{broken[rows[0]]}{more}" + (", or skip broken files with --skip-broken" if how.advised else ""))
 
 
-def _reserve(file: Path) -> None:
-    """Reserve the disk space of a file: writing to a map of it on a full disk would end the process by a signal."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    with file.open("r+b") as opened:
-        try:
+def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
+    """Map a new .npy file, whose disk space is reserved: to write to it on a full disk would end the process."""
+    mapped = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without this call
-                raise
+    return mapped
 
 
-def _cache_entry(files: Sequence[File], how: Reading, *, decoded: bool = True) -> Path:
+def _cache_entry(files: Sequence[File], how: Reading, cache: Cache) -> Path:
     """Return the cache folder of these files, read in this way: decoded, or only the rows of those that are sound."""
-    kind = "decoded" if decoded else "sound"
-    key = (_FORMAT, kind, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
+    key = (_FORMAT, cache, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
     return cache_folder() / "images" / hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).hexdigest()
 
 
-def _cached(
-    folder: Path, files: Sequence[File], how: Reading, *, told: bool = False
-) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
-    """Map the decoded images of a cache folder."""
-    kept = _kept_rows(folder, files, how, told=told)
-    return pick(MappedImages(folder / _PIXELS), slice(len(kept))), kept
-
-
-def _kept_rows(folder: Path, files: Sequence[File], how: Reading, *, told: bool) -> Int64[np.ndarray, " kept"]:
-    """Return the rows of the images of a cache folder; log those that were skipped, unless they were `told`."""
-    kept: np.ndarray = np.load(folder / _ROWS, allow_pickle=False)
-    if not told:
-        missing = np.setdiff1d(np.arange(len(files)), kept).tolist()
-        _report(dict.fromkeys(missing, BrokenFileError()), files, how)
-    return kept
+def _cached(entry: Path) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
+    """Return the decoded images of a cache folder, and which of the files they are."""
+    kept: np.ndarray = np.load(entry / _ROWS, allow_pickle=False)
+    return pick(NpyImages(entry / _PIXELS), slice(len(kept))), kept

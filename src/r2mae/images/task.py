@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
@@ -21,6 +21,7 @@ from r2mae.training.task import Corrupted, Output, Task
 # of the autoencoder; 4 channels make it about as large as the autoencoder.
 _CHANNELS = 4
 
+_Own = TypeVar("_Own", bound="PixelTask")
 _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, default=Any)
 
 
@@ -46,12 +47,15 @@ class ImageTask(Task[Tensor, _Model_contra]):
     """The task of a model of images: that of the training loop, with batches (batch, height, width, channels)."""
 
     def complete(self, model: _Model_contra, batch: Tensor, ratio: float, key: Key) -> Pictures | None:
-        """Mask images, and complete them with a model in evaluation mode.
+        """Mask images, and complete them with a model in evaluation mode; None if this makes no pictures.
 
-        By default None: pictures are made of inputs, targets and predictions, if these have as many values as the
-        images.
+        By default pictures are inputs, targets and predictions, if these have as many values as the images.
         """
-        return None
+        corrupted: Any = self.corrupt(batch, ratio, key)
+        tensors = (corrupted.targets, corrupted.inputs, self.forward(model, corrupted).prediction)
+        if any(not isinstance(tensor, Tensor) or tensor.numel() != batch.numel() for tensor in tensors):
+            return None
+        return Pictures(*(tensor.reshape(batch.shape) for tensor in tensors))
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Raise a UserError that names the images `name`, unless the task accepts this height, width and channels."""
@@ -87,7 +91,7 @@ class PixelAutoencoder(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class PixelTask(ImageTask[PixelAutoencoder]):
+class PixelTask(ImageTask[Any]):
     """Hide single pixels (and colour channels); images are flattened for mask and model.
 
     Parameters
@@ -101,7 +105,7 @@ class PixelTask(ImageTask[PixelAutoencoder]):
     together : int
         Number of successive values that are hidden together: 1, or the colours of a pixel.
     mask_input : bool
-        Whether the model also takes the mask: ``model(flat, hidden)``. For unmasked images the argument is omitted,
+        Whether the model also takes the mask: ``model(images, hidden)``. For unmasked images the argument is omitted,
         which means a mask of zeros.
     """
 
@@ -112,7 +116,7 @@ class PixelTask(ImageTask[PixelAutoencoder]):
     mask_input: bool = False
 
     @property
-    def with_fixed_counts(self) -> "PixelTask":
+    def with_fixed_counts(self: _Own) -> _Own:
         """The task with a fixed count of hidden pixels (the rounded one) in every image."""
         return replace(self, exact=True)
 
@@ -126,6 +130,14 @@ class PixelTask(ImageTask[PixelAutoencoder]):
                 "training images"
             )
 
+    def model_input(self, batch: Tensor) -> Float[Tensor, "batch ..."]:
+        """Return pixels from 0 to 1 in the shape that the model takes: flattened."""
+        return scaled(batch.flatten(1))  # a view
+
+    def mask_argument(self, hidden: Bool[Tensor, "batch ..."]) -> tuple[Tensor, ...]:
+        """Return what the model takes of the mask, if it takes any."""
+        return (hidden,) if self.mask_input else ()
+
     def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
         """Replace hidden pixels by zero, or by :attr:`fill`.
 
@@ -136,36 +148,38 @@ class PixelTask(ImageTask[PixelAutoencoder]):
         ratio, key
             See :func:`r2mae.masking.element_mask`.
         """
-        clean = _flatten(batch)
-        units = (len(clean), clean.shape[1] // self.together)
+        clean = self.model_input(batch)
+        flat = clean.flatten(1)
+        units = (len(flat), flat.shape[1] // self.together)
         hidden = element_mask(units, ratio, key, exact=self.exact, device=clean.device)
         if self.together > 1:
             hidden = hidden.repeat_interleave(self.together, dim=1)
         if self.fill:  # colours are the last axis of a flattened image
-            filled = torch.where(hidden, clean.new_tensor(self.fill).repeat(self.pixels // len(self.fill)), clean)
+            filled = torch.where(hidden, flat.new_tensor(self.fill).repeat(flat.shape[1] // len(self.fill)), flat)
         else:
-            filled = clean * ~hidden
-        return Corrupted(filled, hidden, clean, entries=clean.numel())
+            filled = flat * ~hidden
+        return Corrupted(filled.view(clean.shape), hidden.view(clean.shape), clean, entries=clean.numel())
 
-    def forward(self, model: nn.Module, corrupted: Corrupted) -> Output:
+    def forward(self, model: Any, corrupted: Corrupted) -> Output:
         """Reconstruct all pixels."""
-        mask_argument = (corrupted.hidden,) if self.mask_input else ()
-        prediction, representation = model(corrupted.inputs, *mask_argument)
+        prediction, representation = model(corrupted.inputs, *self.mask_argument(corrupted.hidden))
         return Output(prediction, representation)
 
     def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch pixels"]:
-        """Return the squared error at hidden pixels, and zero at kept ones."""
-        return nn.functional.mse_loss(output.prediction, corrupted.targets, reduction="none") * corrupted.hidden
+        """Return the squared error at hidden pixels, and zero at kept ones; images are flattened."""
+        squares = nn.functional.mse_loss(output.prediction, corrupted.targets, reduction="none")
+        return (squares * corrupted.hidden).flatten(1)
 
     @torch.no_grad()
-    def embed(self, model: PixelAutoencoder, batch: Tensor) -> Float[Tensor, "batch latent"]:
+    def embed(self, model: Any, batch: Tensor) -> Float[Tensor, "batch latent"]:
         """Return the representation of unmasked images."""
-        return model.encode(_flatten(batch))
+        found: Tensor = model.encode(self.model_input(batch))
+        return found
 
     @torch.no_grad()
-    def reconstruct(self, model: nn.Module, batch: Tensor) -> Float[Tensor, "batch pixels"]:
+    def reconstruct(self, model: Any, batch: Tensor) -> Float[Tensor, "batch ..."]:
         """Return the output for unmasked images."""
-        prediction: Tensor = model(_flatten(batch))[0]
+        prediction: Tensor = model(self.model_input(batch))[0]
         return prediction
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
@@ -183,7 +197,3 @@ class PixelTask(ImageTask[PixelAutoencoder]):
 def scaled(batch: Tensor) -> Float[Tensor, "batch ..."]:
     """Return pixels as 32-bit floats in [0, 1]."""
     return batch.float().mul_(1 / 255) if batch.dtype == torch.uint8 else batch.float()
-
-
-def _flatten(batch: Tensor) -> Float[Tensor, "batch pixels"]:
-    return scaled(batch.flatten(1))  # a view

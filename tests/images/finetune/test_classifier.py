@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images.data import ImageSet
+from r2mae.images.evaluate import embed_set
 from r2mae.images.finetune.classifier import ClassificationTask, Classifier, make_classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import evaluate, top_accuracy
@@ -29,6 +30,7 @@ VIT = {
 }
 MLP = {"model": "mlp", "shape": [8, 8, 3], "hidden": 16, "latent": 8, "exact": False}
 KEY = Key.root(0)
+TASK = ClassificationTask((8, 8, 3))
 
 
 def made(encoder: dict[str, object], **options: object) -> Classifier:
@@ -39,7 +41,7 @@ def made(encoder: dict[str, object], **options: object) -> Classifier:
 
 def test_a_layer_learns_at_its_share_of_the_rate() -> None:
     model, config = made(VIT), FinetuneConfig.make(data="", run="", layer_decay=0.5)
-    groups = ClassificationTask().parameter_groups(model, config)
+    groups = TASK.parameter_groups(model, config)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     scales = {names[id(one)]: group.scale for group in groups for one in group.parameters}
     assert set(scales) == set(names.values()), "every parameter is in one group"
@@ -60,13 +62,13 @@ def test_a_layer_learns_at_its_share_of_the_rate() -> None:
 
 
 def test_layers_of_the_mlp() -> None:
-    groups = ClassificationTask().parameter_groups(made(MLP), FinetuneConfig.make(data="", run="", layer_decay=0.5))
+    groups = TASK.parameter_groups(made(MLP), FinetuneConfig.make(data="", run="", layer_decay=0.5))
     assert sorted({group.scale for group in groups}) == [0.25, 0.5, 1.0]
 
 
 def test_of_a_probe_the_head_alone_is_trained() -> None:
     model = made(VIT, probe="linear").train()
-    groups = ClassificationTask().parameter_groups(model, FinetuneConfig.make(data="", run="", layer_decay=1.0))
+    groups = TASK.parameter_groups(model, FinetuneConfig.make(data="", run="", layer_decay=1.0))
     assert {id(one) for group in groups for one in group.parameters} == {id(one) for one in model.head.parameters()}
     assert model.norm.training
     assert not model.encoder.training
@@ -120,12 +122,12 @@ def test_drop_path_keeps_the_mean_and_skips_the_last_layer_most() -> None:
 def test_layers_are_dropped_by_row_however_the_batch_is_divided(parts: tuple[int, ...]) -> None:
     """Whatever torch's own generator, which is another one in every process, has drawn before."""
     model, images = made(VIT, drop_path=0.6).train(), torch.rand(64, 8, 8, 3)
-    task, targets, key = ClassificationTask(), torch.ones(64, 3), KEY.fold(7)
+    targets, key = torch.ones(64, 3), KEY.fold(7)
     model.head.weight.data.normal_(generator=torch.Generator().manual_seed(0))
 
     def logits(first: int, rows: int) -> torch.Tensor:
         batch = {"images": images[first : first + rows], "targets": targets[first : first + rows]}
-        return task.forward(model, task.corrupt(batch, 0.0, key.rows(first))).prediction
+        return TASK.forward(model, TASK.corrupt(batch, 0.0, key.rows(first))).prediction
 
     whole, first = logits(0, 64), 0
     for rows in parts:
@@ -147,14 +149,14 @@ def test_a_model_that_cannot_be_trained_as_a_whole_is_refused() -> None:
 
 
 def test_the_loss_is_the_cross_entropy_of_soft_labels() -> None:
-    task, targets = ClassificationTask(), torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]])
+    targets = torch.tensor([[0.2, 0.8, 0.0], [1.0, 0.0, 0.0]])
     model = made(MLP).eval()
     batch = {"images": torch.randint(0, 256, (2, 8, 8, 3), dtype=torch.uint8), "targets": targets}
-    corrupted = task.corrupt(batch, 0.0, KEY)
-    output = task.forward(model, corrupted)
+    corrupted = TASK.corrupt(batch, 0.0, KEY)
+    output = TASK.forward(model, corrupted)
     assert bool(corrupted.hidden.all())
     expected = torch.nn.functional.cross_entropy(output.prediction, targets, reduction="none")
-    assert torch.allclose(task.losses(output, corrupted), expected)
+    assert torch.allclose(TASK.losses(output, corrupted), expected)
 
 
 @given(st.integers(0, 1000), st.integers(1, 6))
@@ -179,6 +181,12 @@ def test_logits_that_are_not_finite_are_no_result() -> None:
     images = np.zeros((5, 8, 8, 3), np.uint8)
     with pytest.raises(UserError, match="5 of 5 images of x are not finite"):
         evaluate(model, ImageSet("x", images, np.zeros(5, np.int64), ("a", "b", "c")))
+
+
+def test_images_of_another_size_are_refused() -> None:
+    images = ImageSet("small", np.zeros((5, 8, 4, 3), np.uint8))
+    with pytest.raises(UserError, match=r"images of 8 x 4 x 3, and the model takes 8 x 8 x 3: add --resize 8"):
+        embed_set(TASK, made(MLP), images)
 
 
 def test_a_folder_of_a_fine_tuned_model_has_names_of_timm(tmp_path: Path) -> None:

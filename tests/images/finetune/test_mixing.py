@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2mae.images.finetune.augment import ERASED, beta, cut_box, erase, erased_box, mix, soft_targets
+from r2mae.images.augment import ERASED, beta, cut_box, erase, erased_box, mix, soft_targets
 from r2mae.masking.keys import Key
 
 SEEDS = st.integers(0, 2**32)
@@ -117,7 +117,7 @@ def test_images_stay_as_they_were() -> None:
 def test_boxes_of_neighbouring_rows_share_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of other sizes least of all: the noise of a row must not be found in another's, a little later."""
     boxes = iter([(0, 0, 10, 10), (0, 0, 1, 97)])
-    monkeypatch.setattr("r2mae.images.finetune.augment.erased_box", lambda *ignored: next(boxes))
+    monkeypatch.setattr("r2mae.images.augment.erased_box", lambda *ignored: next(boxes))
     made = erase(torch.full((2, 12, 99, 1), 2.0), Key.root(0).rows(30), probability=1.0)
     first, second = (image[image != 2.0] for image in made)
     assert (len(first), len(second)) == (100, 97)

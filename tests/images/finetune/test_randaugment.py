@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from r2mae.images.finetune.augment import OPERATIONS, rand_augment
+from r2mae.images.augment import OPERATIONS, rand_augment
 from r2mae.masking.keys import Key
 
 

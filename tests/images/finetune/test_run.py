@@ -257,7 +257,7 @@ def test_fine_tuning_that_cannot_be_is_refused(change: dict[str, float], tmp_pat
         IMAGES.load(ImagesConfig.make(data=str(tmp_path / "plain.npy"), batch_size=2, **change))
 
 
-def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_path: Path) -> None:
+def test_options_of_files_have_no_effect_on_an_array(images: str, tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3), np.uint8)
     for row, image in enumerate(pixels):
         (tmp_path / "pets" / "abc"[row % 3]).mkdir(parents=True, exist_ok=True)
@@ -267,22 +267,13 @@ def test_an_array_is_not_read_as_the_files_of_the_pretraining(images: str, tmp_p
     fit(ImagesConfig.make(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
     own = plan(tmp_path / "run", PROBE)
     assert (own.machine.cache, own.data.skip_broken, own.data.draft, own.data.resize) == ("none", True, True, 8)
-    other = plan(tmp_path / "run", PROBE, images)
-    assert (other.machine.cache, other.data.skip_broken, other.data.draft, other.data.resize) == (
-        "auto",
-        False,
-        False,
-        8,
-    )
-    FINETUNED.check(other)
-    with pytest.raises(UserError, match="skip_broken is for files of images"):
-        FINETUNED.check(plan(tmp_path / "run", {**PROBE, "skip_broken": True}, images))
+    assert isinstance(FinetuneData(plan(tmp_path / "run", PROBE, images)).splits.train.images, np.ndarray)
 
 
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan(vit, SHORT)
     splits = FinetuneData(config).splits
-    monkeypatch.setattr("r2mae.images.finetune.data.read_splits", lambda *args: pytest.fail("read again"))
+    monkeypatch.setattr("r2mae.images.finetune.data.load_splits", lambda *args, **options: pytest.fail("read again"))
     assert len(FinetuneData(config, splits).train) == len(splits.train)
 
 
@@ -374,9 +365,6 @@ def test_a_comparison_passes_its_machine_and_recipe_on(
     finetune_scores(config, splits, 2.0, out.evaluation_file)
     assert [planned[0][name] for name in ("workers", "batch_size", "crop_from")] == [2, 16, "resized"]
     mae = config.replace(finetune_recipe="mae", resize=8)
-    with pytest.raises(UserError, match="finetune_recipe mae crops files of images"):
-        finetune_scores(mae, splits, 100.0, out.evaluation_file)
-    monkeypatch.setattr(finetuning, "is_array", lambda data: False)
     finetune_scores(mae, splits, 100.0, out.evaluation_file)
     assert [planned[1][name] for name in ("batch_size", "accumulate", "crop_from")] == [1024, 16, "original"]
 

@@ -1,7 +1,9 @@
 """The U-Net: its shape, what it may see, and that it equals the network as the paper's words put it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +30,15 @@ def images(*shape: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
+def task_of(shape: tuple[int, int, int], share: bool = True, **options: Any) -> UNetTask:
+    return UNetTask(math.prod(shape), together=shape[2] if share else 1, colours=shape[2], **options)
+
+
 def replace_samples(task: UNetTask, samples: int) -> UNetTask:
     class Fewer(UNetTask):
         statistics_samples = samples
 
-    return Fewer(task.shape, task.share_colours, task.exact, task.fill)
+    return Fewer(task.pixels, task.exact, task.fill, task.together, colours=task.colours)
 
 
 def unet(colours: int = 3, channels: int = 2) -> UNet:
@@ -127,7 +133,7 @@ def test_every_skip_connection_is_used() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.integers(2, 19), st.integers(1, 19), st.booleans(), st.booleans(), st.floats(0.05, 0.95))
 def test_the_model_sees_kept_pixels_alone(height: int, width: int, share: bool, exact: bool, ratio: float) -> None:
-    task, key = UNetTask((height, width, 3), share, exact, (0.2, 0.4, 0.6)), Key.root(3)
+    task, key = task_of((height, width, 3), share, exact=exact, fill=(0.2, 0.4, 0.6)), Key.root(3)
     batch = images(3, height, width, 3)
     corrupted = task.corrupt(batch, ratio, key)
     assert corrupted.hidden.shape == batch.shape  # and so no padding is ever hidden
@@ -148,14 +154,14 @@ def test_the_model_sees_kept_pixels_alone(height: int, width: int, share: bool, 
 
 def test_colours_share_a_mask_or_not() -> None:
     batch = images(4, 8, 8, 3)
-    shared, single = (UNetTask((8, 8, 3), share).corrupt(batch, 0.5, Key.root(0)).hidden for share in (True, False))
+    shared, single = (task_of((8, 8, 3), share).corrupt(batch, 0.5, Key.root(0)).hidden for share in (True, False))
     assert (shared == shared[..., :1]).all()
     assert not (single == single[..., :1]).all()
     assert 0.4 < float(single.float().mean()) < 0.6
 
 
 def test_the_loss_is_at_hidden_pixels_of_the_image_alone() -> None:
-    task, model, batch = UNetTask((7, 9, 3)), unet(), images(4, 7, 9, 3)
+    task, model, batch = task_of((7, 9, 3)), unet(), images(4, 7, 9, 3)
     corrupted = task.corrupt(batch, 0.4, Key.root(1))
     output = task.forward(model, corrupted)
     losses = task.losses(output, corrupted)
@@ -169,7 +175,7 @@ def test_the_loss_is_at_hidden_pixels_of_the_image_alone() -> None:
 
 
 def test_embedding_and_reconstruction_are_of_whole_images() -> None:
-    task, model, batch = UNetTask((20, 12, 3)), unet(), images(5, 20, 12, 3)
+    task, model, batch = task_of((20, 12, 3)), unet(), images(5, 20, 12, 3)
     prediction, representation = model(batch / 255)
     torch.testing.assert_close(task.reconstruct(model, batch), prediction)
     torch.testing.assert_close(task.embed(model, batch), representation)
@@ -177,7 +183,7 @@ def test_embedding_and_reconstruction_are_of_whole_images() -> None:
 
 
 def test_other_colours_are_refused() -> None:
-    task = UNetTask((8, 8, 3))
+    task = task_of((8, 8, 3))
     task.check_images("faces", (5, 9, 3))
     with pytest.raises(UserError, match=r"faces has images of 1 colour channels, and the model takes 3"):
         embed_set(task, unet(), ImageSet("faces", images(2, 8, 8, 1).numpy()))
@@ -193,7 +199,7 @@ def test_other_colours_are_refused() -> None:
 def test_learned_weights_are_one_per_pixel_and_ratio(share: bool) -> None:
     curriculum = DOMAIN.config.make(data="x", scheme="r2mae-cl").scheme.make().curriculum
     assert curriculum is not None
-    task, batch = UNetTask((10, 6, 3), share), images(8, 10, 6, 3)
+    task, batch = task_of((10, 6, 3), share), images(8, 10, 6, 3)
     torch.manual_seed(0)
     network = task.weight_network(curriculum)
     assert isinstance(network, PositionWeights)
@@ -210,7 +216,7 @@ def test_learned_weights_are_one_per_pixel_and_ratio(share: bool) -> None:
 
 
 def test_batch_statistics_of_whole_images() -> None:
-    task, model, batch = UNetTask((16, 16, 3)), unet(), images(40, 16, 16, 3)
+    task, model, batch = task_of((16, 16, 3)), unet(), images(40, 16, 16, 3)
     found = estimate_statistics(task, model, ImageBatches(batch.numpy()))
     assert len(found) == 2 * 18
     first = functional.conv2d((batch / 255).movedim(3, 1), model.down[0][0].weight, padding=1)

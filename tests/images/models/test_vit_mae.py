@@ -1,19 +1,22 @@
 """The masked autoencoder of patches against transformers', and what it promises of masks, lengths and gradients."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import ViTMAEForPreTraining
 
-from images.models.vit_reference import stock_of
 from r2mae.errors import UserError
 from r2mae.images.models.vit_mae import Settings, build
 from r2mae.images.models.vit_mae.model import VisionTransformerMAE, positions
 from r2mae.images.models.vit_mae.task import HiddenPatches, PatchTask
 from r2mae.images.patches import patchify, standardised
+from r2mae.images.weight_conversion import export
+from r2mae.images.weight_conversion.names import for_transformers
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import make_scheme
 
@@ -42,12 +45,17 @@ def loss_of(task: PatchTask, model: VisionTransformerMAE, corrupted: HiddenPatch
 
 @pytest.mark.parametrize("norm_pix", [True, False])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_it_equals_the_stock_model(layers: int, norm_pix: bool) -> None:
+def test_it_equals_the_stock_model(layers: int, norm_pix: bool, tmp_path: Path) -> None:
     task, model = made(decoder_layers=layers, norm_pix=norm_pix)
     batch = pictures()
     corrupted = task.corrupt(batch, 0.75, KEY)
     output = task.forward(model, corrupted)
-    stock = stock_of(model, norm_pix=norm_pix)
+    architecture = {"shape": [32, 32, 3], "norm_pix": norm_pix, **SIZES}
+    finished = export.FinishedModel(dict(model.state_dict()), architecture, ratio=0.75)
+    exported = export._transformers_config(finished, "ViTMAEForPreTraining")
+    export._write_folder(tmp_path / "stock", for_transformers(finished.state), exported, {})
+    stock, told = ViTMAEForPreTraining.from_pretrained(tmp_path / "stock", output_loading_info=True)
+    assert not any(told.values()), told
     theirs = stock(
         pixel_values=standardised(batch).movedim(3, 1), noise=corrupted.hidden.float() + torch.arange(16) / 100
     )

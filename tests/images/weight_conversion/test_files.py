@@ -14,7 +14,7 @@ from transformers import ViTForImageClassification, ViTMAEModel, ViTModel
 
 from images.weight_conversion.small_vits import equal, ours, pth, stock_mae, stock_vit
 from r2mae.errors import UserError
-from r2mae.images.weight_conversion.files import read_weights
+from r2mae.images.weight_conversion.load import read_weights
 from r2mae.images.weight_conversion.names import for_transformers, from_transformers
 
 
@@ -27,7 +27,7 @@ def test_folders_that_transformers_saves(tmp_path: Path) -> None:
     model = stock_mae(image_size=[16, 16], layer_norm_eps=1e-6)
     model.save_pretrained(tmp_path / "mae")
     read = read_weights(tmp_path / "mae")
-    assert (read.layout, read.heads, read.decoder_heads, read.image, read.patch) == ("transformers", 4, 2, (16, 16), 4)
+    assert (read.layout, read.heads, read.decoder_heads, read.image) == ("transformers", 4, 2, (16, 16))
     assert equal(read.state, from_transformers(model.state_dict()))
     for kind in (ViTModel, ViTForImageClassification):
         other = stock_vit(kind)
@@ -40,14 +40,9 @@ def test_folders_that_transformers_saves(tmp_path: Path) -> None:
     assert equal(read_weights(tmp_path / "bare").state, from_transformers(bare.state_dict()))
 
 
-def test_divided_and_older_folders(tmp_path: Path) -> None:
+def test_older_folders(tmp_path: Path) -> None:
     model = stock_mae()
     expected = from_transformers(model.state_dict())
-    model.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
-    assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 1
-    read = read_weights(tmp_path / "parts")
-    assert equal(read.state, expected)
-    assert len(read.files) == len(list((tmp_path / "parts").glob("*.safetensors")))
     model.save_pretrained(tmp_path / "old")
     (tmp_path / "old" / "model.safetensors").unlink()
     pth(tmp_path / "old" / "pytorch_model.bin", for_transformers(expected))
@@ -94,12 +89,11 @@ def _broken(folder: Path) -> dict[str, Path]:
     (folder / "other").mkdir()
     (folder / "other" / "config.json").write_text(json.dumps({"model_type": "beit"}))
     (folder / "empty").mkdir()
-    (folder / "outside").mkdir()
-    (folder / "outside" / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    (folder / "outside" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../b"}}))
     stock_vit().save_pretrained(folder / "relu")
     config = json.loads((folder / "relu" / "config.json").read_text())
     (folder / "relu" / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    stock_vit().save_pretrained(folder / "words")
+    (folder / "words" / "config.json").write_text(json.dumps({**config, "image_size": "large"}))
     (folder / "text.pth").write_text("no weights")
     (folder / "none.pth").write_bytes(b"")
     (folder / "text.safetensors").write_text("no weights")
@@ -111,13 +105,13 @@ def _broken(folder: Path) -> dict[str, Path]:
         "holds no weights: expected model.safetensors": folder / "config_only",
         "is of a model of the type 'beit': expected vit_mae or vit": folder / "other",
         "holds neither config.yaml nor config.json": folder / "empty",
-        "names no files next to itself": folder / "outside",
+        "num_attention_heads and image_size should be whole numbers": folder / "words",
         "has the activation 'relu'": folder / "relu",
         r"more than weights \((posix|nt)\.mkdir\), and loading it could run code: save": code,
-        "text.pth is no file of weights, or a damaged one": folder / "text.pth",
-        "none.pth .*again": folder / "none.pth",
-        "text.safetensors cannot be read": folder / "text.safetensors",
-        "cut.pth .*again": folder / "cut.pth",
+        r"text.pth: not a valid file of weights \(no weights, or damaged": folder / "text.pth",
+        "none.pth.*again": folder / "none.pth",
+        "text.safetensors: not a valid file of weights": folder / "text.safetensors",
+        "cut.pth.*again": folder / "cut.pth",
         r"no vision transformer of a known library \(conv.weight": convolutions,
         "holds no weights by name": pth(folder / "list.pth", [torch.ones(2)]),
         "numbers.pth holds no weights by name": pth(folder / "numbers.pth", {"model": {"epoch": 3}}),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.images.models.vit_mae.model import positions
-from r2mae.images.weight_conversion.init import fitted_positions
+from r2mae.images.weight_conversion.load import fitted_positions
 
 SIDES = st.integers(1, 5)
 GRIDS = st.tuples(SIDES, SIDES)

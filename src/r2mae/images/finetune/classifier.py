@@ -16,11 +16,10 @@ from r2mae.errors import UserError
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
-from r2mae.images.models.vit_mae import VisionTransformerMAE
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
-from r2mae.images.models.vit_mae.model import unmasked_states
+from r2mae.images.models.vit_mae.model import VisionTransformerMAE, unmasked_states
 from r2mae.images.patches import patchify, standardised
-from r2mae.images.task import ImageTask, scaled
+from r2mae.images.task import ImageTask, check_images, scaled
 from r2mae.masking.keys import Key, uniforms
 from r2mae.masking.masks import RatioLike
 from r2mae.training.task import Corrupted, Output, ParameterGroup
@@ -238,7 +237,19 @@ def check_finetunable(model: str) -> None:
 
 @dataclass(frozen=True)
 class ClassificationTask(ImageTask[Classifier]):
-    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss."""
+    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Height, width and channels of the images.
+    """
+
+    shape: tuple[int, ...]
+
+    def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
+        """Refuse images of another size than the encoder's."""
+        check_images(name, shape, self.shape)
 
     def corrupt(self, batch: Any, ratio: RatioLike, key: Key) -> Corrupted:
         """Return the batch, a mapping with :data:`IMAGES` and :data:`TARGETS`: it is augmented and mixed already.

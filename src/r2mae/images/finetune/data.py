@@ -1,7 +1,6 @@
 """The data of a fine-tuning run: batches of labelled images, augmented, or of features that are computed once."""
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -17,21 +16,19 @@ from torch.nn.functional import cross_entropy
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
-from r2mae.images.augment import crops_of_originals
-from r2mae.images.batches import ImageBatches
-from r2mae.images.data import ImageSet, Splits, fraction_notes, load_splits
-from r2mae.images.evaluate import embed_set, has_classes
-from r2mae.images.finetune.augment import augment, soft_targets
+from r2mae.images.augment import augment, crops_of_originals, soft_targets
+from r2mae.images.batches import reading_of, validation_rows
+from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.decode import DecodedImages
+from r2mae.images.evaluate import embed_set, has_classes, outputs_of
 from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.task import check_images, scaled
-from r2mae.masking.keys import Key, permutation
+from r2mae.masking.keys import Key
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
-from r2mae.training.ranks import local_processes
 from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Data
-from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
 TOP = 5
 _DIGITS = 16  # of the hash of weights
@@ -117,13 +114,18 @@ class FinetuneData(Data):
 
     @cached_property
     def splits(self) -> Splits:
-        """Training and test images."""
+        """Training and test images, which have classes."""
         config = self.config
-        found = read_splits(config)
-        usual = FinetuneConfig.data.test_fraction
-        for note in fraction_notes(config.data.source, config.data.test_fraction, usual, found):
-            logging.getLogger("r2mae").warning("%s", note)
-        return found
+        reading = reading_of(config)
+        if config.crop_from == "original":
+            reading["cache"] = "none"
+        fraction = config.data.test_fraction
+        splits = load_splits(config.data.source, test_fraction=fraction, seed=config.split_seed, **reading)
+        if not has_classes(splits):
+            raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
+        if config.crop_from == "original" and not isinstance(splits.train.images, DecodedImages):
+            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
+        return splits
 
     @cached_property
     def _pretrained(self) -> tuple[Any, nn.Module, int]:
@@ -163,10 +165,9 @@ class FinetuneData(Data):
     def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
         """Indices of the training images that are trained on, and of those for the validation loss."""
         count, fraction = len(self.splits.train), self.config.data.validation
-        order, held_out = permutation(Key.root(self.config.split_seed).fold("validation"), count), 0
         if fraction and self.splits.validation is None and count > 1:
-            held_out = min(max(1, round(fraction * count)), count - 1)
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+            return validation_rows(count, fraction, self.config.split_seed)
+        return np.arange(count), np.arange(0)
 
     @cached_property
     def train(self) -> LabelledBatches:
@@ -198,33 +199,6 @@ class FinetuneData(Data):
             samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
             model.to("cpu")
         return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
-
-
-def read_splits(config: FinetuneConfig) -> Splits:
-    """Read the images of a configuration, and check that they have classes."""
-    splits = load_splits(
-        config.data.source,
-        test_fraction=config.data.test_fraction,
-        seed=config.split_seed,
-        resize=config.data.resize,
-        resize_mode=config.data.resize_mode,
-        cache="none" if config.crop_from == "original" else config.machine.cache,
-        skip_broken=config.data.skip_broken,
-        draft=config.data.draft,
-        processes=local_processes(config.machine.devices),
-    )
-    if not has_classes(splits):
-        raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
-    return splits
-
-
-def check_other_images(config: FinetuneConfig, splits: Splits, architecture: Mapping[str, Any]) -> None:
-    """Refuse images of another size or with other classes than those of the classifier."""
-    check_images(config.data.source, splits.test.shape, architecture["encoder"]["shape"])
-    if list(splits.test.classes or ()) != list(architecture["classes"]):
-        raise UserError(
-            f"{config.data.source} has other classes than the classifier: name data with the classes of {config.run}"
-        )
 
 
 def with_pool(task: Any, pool: str) -> Any:
@@ -261,7 +235,8 @@ def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
         If logits are not finite.
     """
     assert images.labels is not None
-    logits, labels = predict(model, images), torch.from_numpy(images.labels)
+    logits = torch.from_numpy(outputs_of(lambda batch: model(scaled(batch)), model, images, _BATCH))
+    labels = torch.from_numpy(images.labels)
     if broken := int((~torch.isfinite(logits)).any(1).sum()):
         raise UserError(
             f"the logits of {broken:,} of {len(images):,} images of {images.name} are not finite: train the "
@@ -271,18 +246,6 @@ def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
     if logits.shape[1] > TOP:
         scores["top5"] = top_accuracy(logits, labels, TOP)
     return {**scores, "cross_entropy": float(cross_entropy(logits.double(), labels))}
-
-
-@torch.no_grad()
-def predict(model: Classifier, images: ImageSet) -> Float[Tensor, "n classes"]:
-    """Return the logits of all images, on the CPU."""
-    batches, device, parts = ImageBatches(images.images), next(model.parameters()).device, []
-    with evaluating(model):
-        for first in range(0, len(batches), _BATCH):
-            rows = np.arange(first, min(first + _BATCH, len(batches)))
-            batch = to_device(batches.batch(rows, EVALUATION_KEY.rows(first)), device)
-            parts.append(model(scaled(batch)).float().cpu())
-    return torch.cat(parts)
 
 
 def top_accuracy(logits: Float[Tensor, "n classes"], labels: Int64[Tensor, " n"], k: int) -> float:

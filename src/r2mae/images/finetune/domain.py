@@ -52,16 +52,6 @@ class FinetunedImages(Domain):
         """Refuse missing data, without torch."""
         get_domain(self.name).check_source(_reading(config))
 
-    def check(self, config: FinetuneConfig) -> None:
-        """Refuse missing data and reader options that do not apply, without torch."""
-        from r2mae.images.sources import check_source, is_array
-
-        check_source(
-            config.data.source, cache=config.machine.cache, skip_broken=config.data.skip_broken, draft=config.data.draft
-        )
-        if config.crop_from == "original" and is_array(config.data.source):
-            raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
-
     def load(self, config: FinetuneConfig) -> "FinetuneData":
         """Return images and pretrained model, each read on access."""
         from r2mae.images.finetune.data import FinetuneData
@@ -74,7 +64,8 @@ class FinetunedImages(Domain):
         from r2mae.images.finetune.data import with_pool
 
         task, pretrained = build_model(MODELS, architecture["encoder"])
-        return ClassificationTask(), make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
+        classifier = make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
+        return ClassificationTask(tuple(architecture["encoder"]["shape"])), classifier
 
     def evaluate(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"
@@ -88,14 +79,15 @@ class FinetunedImages(Domain):
         self, config: FinetuneConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[FinetuneConfig, FinetuneData]":
         """Read other images with the same size and classes, for :meth:`evaluate`: their test part is measured."""
-        from r2mae.images.finetune.data import FinetuneData, check_other_images
-        from r2mae.images.sources import applicable_options
+        from r2mae.images.finetune.data import FinetuneData
+        from r2mae.images.task import check_images
 
-        fitting = applicable_options(source, "auto", config.data.skip_broken, config.data.draft)
         given = {name: value for name, value in reading.items() if value is not None}
-        config = config.replace(data=source, crop_from="resized", **{**fitting, **given})
+        config = config.replace(data=source, crop_from="resized", cache="auto", **given)
         data = FinetuneData(config)
-        check_other_images(config, data.splits, architecture)
+        check_images(source, data.splits.test.shape, architecture["encoder"]["shape"])
+        if list(data.splits.test.classes or ()) != list(architecture["classes"]):
+            raise UserError(f"{source} has other classes than the classifier: name data with those of {config.run}")
         return config, data
 
     def embed(

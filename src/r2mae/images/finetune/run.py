@@ -15,7 +15,6 @@ from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import FinetuneData, weights_of
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.sets import SETS
-from r2mae.images.sources import applicable_options, is_array
 from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit_run
@@ -91,8 +90,6 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         check_finetunable(architecture["model"])
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
-    if data is not None:  # reader options for image files do not apply to arrays
-        own |= applicable_options(data, pretraining.machine.cache, pretraining.data.skip_broken, pretraining.data.draft)
     own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
     own |= {"split_seed": pretraining.seed, **options}
     if "warmup" in options or own.get("steps") is not None:
@@ -188,10 +185,6 @@ def finetune_scores(
     name = f"finetune-{epochs:g}"
     own: dict[str, Any] = {field: config[field] for field in (*_READING, *_MACHINE, "seed")}
     if config.evaluation.finetune_recipe == "mae":
-        if config.data.resize is None or is_array(config.data.source):
-            raise UserError(
-                f"finetune_recipe mae crops files of images for --resize N, not {config.data.source}: omit it"
-            )
         own, name, splits_read = {**own, **MAE_BATCH}, f"{name}-mae", None
     else:
         sizes = (size for size in (256, 128, 64, 32) if len(splits.train) >= _MIN_BATCHES * size)

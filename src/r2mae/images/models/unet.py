@@ -1,10 +1,10 @@
 """`unet`, the paper's U-Net for faces (section 4.4, appendix "CelebA"), on images that keep their shape.
 
-Our choices where the paper gives none are listed in docs/images.md, "U-Net on faces".
+Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, cast
 
 import torch
@@ -14,12 +14,9 @@ from torch.nn.functional import conv2d, max_pool2d
 
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
-from r2mae.images.task import ImageTask, scaled
+from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
-from r2mae.masking.keys import Key
-from r2mae.masking.masks import RatioLike, element_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Output
 from r2mae.training.units import within
 
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
@@ -155,28 +152,17 @@ def _conv_block(inputs: int, outputs: int) -> nn.Sequential:
 
 
 @dataclass(frozen=True)
-class UNetTask(ImageTask["UNet"]):
-    """Hide pixels of images that keep their shape; the loss is the squared error at hidden pixels.
+class UNetTask(PixelTask):
+    """Hide pixels of images that keep their shape, of the colours of a pixel all or each independently (`together`).
 
     Parameters
     ----------
-    shape : (int, int, int)
-        Height, width and colours of the images.
-    share_colours : bool
-        Hide all colours of a pixel together, or each independently.
-    exact : bool
-        Hide a fixed count of pixels in every image (the rounded one), instead of each pixel independently.
-    fill : tuple of float
-        Value of hidden pixels (0 to 1), for each colour; if empty, zero.
-    mask_input : bool
-        Whether the model also takes the mask; see :class:`UNet`.
+    colours : int
+        Channels of the images.
     """
 
-    shape: tuple[int, int, int]
-    share_colours: bool = True
-    exact: bool = False
-    fill: tuple[float, ...] = ()
-    mask_input: bool = False
+    _: KW_ONLY
+    colours: int
 
     @property
     def statistics_samples(self) -> int:
@@ -184,73 +170,29 @@ class UNetTask(ImageTask["UNet"]):
         return 2048
 
     @property
-    def with_fixed_counts(self) -> "UNetTask":
-        """The task with a fixed count of hidden pixels (the rounded one) in every image."""
-        return replace(self, exact=True)
-
-    def corrupt(self, batch: Tensor, ratio: RatioLike, key: Key) -> Corrupted:
-        """Replace hidden pixels by zero, or by :attr:`fill`.
-
-        Parameters
-        ----------
-        batch : tensor, shape (batch, height, width, colours)
-            uint8 (0 to 255) or float (0 to 1).
-        ratio, key
-            See :func:`r2mae.masking.element_mask`.
-        """
-        clean = scaled(batch)
-        masked = clean.shape[:3] if self.share_colours else clean.shape
-        mask = element_mask(tuple(masked), ratio, key, exact=self.exact, device=clean.device)
-        hidden = mask.view(*masked, *[1] * (4 - mask.ndim)).expand(clean.shape)
-        inputs = torch.where(hidden, clean.new_tensor(self.fill), clean) if self.fill else clean * ~hidden
-        return Corrupted(inputs, hidden, clean, entries=clean.numel())
+    def mask_channels(self) -> int:
+        """Channels of the mask that the model takes: none, one, or one for each colour."""
+        return self.colours // self.together if self.mask_input else 0
 
     def check_images(self, name: str, shape: tuple[int, int, int]) -> None:
         """Refuse images with another number of channels; any height and width is accepted."""
-        if shape[2] != self.shape[2]:
+        if shape[2] != self.colours:
             raise UserError(
-                f"{name} has images of {shape[2]} colour channels, and the model takes {self.shape[2]}: convert them "
+                f"{name} has images of {shape[2]} colour channels, and the model takes {self.colours}: convert them "
                 "to the channels of the training images"
             )
 
-    def forward(self, model: UNet, corrupted: Corrupted) -> Output:
-        """Reconstruct all pixels."""
-        mask_argument = (corrupted.hidden[..., : self.mask_channels],) if self.mask_input else ()
-        prediction, representation = model(corrupted.inputs, *mask_argument)
-        return Output(prediction, representation)
+    def model_input(self, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
+        """Return pixels from 0 to 1."""
+        return scaled(batch)
 
-    @property
-    def mask_channels(self) -> int:
-        """Channels of the mask that the model takes: none, one, or one for each colour."""
-        if not self.mask_input:
-            return 0
-        return 1 if self.share_colours else self.shape[2]
-
-    def losses(self, output: Output, corrupted: Corrupted) -> Float[Tensor, "batch numbers"]:
-        """Return the squared error at hidden pixels, and zero at kept ones; images are flattened."""
-        return ((output.prediction - corrupted.targets).square() * corrupted.hidden).flatten(1)
-
-    @torch.no_grad()
-    def embed(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch latent"]:
-        """Return the mean over the bottleneck of unmasked images."""
-        return model.encode(scaled(batch))
-
-    @torch.no_grad()
-    def reconstruct(self, model: UNet, batch: Tensor) -> Float[Tensor, "batch height width colours"]:
-        """Return the output for unmasked images (Fig. 2B)."""
-        prediction: Tensor = model(scaled(batch))[0]
-        return prediction
+    def mask_argument(self, hidden: Bool[Tensor, "batch height width colours"]) -> tuple[Tensor, ...]:
+        """Return the channels of the mask that the model takes, if it takes any."""
+        return (hidden[..., : self.mask_channels],) if self.mask_input else ()
 
     def weight_network(self, curriculum: Curriculum) -> nn.Module:
         """Return a network that makes one weight for each pixel and ratio from the clean batch."""
-        return PositionWeights(self.shape[2], curriculum)
-
-    def learned_weights(
-        self, network: nn.Module, corrupted: Corrupted, output: Output
-    ) -> Float[Tensor, "numbers ratios"]:
-        """Return the weights of this mini-batch."""
-        weights: Tensor = network(corrupted.targets)
-        return weights
+        return PositionWeights(self.colours, curriculum)
 
 
 class PositionWeights(nn.Module):
@@ -295,7 +237,12 @@ def build(architecture: Mapping[str, Any]) -> tuple[UNetTask, UNet]:
     if height * width < 2:
         raise UserError("a U-Net needs images of two pixels or more")
     fill = tuple(float(value) for value in architecture.get("fill", ()))
-    shared, exact = bool(architecture["share_colours"]), bool(architecture["exact"])
-    mask_input = bool(architecture.get("mask_input", False))
-    task = UNetTask((height, width, colours), shared, exact, fill, mask_input)
+    task = UNetTask(
+        height * width * colours,
+        exact=bool(architecture["exact"]),
+        fill=fill,
+        together=colours if architecture["share_colours"] else 1,
+        mask_input=bool(architecture.get("mask_input", False)),
+        colours=colours,
+    )
     return task, UNet(colours, int(architecture["channels"]), mask_channels=task.mask_channels)

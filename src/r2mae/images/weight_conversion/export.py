@@ -1,7 +1,5 @@
 """Write the model of a finished run for timm, for transformers, or as a checkpoint of the original MAE."""
 
-import io
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ from safetensors.torch import save
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
-from r2mae.files import UNFINISHED, atomic_write
+from r2mae.files import UNFINISHED, atomic_write, write_json
 from r2mae.images.finetune.classifier import PROBE_EPSILON
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
@@ -77,8 +75,7 @@ def to_timm(run: Path, output: Path) -> str:
     """Write the encoder, or a classifier, under the names of timm's ``VisionTransformer``: .safetensors or .pth."""
     _check_output(output, (".safetensors", *_PICKLED))
     made = read_finished(run)
-    state = made.state if made.classes else made.encoder
-    _write(output, _safetensors(state) if output.suffix == ".safetensors" else _to_pickle(_contiguous(state)))
+    _write_weights(output, made.state if made.classes else made.encoder)
     return f"timm's VisionTransformer({_timm_options(made)}) takes it by load_state_dict"
 
 
@@ -97,7 +94,7 @@ def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
             f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
             "--pool class, export --to timm, or add --encoder"
         )
-    _write(output, _to_pickle({"model": _contiguous(made.encoder if encoder else made.state)}))
+    _write_weights(output, made.encoder if encoder else made.state, entry="model")
     if made.classes and not encoder:
         pool = " --cls_token" if made.pool == "class" else ""
         return f"MAE's main_finetune.py takes it by --resume, with --eval --nb_classes {len(made.classes)}{pool}"
@@ -125,7 +122,7 @@ def to_transformers(run: Path, output: Path, *, encoder: bool = False) -> str:
     else:
         kind, note = "ViTForImageClassification" if made.classes else "ViTMAEForPreTraining", ""
     state = for_transformers(made.encoder, "") if encoder else for_transformers(made.state)
-    write_folder(output, state, transformers_config(made, kind), processor_config(made))
+    _write_folder(output, state, _transformers_config(made, kind), _processor_config(made))
     return f"{kind}.from_pretrained opens it{note}"
 
 
@@ -140,9 +137,12 @@ def read_finished(run: Path) -> FinishedModel:
     folder = RunFolder(run)
     domain = domain_of_run(folder.read_config(), run)
     architecture = folder.description.architecture if folder.trained else {}
-    model = architecture.get("encoder", architecture).get("model", "vit-mae")
-    if model != "vit-mae":
-        raise UserError(f"{run} is a run of the model {str(model)[:40]!r}, which is exported nowhere: vit-mae is")
+    model = architecture.get("encoder", architecture).get("model") if folder.trained else "vit-mae"
+    if domain.name != "images" or model != "vit-mae":
+        described = f"model {str(model)[:40]!r}" if domain.name == "images" else f"domain {domain.name}"
+        raise UserError(
+            f"{run} is a run of the {described}, which timm, transformers and MAE have not: name one of vit-mae"
+        )
     config, _, network = load_model(run, domain)
     state = {name: value.detach() for name, value in network.state_dict().items()}
     crop = getattr(config.data, "resize_mode", "squash") == "crop"
@@ -184,7 +184,7 @@ def _timm_options(made: FinishedModel) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
-def transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
+def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
     """Return config.json of a class of transformers."""
     state, architecture, (height, width) = made.state, made.architecture, made.size
     config: dict[str, Any] = {
@@ -220,7 +220,7 @@ def transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
     return config
 
 
-def processor_config(made: FinishedModel) -> dict[str, Any]:
+def _processor_config(made: FinishedModel) -> dict[str, Any]:
     """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
     channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
     mean, deviation = list(MEAN), list(DEVIATION)
@@ -263,16 +263,14 @@ def mean_ratio(config: RunConfig, domain: Domain, folder: RunFolder) -> float:
     return round(float(np.dot(values, weights) / np.sum(weights)), 4)
 
 
-def write_folder(
-    output: Path, state: Mapping[str, torch.Tensor], config: Mapping[str, Any], processor: Mapping[str, Any]
-) -> None:
+def _write_folder(output: Path, state: State, config: Mapping[str, Any], processor: Mapping[str, Any]) -> None:
     """Write a folder of transformers, complete or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=UNFINISHED, dir=output.parent))
     try:
-        _write(place / "model.safetensors", _safetensors(state))
-        for name, values in (("config.json", config), ("preprocessor_config.json", processor)):
-            _write(place / name, (json.dumps(values, indent=2) + "\n").encode())
+        _write_weights(place / "model.safetensors", state)
+        write_json(place / "config.json", config)
+        write_json(place / "preprocessor_config.json", processor)
         place.chmod(0o755)
         place.replace(output)
     finally:
@@ -287,20 +285,11 @@ def _check_output(output: Path, suffixes: tuple[str, ...] = ()) -> None:
         raise UserError(f"{output} exists already: name a new one, or remove it")
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write_weights(path: Path, state: State, *, entry: str = "") -> None:
+    """Write weights as .safetensors, or as torch.save does, there as a mapping or the entry of one."""
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
     with atomic_write(path, "wb") as file:
-        file.write(content)
-
-
-def _safetensors(state: Mapping[str, torch.Tensor]) -> bytes:
-    return save(_contiguous(state), {"format": "pt"})
-
-
-def _to_pickle(content: Mapping[str, Any]) -> bytes:
-    made = io.BytesIO()
-    torch.save(dict(content), made)
-    return made.getvalue()
-
-
-def _contiguous(state: Mapping[str, torch.Tensor]) -> State:
-    return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+        if path.suffix == ".safetensors":
+            file.write(save(state, {"format": "pt"}))
+        else:
+            torch.save({entry: state} if entry else state, file)

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
-from r2mae.lazy import lazy_exports
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.models import check_sizes
 
 if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
     from r2mae.images.models.vit_mae.task import PatchTask
-
-__all__ = ["PatchTask", "Settings", "VisionTransformerMAE", "build"]
 
 PATCH_RATIOS = SchemeDefaults(
     ratio=0.75,
@@ -54,13 +51,9 @@ class Settings(ImageModelSettings):
     mask_tokens: ClassVar[bool] = True
     """The encoder never sees hidden patches, and the decoder has a token for them."""
     exchanged: ClassVar[bool] = True
-    """Whether other libraries have the same model, so that runs may start from their weights (`init`)."""
     reconstructs: ClassVar[bool] = False
-    """Whether it reconstructs unmasked images."""
     ratios: ClassVar[SchemeDefaults | None] = PATCH_RATIOS
-    """Defaults of the schemes, instead of the domain's."""
-    error_bound: ClassVar[float] = float("inf")
-    """The largest possible error of a hidden patch: the output is not clipped."""
+    error_bound: ClassVar[float] = float("inf")  # the output is not clipped
 
     name: str = "vit-mae"
     patch: int = 16
@@ -123,8 +116,3 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
         width=settings.decoder_width,
     )
     return task, model
-
-
-__getattr__, __dir__ = lazy_exports(
-    __name__, {"model": ("VisionTransformerMAE",), "task": ("PatchTask",)}, ["PatchTask", "VisionTransformerMAE"]
-)
