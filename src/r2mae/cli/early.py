@@ -1,9 +1,10 @@
-"""The notice that libraries are loading."""
+"""What is said while libraries are loading."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from r2mae.training.ranks import is_first
+from r2mae.training.ranks import is_first, is_relaunched
 
 
 @contextmanager
@@ -19,3 +20,9 @@ def loading(what: str = "torch") -> Iterator[None]:
 
     with Terminal(stderr=True).status(f"loading {what}"):
         yield
+
+
+def announce(line: str) -> None:
+    """Print on standard error what a command is about to do; of the processes of a run, the first one to start does."""
+    if is_first() and not is_relaunched():
+        print(line, file=sys.stderr, flush=True)

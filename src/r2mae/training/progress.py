@@ -14,13 +14,11 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Task,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.table import Column
-from rich.text import Text
 
 from r2mae.terminal import Terminal
 
@@ -62,44 +60,15 @@ class Reporter(Protocol):
         """Called at the end."""
 
 
-class SilentReporter:
+class SilentReporter(Reporter):
     """Shows nothing."""
-
-    def start(self, step: int, total: int) -> None:
-        """Do nothing."""
-
-    def update(self, progress: RunProgress) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-class _TimeLeftColumn(ProgressColumn):
-    """Time to finish, as text."""
-
-    def render(self, task: Task) -> Text:
-        """Return "0:00:07 left"; empty if unknown."""
-        if task.time_remaining is None or task.finished:
-            return Text("")
-        return Text(_format_time_left(task.time_remaining), style="progress.remaining")
-
-
-def _format_time_left(seconds: float) -> str:
-    return f"{timedelta(seconds=round(seconds))} left"
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:
-    """Return the columns of a bar that fits a narrow terminal: name, bar, count, time elapsed and time left."""
+    """Return the columns of a bar that fits a narrow terminal: name, bar, count, and time left (at the end, taken)."""
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
-    unwrapped = Column(no_wrap=True)
-    return [
-        TextColumn("{task.description}", table_column=unwrapped),
-        BarColumn(12),
-        count,
-        TimeElapsedColumn(),
-        _TimeLeftColumn(),
-    ]
+    name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    return [name, BarColumn(12), count, TimeRemainingColumn(elapsed_when_finished=True)]
 
 
 class LineTimer:
@@ -120,10 +89,9 @@ class LineTimer:
     def due(self) -> bool:
         """Return whether to print a line now; if so, the next is due ten seconds later."""
         now = self.clock()
-        if now - self._last_line <= SECONDS_BETWEEN_LINES:
-            return False
-        self._last_line = now
-        return True
+        due = now - self._last_line > SECONDS_BETWEEN_LINES
+        self._last_line = now if due else self._last_line
+        return due
 
 
 @contextmanager
@@ -206,13 +174,10 @@ class ProgressBar:
         note = f"loss {progress.loss:.4g}  {ratio}{progress.samples_per_second:,.0f} samples/s"
         self._bar.update(self._task, completed=progress.step, note=note)
         if self._bar.disable and self._lines.due():
-            left = self._time_left(progress, self.clock())
+            done, rest = progress.step - self._first, progress.total - progress.step
+            seconds = round((self.clock() - self._began) / max(done, 1) * rest)  # at the mean speed since the start
+            left = f"  {timedelta(seconds=seconds)} left" if rest else ""
             self.console.print(f"{self.label}: step {progress.step}/{progress.total}  {note}{left}", soft_wrap=True)
-
-    def _time_left(self, progress: RunProgress, now: float) -> str:
-        """Return the estimated time left, as text, at the average speed since the start."""
-        done, rest = progress.step - self._first, progress.total - progress.step
-        return f"  {_format_time_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
 
     def stop(self) -> None:
         """Close the bar."""

@@ -6,7 +6,7 @@ model, ``Trainable[Config, Task, Model]``. An omitted parameter is ``Any``: the 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import numpy as np
 import torch
@@ -255,9 +255,8 @@ _Task_co = TypeVar("_Task_co", bound=Task, covariant=True, default=Any)
 _Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
 
 
-@runtime_checkable
 class Trainable(Protocol[_Config, _Task_co, _Model_co]):
-    """The part of a domain that the training loop uses: a configuration class, data, a task and a model."""
+    """The part of a domain that is used here: a configuration class, data, a task, a model and its evaluation."""
 
     @property
     def name(self) -> str:
@@ -278,11 +277,6 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
 
     def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
         """Load the weights of a file that the configuration names, and return their origin; None without any."""
-
-
-@runtime_checkable
-class Measurable(Trainable[_Config, _Task_co, _Model_co], Protocol[_Config, _Task_co, _Model_co]):
-    """What measuring a finished run needs of a domain, in addition."""
 
     @property
     def evaluation_support(self) -> tuple[str, ...]:
