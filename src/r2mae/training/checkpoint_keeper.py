@@ -48,7 +48,7 @@ class CheckpointKeeper:
     checkpoint : mapping, optional
         From which the run resumes.
     metrics, reporter, tracker
-        Receive the metrics.
+        Receive the metrics; of several processes, only in that of rank 0.
     stop : StopRequest
         Whether a signal has asked the run to stop.
     """
@@ -61,7 +61,7 @@ class CheckpointKeeper:
         folder: RunFolder,
         checkpoint: Mapping[str, Any] | None,
         *,
-        metrics: MetricsFile,
+        metrics: MetricsFile | None,
         reporter: Reporter,
         tracker: Tracker | None,
         stop: StopRequest,
@@ -128,7 +128,8 @@ class CheckpointKeeper:
         if save or keep:
             if not all_finite(self.module.state_dict()):
                 raise UserError(f"the model's weights are no longer finite at step {self.step}: {_DIVERGED_HINT}")
-            self.metrics.sync()
+            if self.metrics is not None:
+                self.metrics.sync()
         if save:
             self._save("last", optimizer)
         if keep:
@@ -168,7 +169,8 @@ class CheckpointKeeper:
         rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
         if validate:
             rows[-1][-1] = self._validate()
-        self.metrics.write(rows)
+        if self.metrics is not None:
+            self.metrics.write(rows)
         self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
         self._report(values[-1])
         self._pending, self._losses = [], []

@@ -222,7 +222,7 @@ def _train(
     config, first = run.config, 0 if checkpoint is None else int(checkpoint[STEP])
     sharded = config.machine.strategy == "fsdp"
     with (
-        MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics,
+        MetricsFile(folder.metrics_file, keep=first) if run.rank == 0 else nullcontext() as metrics,
         tracker_of(config, folder, first) if run.rank == 0 else nullcontext() as tracker,
         StopRequest(run.rank, run.ranks) as stop,
         nullcontext() if sharded else freed_memory_kept(),  # FSDP gathers and drops layers, and would keep too much
@@ -288,13 +288,8 @@ def take_steps(
 @contextmanager
 def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
-    state = torch.get_rng_state()
     # An uninitialised device has no generator state to restore.
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-    torch.manual_seed(key.fold("init").seed())
-    try:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(key.fold("init").seed())
         yield
-    finally:
-        torch.set_rng_state(state)
-        if devices is not None:
-            torch.cuda.set_rng_state_all(devices)

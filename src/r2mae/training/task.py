@@ -6,7 +6,7 @@ model, ``Trainable[Config, Task, Model]``. An omitted parameter is ``Any``: the 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -255,6 +255,7 @@ _Task_co = TypeVar("_Task_co", bound=Task, covariant=True, default=Any)
 _Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
 
 
+@runtime_checkable
 class Trainable(Protocol[_Config, _Task_co, _Model_co]):
     """The part of a domain that is used here: a configuration class, data, a task, a model and its evaluation."""
 
