@@ -89,8 +89,13 @@ class RunFolder:
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return the results, or None if they were measured with other settings than those of `config`."""
         results = self.results
-        fit = results is not None and results.get("measured", {}) == jsonable(config.measurement_settings())
-        return results if fit else None
+        if results is None:
+            return None
+        recorded = results.get("measured", {})
+        if not isinstance(recorded, dict):
+            return None
+        settings = jsonable(config.measurement_settings())  # old results also record settings that had no effect
+        return results if settings.items() <= recorded.items() else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
