@@ -8,21 +8,18 @@ from r2mae.training.ranks import is_first, is_relaunched
 
 
 @contextmanager
-def loading(what: str = "torch") -> Iterator[None]:
+def loading(what: str = "torch", *, about: str | None = None) -> Iterator[None]:
     """Show on a terminal that libraries are loading, which takes seconds; the line disappears afterwards.
 
-    Of several processes of a run only rank 0 shows it.
+    `about`, if given, is first printed on standard error: what the command works on. Of several processes of a run only
+    rank 0 shows anything; if a command has started them, that command has printed `about`.
     """
     if not is_first():
         yield
         return
+    if about and not is_relaunched():
+        print(about, file=sys.stderr, flush=True)
     from r2mae.terminal import Terminal
 
     with Terminal(stderr=True).status(f"loading {what}"):
         yield
-
-
-def announce(line: str) -> None:
-    """Print on standard error what a command is about to do; of the processes of a run, the first one to start does."""
-    if is_first() and not is_relaunched():
-        print(line, file=sys.stderr, flush=True)

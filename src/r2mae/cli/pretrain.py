@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.cli.configs import config_parser, print_config, read_sources
-from r2mae.cli.early import announce, loading
+from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_run
 from r2mae.domains.sources import Sources, make_config
@@ -51,9 +51,9 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     name = f"{Path(config.data.source).stem}-{config.scheme.name}-seed{config.seed}"
     domain, out = sources.domain, Path(options.out or f"runs/{name}")
     check_run(domain, config, [out])
-    announce(f"{config.data.source}, {config.scheme.name}: model {config.model.name}, seed {config.seed}, in {out}")
 
-    with loading():
+    about = f"{config.data.source}, {config.scheme.name}: model {config.model.name}, seed {config.seed}, in {out}"
+    with loading(about=about):
         from r2mae.files import print_json
         from r2mae.report.scores_table import scores_table
         from r2mae.training.pretrain import pretrain
