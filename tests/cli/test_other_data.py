@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,28 @@ def test_a_run_is_measured_on_other_data(run: Run, folder: Path, domain: str, ot
     assert own["scores"] == json.loads(before[folder / domain / "results.json"])["scores"]
     assert {file: file.read_bytes() for file in before} == before
     assert f"measured on {other} in" in run(f"evaluate {domain} --data {other}")[1]
+
+
+@pytest.mark.parametrize(("domain", "data"), [("images", "a.npz"), ("cells", "a.h5ad"), ("text", "a.txt")])
+def test_data_that_were_moved_are_known_by_their_content(
+    run: Run, folder: Path, tmp_path: Path, domain: str, data: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, old, new = tmp_path / "run", tmp_path / f"old-{data}", tmp_path / data
+    shutil.copytree(folder / domain, own)
+    config = own / "config.yaml"
+    config.write_text(config.read_text().replace(str(folder / data), str(old)))
+    shutil.copy(folder / data, new)
+    code, out, err = run(f"evaluate {own} --data {new} --json")
+    assert code == 0, err
+    scores = json.loads(run(f"evaluate {domain} --json")[1])["scores"]
+    assert json.loads(out)["scores"] == pytest.approx(scores)
+    assert run(f"evaluate {own}")[0] == 2
+    code, out, err = run(f"pretrain {domain} {new} --config {config} --out {own}")
+    assert (code, "is finished already" in out) == (0, True), err
+    assert f"{own} was begun on {old}; {new} has the same content" in caplog.text
+    assert run(f"evaluate {own}")[0] == 0
+    new.write_bytes(new.read_bytes()[:-9])
+    assert run(f"evaluate {own}")[0] == 2
 
 
 def test_the_probe_is_fitted_on_the_other_data(run: Run, folder: Path) -> None:

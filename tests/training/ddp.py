@@ -1,10 +1,14 @@
 """Train the toy domain with several processes; a script, because its processes start it again.
 
 python tests/training/ddp.py OUT '{"devices": 2, "steps": 20}' [OUT OPTIONS …]
+
+Beside options of the configuration, OPTIONS may have `killed_at`, the step at which rank 0 ends; or `begun` and `at`,
+the folder of another run and the step of a checkpoint that it has kept, from which this one goes on.
 """
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -38,9 +42,26 @@ class Waiting(InterruptAt):
             time.sleep(60)
 
 
+def begin(begun: Path, step: int, out: Path) -> None:
+    """Make a folder as that of a run was at a checkpoint."""
+    if os.environ.get("RANK", "0") != "0":
+        while not (out / "config.yaml").exists():
+            time.sleep(0.02)
+        return
+    (out / "checkpoints").mkdir(parents=True)
+    for name in ("metrics.csv", "data.json", "environment.json"):
+        shutil.copy(begun / name, out / name)
+    shutil.copy(begun / "checkpoints" / f"step-{step:08}.ckpt", out / "checkpoints" / "last.ckpt")
+    shutil.copy(begun / "config.yaml", out / "config.yaml")
+
+
 def train(out: str, options: dict[str, Any], reporter: Any) -> None:
     """Train a run. Where more are to come, one that is refused ends none of them."""
     more = "R2MAE_TEST_GO_ON" in os.environ
+    if "begun" in options:
+        begin(Path(options.pop("begun")), options.pop("at"), Path(out))
+    if "killed_at" in options:
+        reporter = KilledAt(options.pop("killed_at"))
     try:
         fit(ToyConfig.make(threads=1, **options), ToyDomain(), out, reporter=reporter)
     except UserError as error:
@@ -54,13 +75,8 @@ def train(out: str, options: dict[str, Any], reporter: Any) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    who, reporter = os.environ.get("R2MAE_TEST_KILL"), None
-    rank = os.environ.get("RANK")
-    if who == "rank 1 at the start" and rank == "1":
+    if "R2MAE_TEST_EXIT" in os.environ and os.environ.get("RANK") == "1":
         os._exit(3)
-    if who == "rank 0 in training" and rank == "0":
-        reporter = KilledAt(10)
-    if step := os.environ.get("R2MAE_TEST_WAIT"):
-        reporter = Waiting(int(step))
+    step = os.environ.get("R2MAE_TEST_WAIT")
     for out, options in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        train(out, json.loads(options), reporter)
+        train(out, json.loads(options), Waiting(int(step)) if step else None)

@@ -1,6 +1,6 @@
 """Kill runs at random moments and compare what they end with; a command for many kills, and a part of the tests.
 
-python -m tests.training.kill --kills 30
+python -m tests.training.kill --kills 30 [--only "two processes" cells]
 """
 
 import argparse
@@ -16,24 +16,47 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-VARIANTS = {
-    "plain": [],
-    "two workers": ["--workers", "2"],
-    "accumulation": ["--accumulate", "4", "--scheme", "r2mae-cl", "--validation", "0.1", "--validate-every", "5"],
-    "two processes": ["--devices", "2"],
+import yaml
+
+from r2mae.domains.lookup import get_domain
+
+_TWO = ["--devices", "2"]
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "plain": ("images", []),
+    "two workers": ("images", ["--workers", "2"]),
+    "accumulation": (
+        "images",
+        ["--accumulate", "4", "--scheme", "r2mae-cl", "--validation", "0.1", "--validate-every", "5"],
+    ),
+    "two processes": ("images", _TWO),
+    **{name: (name, []) for name in ("cells", "text", "genome")},
+    **{f"{name}, two processes": (name, _TWO) for name in ("cells", "text", "genome")},
 }
-_COMMON = ["pretrain", "images", "digits", "--steps", "260", "--save-every", "9", "--hidden", "64", "--threads", "1"]
+_COMMON = ["--steps", "260", "--save-every", "9", "--threads", "1"]
 
 
-def command(out: Path, options: Sequence[str]) -> list[str]:
+def words_of(name: str, folder: Path) -> list[str]:
+    """Return the words of a variant's command, whose data are written into the folder."""
+    domain, options = VARIANTS[name]
+    if domain == "images":
+        return [domain, "digits", "--hidden", "64", *options]
+    from tests.contract.conftest import ENTRIES
+
+    entry = ENTRIES[domain]
+    sizes = entry.sizes[get_domain(domain).config(data="x").model.name]
+    (folder / "options.yaml").write_text(yaml.safe_dump({**entry.fields, **sizes}), encoding="utf-8")
+    return [domain, entry.write(folder), "--config", str(folder / "options.yaml"), *options]
+
+
+def command(out: Path, words: Sequence[str]) -> list[str]:
     """Return the command line of a run."""
-    return [sys.executable, "-m", "r2mae", *_COMMON, *options, "--out", str(out)]
+    return [sys.executable, "-m", "r2mae", "pretrain", *words, *_COMMON, "--out", str(out)]
 
 
-def kill_at_random(out: Path, options: Sequence[str], rng: random.Random) -> bool:
+def kill_at_random(out: Path, words: Sequence[str], rng: random.Random) -> bool:
     """Start or go on with a run and kill it (-9) with all its workers; return False if it had ended before."""
     process = subprocess.Popen(
-        command(out, options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command(out, words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         seen = _progress(out)
@@ -65,15 +88,15 @@ def same_after_kills(folder: Path, name: str, kills: int, rng: random.Random) ->
     AssertionError
         If a file differs.
     """
-    options = VARIANTS[name]
+    words = words_of(name, folder)
     whole = folder / "whole"
-    subprocess.run(command(whole, options), check=True, capture_output=True)
+    subprocess.run(command(whole, words), check=True, capture_output=True)
     done = 0
     for attempt in itertools.count():
         out = folder / f"killed-{attempt}"
-        while done < kills and kill_at_random(out, options, rng):
+        while done < kills and kill_at_random(out, words, rng):
             done += 1
-        subprocess.run(command(out, options), check=True, capture_output=True)
+        subprocess.run(command(out, words), check=True, capture_output=True)
         for file in ("model.safetensors", "metrics.csv"):
             assert (out / file).read_bytes() == (whole / file).read_bytes(), f"{name}: {file} differs in {out}"
         assert not list(out.rglob("*.tmp")), "half-written files are left"
@@ -86,15 +109,17 @@ def same_after_kills(folder: Path, name: str, kills: int, rng: random.Random) ->
 def main() -> None:
     """Kill and compare."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--kills", type=int, default=30, help="in all, spread over the variants")
+    parser.add_argument("--kills", type=int, default=30, help="of each variant")
+    parser.add_argument(
+        "--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="VARIANT", help=", ".join(VARIANTS)
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    for place, name in enumerate(VARIANTS):
-        share = options.kills // len(VARIANTS) + (place < options.kills % len(VARIANTS))
+    for name in options.only:
         with tempfile.TemporaryDirectory() as folder:
-            done = same_after_kills(Path(folder), name, share, rng)
+            done = same_after_kills(Path(folder), name, options.kills, rng)
         print(f"{name}: {done} kills, the same bytes every time", flush=True)
 
 

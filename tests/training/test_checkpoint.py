@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint, restore, write_checkpoint
-from r2mae.training.distributed import write_shards
+from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint, write_checkpoint
 
 
 class Payload:
@@ -66,22 +65,6 @@ def test_truncated_files_are_named_with_the_remedy(tmp_path: Path, share: float)
     path.write_bytes(whole[: int(len(whole) * share)])
     with pytest.raises(UserError, match=r"last\.ckpt cannot be read: .*delete it"):
         read_checkpoint(path)
-
-
-def test_shards_with_damaged_contents_are_refused(tmp_path: Path) -> None:
-    path, module = tmp_path / "last.ckpt", torch.nn.Linear(3, 4)
-    optimizer = torch.optim.SGD(module.parameters())
-    state = {"state_dict": module.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        write_checkpoint(path, {**WHOLE, **write_shards(path, state, 3)})
-    finally:
-        torch.distributed.destroy_process_group()
-    restore(path, read_checkpoint(path), module, optimizer)
-    for shard in tmp_path.glob("*.shards/*"):
-        shard.write_bytes(bytes(shard.stat().st_size))
-    with pytest.raises(UserError, match=r"last\.ckpt cannot be read: its shards are damaged .*delete last\.ckpt"):
-        restore(path, read_checkpoint(path), module, optimizer)
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:

@@ -126,27 +126,23 @@ def test_tasks_of_slurm_on_one_device_are_runs_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("who", "told"),
+    ("around", "options", "told"),
     [
-        (
-            "rank 1 at the start",
-            "r2mae: process 2 of 2 (rank 1) ended with exit code 3; rerun the same command to resume",
-        ),
-        (
-            "rank 0 in training",
-            "r2mae: process 1 of 2 (rank 0) was ended by SIGKILL (out of memory?); rerun the same command to resume",
-        ),
+        ({"R2MAE_TEST_EXIT": "1"}, {}, "process 2 of 2 (rank 1) ended with exit code 3; rerun the same command"),
+        ({}, {"killed_at": 10}, "process 1 of 2 (rank 0) was ended by SIGKILL (out of memory?); rerun the same"),
     ],
 )
-def test_when_one_process_ends_all_do_with_one_line(tmp_path: Path, who: str, told: str) -> None:
+def test_when_one_process_ends_all_do_with_one_line(
+    tmp_path: Path, around: dict[str, str], options: dict[str, int], told: str
+) -> None:
     """The other process holds the pipe of standard error as long as it lives, so that this would wait for it."""
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "R2MAE_TEST_KILL": who}
-    line = [sys.executable, str(SCRIPT), str(tmp_path), json.dumps({"steps": 100_000, "devices": 2})]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **around}
+    line = [sys.executable, str(SCRIPT), str(tmp_path), json.dumps({"steps": 100_000, "devices": 2, **options})]
     done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment, timeout=200)
     assert done.returncode != 0
     ours = [line for line in done.stderr.splitlines() if line.startswith("r2mae: ")]
     assert len(ours) == 1, done.stderr
-    assert ours[0].startswith(told)
+    assert ours[0].startswith(f"r2mae: {told}")
     assert "Traceback" not in done.stderr
 
 

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from r2mae.cli.early import loading
 from r2mae.errors import UserError
@@ -17,7 +18,7 @@ from r2mae.training import checkpoint_keeper, distributed
 from r2mae.training.checkpoint_keeper import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
-from r2mae.training.interrupt import StoppedBySignal, StopRequest, signal_code
+from r2mae.training.interrupt import StopRequest
 from r2mae.training.ranks import check_variables, is_first
 from r2mae.training.step import Pretraining
 
@@ -33,7 +34,7 @@ GLOO = RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711")
         ({0: -15, 1: -9}, 1, "process 2 of 2 (rank 1) was ended by SIGKILL (out of memory?); rerun the same command"),
         ({0: -9, 1: LOST}, 1, "process 1 of 2 (rank 0) was ended by SIGKILL (out of memory?)"),
         ({0: LOST, 1: 1}, 1, "process 2 of 2 (rank 1) ended with exit code 1"),
-        ({0: LOST, 1: LOST}, 1, "process 1 of 2 (rank 0) ended with exit code 75"),
+        ({0: LOST, 1: LOST}, 1, "process 1 of 2 (rank 0) lost the others (RuntimeError: timed out); rerun"),
         ({0: -11}, 1, "process 1 of 2 (rank 0) was ended by SIGSEGV"),
         ({0: 2, 1: -15}, 2, ""),
         ({0: -15, 1: 2}, 2, ""),
@@ -44,7 +45,10 @@ GLOO = RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:4711")
 def test_the_cause_is_not_who_ended_first(
     codes: dict[int, int], code: int, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert distributed._exit_code(codes, 2) == code
+    failures = {rank: ProcessFailure(rank, 1, one, "") for rank, one in codes.items()}
+    for failure in failures.values():
+        failure.message = "RuntimeError: timed\nout"
+    assert distributed._exit_code(failures, 2) == code
     text = capsys.readouterr().err
     assert text.startswith(f"r2mae: {told}") if told else not text
 
@@ -58,7 +62,8 @@ def test_the_first_process_reports_what_all_meet(
     for name, value in (("RANK", rank), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
     if launched:
-        monkeypatch.setenv("R2MAE_LAUNCHED", str(tmp_path))
+        monkeypatch.setenv("R2MAE_LAUNCHED", "1")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     waits: list[float] = []
     monkeypatch.setattr(distributed, "time", SimpleNamespace(sleep=waits.append))
     monkeypatch.setattr(distributed.threading, "Thread", Mock())
@@ -68,7 +73,7 @@ def test_the_first_process_reports_what_all_meet(
     if error is GLOO:
         assert raised.value.code == LOST if launched else "another process of this run ended" in str(raised.value)
     assert bool(waits) == (rank == 1 and kind is not SystemExit)
-    assert bool(list(tmp_path.glob(f"reason-{rank}"))) == (kind is SystemExit)
+    assert (tmp_path / "error.json").exists() == (kind is SystemExit)
 
 
 def test_a_process_that_is_not_of_torchrun_starts_its_command_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +99,11 @@ def test_a_second_signal_stops_several_processes_at_once_but_not_the_echo_of_the
         stop._handle(signal.SIGINT, None)
         stop._handle(signal.SIGINT, None)  # torchrun passes on what the terminal has sent to all
         now += 2
-        with pytest.raises(StoppedBySignal):
+        with pytest.raises(KeyboardInterrupt):
             stop._handle(signal.SIGINT, None)
     with StopRequest(1) as alone:
         alone._handle(signal.SIGTERM, None)
-        with pytest.raises(StoppedBySignal):
+        with pytest.raises(SystemExit):
             alone._handle(signal.SIGTERM, None)
 
 
@@ -108,10 +113,11 @@ def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytes
     stop.__enter__()
     stop.__exit__()
     monkeypatch.setattr(checkpoint_keeper, "all_finite", lambda state: True)
-    keeper.__dict__.update(stop=stop, step=0, total_steps=9, validation=None, _losses=[], _pending=[], _latest={})
-    keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda module, validate: False)
+    monkeypatch.setattr(checkpoint_keeper, "signal_of_any", lambda run, number: signal.SIGTERM)
+    module = Mock(spec=Pretraining, ratio=0.5, total_steps=9)
+    keeper.__dict__.update(stop=stop, step=0, module=module, validation=None, _losses=[], _pending=[], _latest={})
+    keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda validate: None)
     keeper.run = SimpleNamespace(ranks=2, config=RunConfig.make(data="x", save_every=5))
-    module = Mock(spec=Pretraining, ratio=0.5, summed_signal_codes=signal_code(signal.SIGTERM))
     module.end_step.return_value = torch.ones(())
     clock = [0.0, 0.5, 5.0]
     monkeypatch.setattr("r2mae.training.interrupt.time", SimpleNamespace(monotonic=lambda: clock.pop(0)))
@@ -121,9 +127,8 @@ def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytes
         stop._handle(signal.SIGINT, None)
 
     keeper._save = save
-    with pytest.raises(StoppedBySignal) as stopped:
-        keeper.after_step(module, torch.optim.SGD([torch.ones(1)], lr=0.1))
-    assert stopped.value.number == signal.SIGINT
+    with pytest.raises(KeyboardInterrupt):
+        keeper.after_step(torch.optim.SGD([torch.ones(1)], lr=0.1))
 
 
 @pytest.mark.parametrize(

@@ -113,3 +113,14 @@ def test_no_tracker_and_one_that_cannot_be_imported(tmp_path: Path, monkeypatch:
     folder = RunFolder(tmp_path)
     with pytest.raises(UserError, match="the logger 'wandb' cannot be used"), tracker_of(config("wandb"), folder):
         pytest.fail("there is none")
+
+
+def test_points_after_the_checkpoint_are_in_tensorboard_once(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for begun, steps in ((0, (50, 100, 150)), (100, (150, 200))):
+        with tracker_of(config("tensorboard"), RunFolder(tmp_path), begun) as tracker:
+            assert tracker is not None
+            for step in steps:
+                tracker.log({"loss": 0.5}, step)
+    found = events.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [point.step for point in found.Scalars("loss")] == [50, 100, 150, 200]

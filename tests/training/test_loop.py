@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -421,14 +422,14 @@ def test_a_checkpoint_of_another_model_is_named(tmp_path: Path, domain: ToyDomai
 
 
 def test_the_generators_of_devices_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
-    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: ["before"])
-    monkeypatch.setattr(torch.cuda, "set_rng_state_all", kept.extend)
-    for used, expected in ((False, []), (True, ["before"])):
+    kept: list[list[int]] = []
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: kept.append(list(devices)) or nullcontext())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for used in (False, True):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
         with keyed_torch(Key.root(0)):
             pass
-        assert kept == expected
+    assert kept == [[], [0, 1]]
 
 
 def test_a_curriculum_whose_moments_are_in_a_wrong_order(tmp_path: Path, domain: ToyDomain) -> None:

@@ -20,7 +20,6 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.interrupt import signal_code, signal_from_codes
 from r2mae.training.loop import build, fit
 from r2mae.training.ranks import local_processes, process_rank
 from r2mae.training.run import Run
@@ -227,10 +226,3 @@ def test_tasks_of_slurm_each_start_torchrun(monkeypatch: pytest.MonkeyPatch) -> 
     assert process_rank(1) == 0
     with pytest.raises(UserError, match="SLURM started 2 tasks, and each would start 4 processes: start one task"):
         process_rank(4)
-
-
-def test_signals_of_many_processes_add_up_to_one() -> None:
-    heard = {None: 0, signal.SIGINT: 4095, signal.SIGTERM: 0}
-    assert signal_from_codes(sum(signal_code(number) * count for number, count in heard.items())) == signal.SIGINT
-    assert signal_from_codes(signal_code(signal.SIGINT) + signal_code(signal.SIGTERM)) == signal.SIGTERM
-    assert signal_from_codes(signal_code(None)) is None

@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from r2mae.training.progress import LineTimer, ProgressBar, RunProgress
+from r2mae.training.progress import ProgressBar, RunProgress
 
 
 def terminal(width: int) -> str:
@@ -36,11 +36,3 @@ def test_a_pipe_gets_lines_with_the_time_to_finish() -> None:
         "mnist, r2mae: step 60/100  loss 0.05  ratio 0.70  10 samples/s  0:00:30 left",
         "mnist, r2mae: step 100/100  loss 0.05  ratio 0.70  10 samples/s",
     ]
-
-
-def test_a_line_is_due_every_ten_seconds() -> None:
-    seconds = [1.0, 9.0, 11.0, 12.0, 21.0, 21.5, 40.0]
-    times = iter([0.0, *seconds, *seconds])
-    later, at_once = (LineTimer(lambda: next(times), at_once=first) for first in (False, True))
-    assert [second for second in seconds if later.due()] == [11.0, 21.5, 40.0]
-    assert [second for second in seconds if at_once.due()] == [1.0, 12.0, 40.0]

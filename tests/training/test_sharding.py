@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.training.checkpoint import read_checkpoint
-from r2mae.training.distributed import SHARDS, check_shards
 from r2mae.training.loop import fit
 
 from .conftest import ToyConfig, ToyDomain, equal_bytes
-from .sharded import begin
+from .ddp import begin
 
-SCRIPT = Path(__file__).with_name("sharded.py")
+SCRIPT = Path(__file__).with_name("ddp.py")
 STEPS = 20
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 WAYS: dict[str, dict[str, Any]] = {
@@ -36,14 +34,13 @@ WAYS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def run_of(out: Path, strategy: str = "fsdp", **options: Any) -> dict[str, Any]:
-    return {"out": str(out), "options": {"steps": STEPS, "devices": 2, "strategy": strategy, **options}}
+def run_of(out: Path, strategy: str = "fsdp", **options: Any) -> list[str]:
+    return [str(out), json.dumps({"steps": STEPS, "devices": 2, "strategy": strategy, **options})]
 
 
-def train(runs: list[dict[str, Any]], folder: Path, launcher: list[str]) -> "subprocess.CompletedProcess[str]":
-    (folder / "runs.json").write_text(json.dumps(runs), encoding="utf-8")
+def train(words: list[str], launcher: list[str]) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-    line = [*launcher, str(SCRIPT), str(folder / "runs.json")]
+    line = [*launcher, str(SCRIPT), *words]
     return subprocess.run(line, check=False, capture_output=True, text=True, env=environment, timeout=500)
 
 
@@ -51,23 +48,21 @@ def train(runs: list[dict[str, Any]], folder: Path, launcher: list[str]) -> "sub
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Do all runs with two pairs of processes, which take long to start: one that is killed, and one for the rest."""
     folder = tmp_path_factory.mktemp("sharded")
-    killed = {**run_of(folder / "cut", save_every=7), "killed_at": 12}
-    done = train([killed], folder, [sys.executable])
+    done = train(run_of(folder / "cut", save_every=7, killed_at=12), [sys.executable])
     assert done.returncode != 0
     assert (folder / "cut" / "checkpoints" / "last.ckpt").exists(), done.stderr
     assert not (folder / "cut" / "model.json").exists()
-    partial = folder / "cut" / "checkpoints" / ".last.00000014.shards.tmp"  # as one that is killed while it saves
-    partial.mkdir()
-    (partial / "shard-00001-model-00001-of-00001.safetensors").write_bytes(b"half")
+    (folder / "cut" / "checkpoints" / ".last.ckpt.abc.tmp").write_bytes(b"half")  # as one that is killed while it saves
     fit(ToyConfig.make(steps=STEPS, threads=1, keep_every=10), ToyDomain(), folder / "one")
-    runs = [run_of(folder / "uncut", save_every=7), run_of(folder / "cut", save_every=7)]
+    runs = run_of(folder / "uncut", save_every=7) + run_of(folder / "cut", save_every=7)
     for number, options in enumerate(WAYS.values()):
-        runs += [run_of(folder / way / str(number), way, keep_every=10, **options) for way in ("ddp", "fsdp")]
-        begun = {"begun": str(folder / "fsdp" / str(number)), "step": 10}
-        runs.append({**run_of(folder / "again" / str(number), keep_every=10, **options), **begun})
-    runs.append({**run_of(folder / "from one"), "begun": str(folder / "one"), "step": 10})
-    runs.append({**run_of(folder / "to ddp", "ddp", **WAYS["plain"]), "begun": str(folder / "fsdp" / "0"), "step": 10})
-    done = train(runs, folder, TORCHRUN)
+        for way in ("ddp", "fsdp"):
+            runs += run_of(folder / way / str(number), way, keep_every=10, **options)
+        begun = {"begun": str(folder / "fsdp" / str(number)), "at": 10}
+        runs += run_of(folder / "again" / str(number), keep_every=10, **options, **begun)
+    runs += run_of(folder / "from one", begun=str(folder / "one"), at=10)
+    runs += run_of(folder / "to ddp", "ddp", **WAYS["plain"], begun=str(folder / "fsdp" / "0"), at=10)
+    done = train(runs, TORCHRUN)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr
     return folder
@@ -97,8 +92,7 @@ def test_shards_equal_complete_models_and_a_resumed_run_has_the_same_bytes(
 @pytest.mark.slow
 def test_a_killed_run_resumes_from_the_last_complete_checkpoint(folder: Path) -> None:
     assert equal_bytes(folder / "cut", folder / "uncut")
-    names = [entry.name for entry in (folder / "cut" / "checkpoints").iterdir()]
-    assert sorted(names) == ["last.00000020.shards", "last.ckpt"]
+    assert [entry.name for entry in (folder / "cut" / "checkpoints").iterdir()] == ["last.ckpt"]
 
 
 @pytest.mark.slow
@@ -124,29 +118,6 @@ def test_a_checkpoint_at_the_last_step_is_made_a_model_by_one_process(
     shutil.copytree(folder / "uncut", tmp_path / "a", ignore=shutil.ignore_patterns("model.*"))
     fit(ToyConfig.make(steps=STEPS, threads=1), ToyDomain(), tmp_path / "a")
     same(weights_of(folder / "uncut"), weights_of(tmp_path / "a"), 0.0)
-
-
-@pytest.mark.slow
-def test_shards_that_are_missing_or_truncated_are_refused(folder: Path, tmp_path: Path) -> None:
-    begin(folder / "fsdp" / "0", 10, tmp_path)
-    config = ToyConfig.make(steps=STEPS, threads=1, **WAYS["plain"])
-    path = tmp_path / "checkpoints" / "last.ckpt"
-    shards = sorted((path.parent / read_checkpoint(path)[SHARDS]["folder"]).iterdir())
-    good = shards[1].read_bytes()
-    for bad in (good[:-1], b"", None):
-        if bad is None:
-            shards[1].unlink()
-        else:
-            shards[1].write_bytes(bad)
-        with pytest.raises(UserError, match=f"{shards[1].name} is missing or truncated; delete last.ckpt"):
-            fit(config, ToyDomain(), tmp_path)
-    shards[1].write_bytes(good)
-    for record in ({"folder": "../elsewhere", "files": {}}, {"folder": "last", "files": {"../a": 1}}, {}, None):
-        with pytest.raises(UserError, match="is not a checkpoint of r2mae"):
-            check_shards(path, record)
-    (path.parent / "last.00000007.shards").mkdir()  # of the checkpoint that the next one replaces
-    fit(config, ToyDomain(), tmp_path)
-    assert sorted(entry.name for entry in path.parent.iterdir()) == ["last.ckpt", shards[0].parent.name]
 
 
 def test_one_process_has_nothing_to_share() -> None:

@@ -52,7 +52,8 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     domain, out = sources.domain, Path(options.out or f"runs/{name}")
     check_run(domain, config, [out])
 
-    with loading():
+    about = f"{config.data.source}, {config.scheme.name}: model {config.model.name}, seed {config.seed}, in {out}"
+    with loading(about=None if options.json else about):
         from r2mae.files import print_json
         from r2mae.report.scores_table import scores_table
         from r2mae.training.pretrain import pretrain

@@ -95,8 +95,10 @@ def _read_other_data(
 ) -> tuple[RunConfig, Data]:
     """Return the configuration for measuring a run on other data, and these data."""
     known = read_json(folder.data_file).get("fingerprint") if folder.data_file.exists() else None
-    if known == domain.fingerprint(config.replace(data=source)):
-        raise UserError(f"{folder.path} was trained on {source}: omit --data")
+    if known == domain.fingerprint(moved := config.replace(data=source)):
+        if source == config.data.source or Path(config.data.source).exists() or reading:
+            raise UserError(f"{folder.path} was trained on {source}: omit --data")
+        return moved, log_notes(domain.load(moved))
     config, data = domain.load_other_data(config, source, folder.description.architecture, **reading)
     return config, log_notes(data)
 

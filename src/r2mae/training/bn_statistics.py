@@ -115,33 +115,13 @@ def estimate_statistics(
 
 
 @contextmanager
-def using_statistics(model: nn.Module, statistics: Statistics) -> Iterator[None]:
-    """Use other statistics in a model within the block; empty ones change nothing."""
-    if not statistics:
-        yield
-        return
-    own = statistics_of(model)
-    set_statistics(model, statistics)
-    try:
-        yield
-    finally:
-        set_statistics(model, own)
-
-
-@contextmanager
-def re_estimated_statistics(
-    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, wanted: bool = True
-) -> Iterator[None]:
-    """Run the block with statistics of :func:`estimate_statistics`, if `wanted`."""
-    with using_statistics(model, estimate_statistics(task, model, data, ratio) if wanted else {}):
-        yield
-
-
-@contextmanager
 def statistics_at_ratios(
-    task: Task, model: nn.Module, data: Batches, ratios: Sequence[float], *, wanted: bool = True
+    task: Task, model: nn.Module, data: Batches, ratios: Sequence[float | None], *, wanted: bool = True
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that loads the statistics of one of several ratios into the model, by index from 0."""
+    """Yield a function that loads the statistics of one of several ratios into the model, by index from 0.
+
+    They are those of :func:`estimate_statistics`, if `wanted`. At the end of the block the model has its own ones.
+    """
     statistics = [estimate_statistics(task, model, data, ratio) if wanted else {} for ratio in ratios]
     own = statistics_of(model)
 
@@ -153,3 +133,13 @@ def statistics_at_ratios(
         yield prepare
     finally:
         set_statistics(model, own)
+
+
+@contextmanager
+def re_estimated_statistics(
+    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, wanted: bool = True
+) -> Iterator[None]:
+    """Run the block with statistics of :func:`estimate_statistics`, if `wanted`."""
+    with statistics_at_ratios(task, model, data, [ratio], wanted=wanted) as prepare:
+        prepare(0)
+        yield

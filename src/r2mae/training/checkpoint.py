@@ -3,7 +3,6 @@
 import os
 import warnings
 from errno import ENOSPC
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,52 +11,11 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write
-from r2mae.training.distributed import (
-    SHARDS,
-    as_divided,
-    check_shards,
-    drop_shards,
-    empty_tensor,
-    read_shards,
-    write_shards,
-)
+from r2mae.training.distributed import as_divided
 
 STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
 _FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
-
-
-def save_checkpoint(
-    path: Path,
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    counters: dict[str, Any],
-    *,
-    rank: int = 0,
-    sharded: bool = False,
-) -> None:
-    """Save what a resumed run needs.
-
-    Parameters
-    ----------
-    path : Path
-        The file. Only a complete checkpoint replaces the previous one.
-    module, optimizer
-        Their states are saved.
-    counters : dict
-        Values of :data:`STEP`, :data:`EARLY` and :data:`SECONDS`.
-    rank : int
-        Of this process; rank 0 writes the file.
-    sharded : bool
-        Whether each process holds a part of the tensors, and writes it into a folder next to the file.
-    """
-    if rank > 0 and not sharded:
-        return
-    state: dict[str, Any] = {"state_dict": module.state_dict(), "optimizer": optimizer.state_dict()}
-    if sharded:
-        state = write_shards(path, state, counters[STEP])
-    if rank == 0:
-        write_checkpoint(path, {**counters, **state})
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -71,25 +29,24 @@ def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
             if not any(words in str(error) for words in _WRITER_MESSAGES):
                 raise  # for example a device error, which appears when tensors are read
             raise OSError(ENOSPC, os.strerror(ENOSPC)) from error
-    drop_shards(path, keep=content.get(SHARDS, {}).get("folder"))
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU without unpickling anything but tensors and plain types.
 
-    The tensors of a sharded checkpoint stay in its shards, which :func:`restore` reads.
+    With `mapped`, its tensors stay in the file, which the processes of a machine share, until they are used.
 
     Raises
     ------
     UserError
-        If the file is truncated, is no checkpoint, or would run code when read; or if shards are missing or truncated.
+        If the file is truncated, is no checkpoint, or would run code when read.
     """
     try:
         with warnings.catch_warnings():
             if not path.is_file():
                 raise ValueError("a pipe may never end")
             warnings.simplefilter("ignore")  # torch's warnings about pickles; the error below suffices
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises many types of errors for a broken archive
         reason = (
             "it contains objects other than numbers, which are never unpickled"
@@ -104,13 +61,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         or {key: type(value) for key, value in checkpoint[EARLY].items()} != {"best": float, "waited": int}
     ):
         raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0")
-    if SHARDS in checkpoint:
-        check_shards(path, checkpoint[SHARDS])
     return checkpoint
 
 
 def restore(path: Path, checkpoint: dict[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Load a checkpoint's tensors, divided among any number of processes or whole, into a module and its optimiser.
+    """Load a checkpoint's tensors into a module and its optimiser, which may be divided among any number of processes.
 
     Raises
     ------
@@ -121,8 +76,6 @@ def restore(path: Path, checkpoint: dict[str, Any], module: nn.Module, optimizer
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     fused = [group.get("fused") for group in optimizer.param_groups]
     try:
-        if SHARDS in checkpoint:
-            checkpoint = read_shards(path, checkpoint, partial(empty_tensor, weights=weights, parameters=parameters))
         state = {
             number: {name: as_divided(value, parameters[number]) for name, value in entries.items()}
             for number, entries in checkpoint["optimizer"]["state"].items()

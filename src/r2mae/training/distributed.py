@@ -1,53 +1,46 @@
-"""Several processes train one model: torchrun starts them, DDP or FSDP2 divides the work, DCP saves the parts.
+"""Several processes train one model: torchrun starts them, DDP or FSDP2 divides the work.
 
 :func:`together` starts the processes of a run and ends them together; :func:`join` makes their group;
-:func:`distribute` wraps the module; :func:`write_shards` and :func:`read_shards` keep the parts of a sharded module.
+:func:`distribute` wraps the module; :func:`whole` and :func:`as_divided` join and divide its tensors for checkpoints.
 """
 
 import atexit
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from r2mae.errors import UserError
-from r2mae.files import UNFINISHED, sync
 from r2mae.training.config import RunConfig
-from r2mae.training.ranks import is_launched, process_rank
+from r2mae.training.ranks import LAUNCHED, is_launched, is_relaunched, process_rank
 from r2mae.training.units import listen, units_of
 
 if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
     from r2mae.training.run import Run
     from r2mae.training.step import Pretraining
 
 RESUMES = "rerun the same command to resume from the last checkpoint"
-SHARDS = "shards"
-"""Entry of a checkpoint whose tensors are in a folder next to it: the folder's name, and sizes of its files."""
 
-_CHILD = "R2MAE_LAUNCHED"  # set for processes that `launch` started, to a folder for what ended them
-_REASON = "reason-"  # begins the names of files in this folder, one for a rank
 _LOST = 75  # exit code of a process that ended only because another one did
 _JOIN = timedelta(hours=1)  # in which all have read their data
 _SILENCE = timedelta(minutes=10)  # after which a process in training counts as lost; rank 0 saves meanwhile
 _PATIENCE = 5.0  # seconds in which the first process reports what all have met
 _FORCED = 20.0  # seconds to save, after the launcher has ended
 _WORDS_OF_LOSS = ("gloo", "nccl", "connection", "broken pipe", "store", "socket", "timed out", "process group")
-_WEIGHTS, _OPTIMIZER = "state_dict.", "optimizer."
-_FILE = 1 << 28  # about as many bytes of a process in one file, which is put together in memory
 
 
 # Start and end -------------------------------------------------------------------------------------------------------
@@ -78,9 +71,8 @@ def together(config: RunConfig) -> Iterator[None]:
         yield
     except Exception as error:
         lost = isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS_OF_LOSS)
-        if lost and _CHILD in os.environ:
-            reason = " ".join(str(error).split())[:300]
-            Path(os.environ[_CHILD], f"{_REASON}{rank}").write_text(reason, encoding="utf-8")
+        if lost and is_relaunched():
+            get_error_handler().record_exception(error)  # for `launch`
             raise SystemExit(_LOST) from None
         if rank > 0:
             time.sleep(_PATIENCE)  # torchrun ends this process soon after another one
@@ -109,7 +101,7 @@ def launch(devices: int) -> int:
     logging.disable(logging.CRITICAL)  # torchrun's own messages; this process has none left
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
     with TemporaryDirectory() as logs:  # torchrun makes a folder, and leaves it
-        os.environ[_CHILD] = logs
+        os.environ[LAUNCHED] = "1"
         settings = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -126,24 +118,25 @@ def launch(devices: int) -> int:
         except SignalException as stop:
             return 128 + int(stop.sigval)
         except ChildFailedError as error:
-            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()}, devices, Path(logs))
+            return _exit_code(error.failures, devices)
     return 0
 
 
-def _exit_code(codes: Mapping[int, int], ranks: int, logs: Path | None = None) -> int:
+def _exit_code(failures: "Mapping[int, ProcessFailure]", ranks: int) -> int:
     """Report which process ended the others, unless it has done so itself; return the exit code of the command.
 
     torchrun's own summary names the process that it noticed first. Here, one that torchrun ended, or that lost its
     connection, is no cause.
     """
+    codes = {rank: failure.exitcode for rank, failure in failures.items()}
     stopped = [128 + number for number in (signal.SIGINT, signal.SIGTERM)]
     for code in (*stopped, 2):  # a run that was stopped, and a user's mistake
         if code in codes.values():
             return code
     rank, code = min(codes.items(), key=lambda one: (one[1] in (-signal.SIGTERM, _LOST), one[0]))
     how = f"ended with exit code {code}"
-    if code == _LOST and logs is not None and (reasons := sorted(logs.glob(f"{_REASON}*"))):
-        how = f"lost the others ({reasons[0].read_text(encoding='utf-8')})"
+    if code == _LOST:
+        how = f"lost the others ({' '.join(failures[rank].message.split())[:300]})"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         how = f"was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
@@ -172,7 +165,7 @@ def join(run: "Run") -> None:
     store.set(f"r2mae/{rank}", "has read its data")
     store.wait([f"r2mae/{other}" for other in range(ranks)], _JOIN)
     distributed.init_process_group(
-        "nccl" if on_gpu else "gloo",
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
         store=store,
         rank=rank,
         world_size=ranks,
@@ -213,9 +206,18 @@ def from_first(run: "Run", value: float) -> float:
     """Return the first process's value, in all of them."""
     if run.ranks == 1:
         return value
-    shared = torch.tensor([value], dtype=torch.float64, device=run.device)
+    shared = torch.tensor([value], dtype=torch.float64)
     distributed.broadcast(shared, 0)
     return float(shared)
+
+
+def signal_of_any(run: "Run", number: int | None) -> int | None:
+    """Return the signal that a process of the run has received, in all of them; SIGTERM if some got SIGINT."""
+    if run.ranks == 1:
+        return number
+    highest = torch.tensor([number or 0])
+    distributed.all_reduce(highest, distributed.ReduceOp.MAX)
+    return int(highest) or None
 
 
 def wait_for_all(run: "Run") -> None:
@@ -297,216 +299,29 @@ def all_finite(tensors: Mapping[str, Tensor]) -> bool:
     return bool(finite)
 
 
-def full_state(model: nn.Module, *, here: bool) -> dict[str, Tensor]:
-    """Return the whole weights of a sharded model, on the CPU; all processes must ask together.
+def whole(value: Any, *, here: bool) -> Any:
+    """Return a state with whole tensors on the CPU where they were divided; all processes must ask together.
 
     Parameters
     ----------
-    model : nn.Module
-        The model.
+    value : Any
+        A tensor, or a mapping of such states and of plain types.
     here : bool
-        Whether this process wants them; the others get nothing.
+        Whether this process wants them; the others get None in the place of a divided tensor.
     """
-    found = {}
-    for name, value in model.state_dict().items():
-        whole = value.full_tensor() if _is_divided(value) else value
-        if here:
-            found[name] = whole.detach().cpu().clone()
-    return found
-
-
-# Sharded checkpoints -------------------------------------------------------------------------------------------------
-
-
-def write_shards(path: Path, state: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """Write the tensors of a checkpoint, of which each process has a part; return the checkpoint without them.
-
-    The parts are safetensors in a folder next to `path`, which appears under its name when it is complete. All
-    processes must ask together.
-
-    Parameters
-    ----------
-    path : Path
-        The checkpoint, which is written afterwards.
-    state : mapping
-        ``state_dict`` of the module, and ``optimizer``, that of its optimiser.
-    step : int
-        Optimiser steps done.
-
-    Raises
-    ------
-    OSError
-        In all processes, if one of them cannot write.
-    """
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-    from torch.distributed.checkpoint.state_dict_saver import save
-
-    rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    folder = path.with_name(f"{path.stem}.{step:08}.shards")
-    unfinished = folder.with_name(f".{folder.name}{UNFINISHED}")
-    if rank == 0:
-        for left in (unfinished, folder):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-    distributed.barrier()
-    tensors = _flat(state)
-    files, before = {}, 0
-    for name, value in tensors.items():
-        files[name] = 1 + before // _FILE
-        before += value.numel() * value.element_size() // ranks
-    try:
-        save(
-            tensors,
-            storage_writer=HuggingFaceStorageWriter(str(unfinished), files, save_distributed=True),
-            planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
-        )
-    except CheckpointException as error:
-        for cause, _ in error.failures.values():
-            if isinstance(cause, OSError):
-                raise cause from None
-        raise
-    sizes: list[Any] = [None] * ranks
-    own = unfinished.glob(f"shard-{rank + 1:05d}-*")
-    distributed.all_gather_object(sizes, {file.name: file.stat().st_size for file in own})
-    if rank == 0:
-        sync(unfinished)
-        unfinished.replace(folder)
-        sync(folder.parent)
-    record = {"folder": folder.name, "files": {name: size for some in sizes for name, size in some.items()}}
-    return {SHARDS: record, "state_dict": {}, "optimizer": {**state["optimizer"], "state": {}}}
-
-
-def read_shards(
-    path: Path, checkpoint: Mapping[str, Any], empty: Callable[[str, torch.Size, torch.dtype], Tensor]
-) -> dict[str, Any]:
-    """Return a checkpoint with its tensors, which may be divided in another way than when they were written.
-
-    Parameters
-    ----------
-    path : Path
-        The checkpoint; if several processes train, all must ask together.
-    checkpoint : mapping
-        What it holds besides the tensors, with an entry :data:`SHARDS`.
-    empty : callable
-        ``empty(name, shape, dtype)`` is an empty tensor for one of the names of :func:`_flat`, divided as it is to be.
-
-    Raises
-    ------
-    UserError
-        If the shards are damaged.
-    """
-    from safetensors import SafetensorError
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    unreadable = SafetensorError, OSError, ValueError, KeyError, TypeError
-    reader = HuggingFaceStorageReader(str(path.parent / checkpoint[SHARDS]["folder"]))
-    try:
-        written: dict[str, Any] = dict(reader.read_metadata().state_dict_metadata)
-    except unreadable as error:
-        raise _damaged(path, error) from None
-    tensors = {name: empty(name, one.size, one.properties.dtype) for name, one in written.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a process is alone
-        try:
-            load(tensors, storage_reader=reader)
-        except CheckpointException as error:
-            causes = [cause for cause, _ in error.failures.values()]
-            if not all(isinstance(cause, unreadable) for cause in causes):
-                raise  # for example a device without memory
-            raise _damaged(path, causes[0]) from None
-    weights, moments = {}, dict[int, dict[str, Tensor]]()
-    for name, value in tensors.items():
-        if name.startswith(_WEIGHTS):
-            weights[name.removeprefix(_WEIGHTS)] = value
-        else:
-            number, entry = name.removeprefix(_OPTIMIZER).split(".", 1)
-            moments.setdefault(int(number), {})[entry] = value
-    return {**checkpoint, "state_dict": weights, "optimizer": {**checkpoint["optimizer"], "state": moments}}
-
-
-def _damaged(path: Path, cause: BaseException) -> UserError:
-    """Return the error for a checkpoint whose shards cannot be read."""
-    reason = " ".join(str(cause).split())[:120]
-    return UserError(
-        f"{path} cannot be read: its shards are damaged ({reason}); delete {path.name} to start this run from step 0"
-    )
-
-
-def check_shards(path: Path, record: Any) -> None:
-    """Refuse a checkpoint whose shards are not all there.
-
-    Raises
-    ------
-    UserError
-        It names the first file that is missing or truncated.
-    """
-    try:
-        folder = path.parent / record["folder"]
-        files = {name: int(size) for name, size in record["files"].items()}
-        if any(Path(name).name != name for name in (record["folder"], *files)):
-            raise ValueError(f"{path} names files elsewhere")
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise UserError(f"{path} is not a checkpoint of r2mae; delete it to start this run again from step 0") from None
-    for name, size in files.items():
-        if not (folder / name).is_file() or (folder / name).stat().st_size != size:
-            raise UserError(
-                f"{path} cannot be read: {folder / name} is missing or truncated; delete {path.name} to start this run "
-                "from step 0"
-            )
-
-
-def drop_shards(path: Path, keep: str | None = None) -> None:
-    """Delete the shards of earlier checkpoints of this name."""
-    for folder in path.parent.glob(f"{path.stem}.*.shards"):
-        if folder.name != keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    if isinstance(value, Mapping):
+        return {name: whole(entry, here=here) for name, entry in value.items()}
+    if isinstance(value, Tensor) and _is_divided(value):
+        full = value.full_tensor()  # type: ignore[attr-defined]
+        return full.cpu() if here else None
+    return value
 
 
 def as_divided(tensor: Tensor, like: Tensor) -> Tensor:
     """Divide a whole tensor, which every process has, as another one of its shape is divided."""
-    if not _is_divided(like) or _is_divided(tensor) or tensor.shape != like.shape:
+    if not _is_divided(like) or tensor.shape != like.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
     return distribute_tensor(tensor.to(like.device), mesh, placements, src_data_rank=None)
-
-
-def empty_tensor(
-    name: str, shape: torch.Size, kind: torch.dtype, weights: Mapping[str, Tensor], parameters: list[Tensor]
-) -> Tensor:
-    """Return an empty tensor for one of the names of :func:`_flat`, divided as the module and its optimiser are here.
-
-    Parameters
-    ----------
-    name, shape, kind
-        Of the tensor.
-    weights : mapping
-        The module's ``state_dict``.
-    parameters : list of tensor
-        In the optimiser's order; what has another shape than its parameter is not divided.
-
-    Raises
-    ------
-    KeyError, IndexError, ValueError
-        If the module has no such tensor.
-    """
-    if name.startswith(_WEIGHTS):
-        found = weights[name.removeprefix(_WEIGHTS)]
-        if found.shape != shape or found.dtype != kind:
-            raise ValueError(f"{name} has another shape")
-        return torch.zeros_like(found)
-    parameter = parameters[int(name.removeprefix(_OPTIMIZER).split(".", 1)[0])]
-    return torch.zeros_like(parameter) if parameter.shape == shape else torch.zeros(shape, dtype=kind)
-
-
-def _flat(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint under one name each."""
-    made = {_WEIGHTS + name: value.detach() for name, value in state["state_dict"].items()}
-    for number, entries in state["optimizer"]["state"].items():
-        made |= {f"{_OPTIMIZER}{number}.{name}": value for name, value in entries.items()}
-    return made

@@ -9,11 +9,6 @@ from torch.nn.functional import dropout
 _BITS = 65536
 
 
-def uses_float32_kernels(tensor: Tensor) -> bool:
-    """Return whether 32-bit CPU kernels apply: not on other devices, in compiled code (which fuses) or autocast."""
-    return uses_cpu_kernels(tensor) and tensor.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-
-
 def uses_cpu_kernels(tensor: Tensor) -> bool:
     """Return whether 32-bit or bf16 CPU kernels apply: not on other devices, or in compiled code (which fuses)."""
     known = tensor.dtype in (torch.float32, torch.bfloat16)

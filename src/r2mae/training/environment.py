@@ -12,8 +12,8 @@ from typing import Any
 
 CONTINUED = "continued"
 _LIBRARIES = ("r2mae", "torch", "numpy", "scipy", "scikit-learn", "pandas", "safetensors")
-_AFFECTS_NUMBERS = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
-_COMPUTING_LIBRARIES = ("r2mae", "torch", "numpy")
+_OF_MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit")
+_AFFECTS_NUMBERS = (*_OF_MACHINE, "r2mae", "torch", "numpy")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -78,15 +78,14 @@ def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -
     last = {key: value for entry in (record, *changes) for key, value in entry.items()}
     changed = {key: value for key, value in now.items() if last.get(key) != value}
     changes += [{"step": step, **changed}] if changed else []
-    altering = [key for key in changed if key in _AFFECTS_NUMBERS and key in last]
-    return record | ({CONTINUED: changes} if changes else {}), altering + _changed_libraries(last, now)
+    before, after = ({**one, **_versions(one)} for one in (last, now))
+    altering = [name for name in _AFFECTS_NUMBERS if name in before and before[name] != after.get(name)]
+    return record | ({CONTINUED: changes} if changes else {}), altering
 
 
-def _changed_libraries(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the names of computing libraries whose version has changed."""
-    old, new = before.get("versions"), now.get("versions", {})
-    known = old if isinstance(old, dict) else {}
-    return [name for name in _COMPUTING_LIBRARIES if name in known and known[name] != new.get(name)]
+def _versions(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    versions = found.get("versions")
+    return versions if isinstance(versions, dict) else {}
 
 
 def processor() -> str:

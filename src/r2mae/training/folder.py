@@ -13,8 +13,9 @@ items.safetensors      scores of single test items
 
 import errno
 import fcntl
+import logging
 import os
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,8 @@ from r2mae.training.records import (
 )
 
 __all__ = ["FolderLock", "InUseError", "RunFolder", "hint_for", "read_json"]
+
+_DATA = "data"  # the source of a configuration, among its differences from another one
 
 
 class RunFolder:
@@ -91,7 +94,8 @@ class RunFolder:
         recorded = results.get("measured", {})
         if not isinstance(recorded, dict):
             return None
-        return results if recorded == jsonable(config.measurement_settings()) else None
+        settings = jsonable(config.measurement_settings())  # old results also record settings that had no effect
+        return results if settings.items() <= recorded.items() else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
@@ -119,24 +123,35 @@ class RunFolder:
     def claim(self, config: RunConfig, fingerprint: str) -> None:
         """Write the configuration and the data's fingerprint into a new folder; compare them with those of an old one.
 
+        Data that were moved since are recorded under their new name.
+
         Raises
         ------
         UserError
             If the folder belongs to another configuration or other data, or contains files of no run.
         """
-        self.check_config(config)
-        if self.config_file.exists():
-            known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
-            if known != fingerprint:
-                raise UserError(f"{config.data.source} has changed since {self.path} was begun: choose another --out")
+        self.check_config(config, lambda: fingerprint)
+        source = config.data.source
+        if not self.config_file.exists():
+            write_json(self.environment_file, environment())
+            write_json(self.data_file, {"data": source, "fingerprint": fingerprint})
+            self._write_config(config.to_dict())
             return
-        write_json(self.environment_file, environment())
-        write_json(self.data_file, {"data": config.data.source, "fingerprint": fingerprint})
-        with atomic_write(self.config_file) as file:
-            yaml.safe_dump(config.to_dict(), file, sort_keys=False)
+        self.check_data(source, fingerprint, "choose another --out")
+        written = self.read_config()
+        if (before := written["data"]["source"]) != source:
+            self._write_config({**written, "data": {**written["data"], "source": source}})
+            logging.getLogger("r2mae").warning("%s was begun on %s; %s has the same content", self.path, before, source)
 
-    def check_config(self, config: RunConfig) -> None:
+    def check_config(self, config: RunConfig, fingerprint: Callable[[], str] | None = None) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
+
+        Parameters
+        ----------
+        config : RunConfig
+            To compare.
+        fingerprint : callable, optional
+            Returns the fingerprint of its data. If it is that of the folder's data, their name may differ.
 
         Raises
         ------
@@ -144,8 +159,15 @@ class RunFolder:
             Names the first difference, or the first file of no run.
         """
         if self.config_file.exists():
-            existing = type(config).from_dict(self._read_config_of_domain(config), source=str(self.config_file))
-            for name, (yours, its) in config.differences(existing).items():
+            written = self.read_config()
+            if written.get("domain") != config.domain:
+                raise UserError(
+                    f"{self.path} belongs to a run of the domain {written.get('domain')!r}: choose another --out"
+                )
+            differences = config.differences(type(config).from_dict(written, source=str(self.config_file)))
+            if _DATA in differences and fingerprint is not None and self._has_data(fingerprint):
+                del differences[_DATA]
+            for name, (yours, its) in differences.items():
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
                     f"{yours!r} here): choose another --out, or repeat the options of that run"
@@ -156,6 +178,17 @@ class RunFolder:
         foreign = [name for name in names if not name.startswith(".") and name not in own]
         if foreign:
             raise UserError(f"{self.path} holds other files ({foreign[0]}) and no run: choose another --out")
+
+    def check_data(self, data: str, fingerprint: str, hint: str = "restore it to measure the run") -> None:
+        """Refuse data that have changed since the run was trained on them.
+
+        Raises
+        ------
+        UserError
+            If the fingerprints differ.
+        """
+        if self.data_file.exists() and read_fingerprint(self.data_file) != fingerprint:
+            raise UserError(f"{data} has changed since {self.path} was trained on it: {hint}")
 
     def record_machine(self, device: str, step: int) -> list[str]:
         """Record in environment.json the environment that the run is trained in from this step on.
@@ -178,37 +211,20 @@ class RunFolder:
         existing = self.read_config()
         measured = config.measurement_settings()
         evaluation = {**existing.get("evaluation", {}), **jsonable(measured)}
-        if evaluation == existing.get("evaluation", {}):
-            return
-        with atomic_write(self.config_file) as file:
-            yaml.safe_dump({**existing, "evaluation": evaluation}, file, sort_keys=False)
-
-    def check_data(self, data: str, fingerprint: str) -> None:
-        """Refuse data that have changed since the run was trained on them.
-
-        Raises
-        ------
-        UserError
-            If the fingerprints differ.
-        """
-        known = read_fingerprint(self.data_file) if self.data_file.exists() else fingerprint
-        if known != fingerprint:
-            raise UserError(f"{data} has changed since {self.path} was trained on it: restore it to measure the run")
+        if evaluation != existing.get("evaluation", {}):
+            self._write_config({**existing, "evaluation": evaluation})
 
     def remove_unfinished(self) -> None:
         """Delete unfinished files of a killed process. Only the holder of the lock may call this."""
         for path in list(self.path.rglob(f".*{UNFINISHED}")):
-            if path.is_dir():  # shards of a checkpoint
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
-    def _read_config_of_domain(self, config: RunConfig) -> dict[str, Any]:
-        """Read the configuration, and refuse one of another domain than that of `config`."""
-        found = self.read_config()
-        if found.get("domain") != config.domain:
-            raise UserError(f"{self.path} belongs to a run of the domain {found.get('domain')!r}: choose another --out")
-        return found
+    def _has_data(self, fingerprint: Callable[[], str]) -> bool:
+        return self.data_file.exists() and read_fingerprint(self.data_file) == fingerprint()
+
+    def _write_config(self, values: dict[str, Any]) -> None:
+        with atomic_write(self.config_file) as file:
+            yaml.safe_dump(values, file, sort_keys=False)
 
 
 class InUseError(UserError):

@@ -42,10 +42,7 @@ class Origin:
 
     def record(self) -> dict[str, Any]:
         """Return plain types, with the SHA-256 of each file."""
-        files = [
-            {"path": str(file), "bytes": file.stat().st_size, "modified": _modified(file), "sha256": _sha256(file)}
-            for file in self.files
-        ]
+        files = [{"path": str(file), "sha256": _sha256(file)} for file in self.files]
         return {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
 
 
@@ -89,14 +86,8 @@ def check_initial_weights_unchanged(folder: RunFolder) -> None:
     files = read_initial_weights(folder).get("files")
     for known in files if isinstance(files, list) else ():
         file = Path(str(known.get("path")))
-        if not file.is_file() or (file.stat().st_size, _modified(file)) == (known.get("bytes"), known.get("modified")):
-            continue
-        if _sha256(file) != known.get("sha256"):
+        if file.is_file() and _sha256(file) != known.get("sha256"):
             raise UserError(f"{file} has changed since {folder.path} was begun: choose another --out, or put it back")
-
-
-def _modified(file: Path) -> int:
-    return file.stat().st_mtime_ns
 
 
 def _sha256(file: Path) -> str:

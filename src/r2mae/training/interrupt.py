@@ -12,18 +12,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NOTICE = b"r2mae: stopping after this step, to save it (again: at once); rerun the same command to resume\n"
 _SAME = 1.0  # seconds in which a second signal is the first one, which torchrun also passes on
 
-_CODES = {int(signal.SIGINT): 1.0, int(signal.SIGTERM): 65536.0}  # a run has fewer processes than this
 
-ALREADY_REPORTED = "reported"
-"""Argument of a KeyboardInterrupt whose message is already on the screen."""
-
-
-class StoppedBySignal(BaseException):
-    """Raised between two steps after a signal, once the checkpoint is saved."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+def stopped_by(number: int) -> BaseException:
+    """Return what ends a run after a signal, whose message is on the screen already."""
+    return KeyboardInterrupt("reported") if number == signal.SIGINT else SystemExit(128 + number)
 
 
 class StopRequest:
@@ -68,7 +60,7 @@ class StopRequest:
             if self.ranks == 1:
                 self._announce()
         elif self.ranks == 1 or time.monotonic() - self._first > _SAME:
-            raise StoppedBySignal(number)
+            raise stopped_by(number)
 
     def agree(self, number: int) -> None:
         """Take note of a signal that all processes of the run know of now."""
@@ -80,13 +72,3 @@ class StopRequest:
         """Print that the run stops, only in rank 0, and not in workers of a comparison, whose parent prints it."""
         if multiprocessing.parent_process() is None and self.rank == 0:
             os.write(2, b"\n" * os.isatty(2) + _NOTICE)  # on a terminal there is a bar, or ^C
-
-
-def signal_code(number: int | None) -> float:
-    """Return the code of a signal, or 0 for None; :func:`signal_from_codes` decodes the sum over processes."""
-    return 0.0 if number is None else _CODES[number]
-
-
-def signal_from_codes(codes: float) -> int | None:
-    """Return the signal that a process received, given the sum of codes; SIGTERM wins over SIGINT; None for none."""
-    return next((number for number, code in reversed(_CODES.items()) if codes >= code), None)

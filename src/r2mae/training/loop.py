@@ -4,7 +4,6 @@
 """
 
 import logging
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,14 +19,14 @@ from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
-from r2mae.training.checkpoint import EARLY, SECONDS, STEP, read_checkpoint, restore
-from r2mae.training.checkpoint_keeper import CheckpointKeeper, EarlyStopping
+from r2mae.training.checkpoint import STEP, read_checkpoint, restore
+from r2mae.training.checkpoint_keeper import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
-from r2mae.training.distributed import agree, distribute, full_state, join, together
+from r2mae.training.distributed import agree, distribute, join, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.initial import check_initial_weights_unchanged, load_initial_weights, record_initial_weights
-from r2mae.training.interrupt import ALREADY_REPORTED, StoppedBySignal, StopRequest, signal_code
+from r2mae.training.interrupt import StopRequest
 from r2mae.training.loader import make_loader
 from r2mae.training.loggers import tracker_of
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
@@ -144,10 +143,10 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         if data is None:
             data = domain.load(config)
             check_fits_memory(config, domain, data)
-        checkpoint = None
+        checkpoint, step = None, 0
         if folder.checkpoint.exists():
-            checkpoint = read_checkpoint(folder.checkpoint)
-        step = 0 if checkpoint is None else int(checkpoint[STEP])
+            checkpoint = read_checkpoint(folder.checkpoint, mapped=config.machine.strategy == "fsdp")
+            step = int(checkpoint[STEP])
         join(run)
         fields = {name: value for name, value in config.flat().items() if name not in _OWN_FIELDS}
         state = {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step}
@@ -164,7 +163,7 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
-            if config.optimizer.keep == "best" and keeper.early.best < float("inf"):
+            if config.optimizer.keep == "best" and keeper.best < float("inf"):
                 load_weights(folder.best, module.evaluation_model)
             # Early stopping may end the run before the planned steps, on which schedules are based.
             planned = {"planned_steps": module.total_steps}
@@ -191,10 +190,8 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
         if config.hides
         else None
     )
-    if scheme and fresh and run.rank == 0 and getattr(scheme.ratio, "never_falls", False):
-        logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
-    if scheme and fresh and run.rank == 0 and _statistics_mismatch(scheme, model, config):
-        logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
+    if scheme and fresh and run.rank == 0:
+        _warn(scheme, model, config)
     module = Pretraining(task, model, scheme, config, total, config.optimizer.warmup_of(total, samples), rank=run.rank)
     if config.optimizer.compile:
         model.compile()
@@ -204,10 +201,13 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     return module, origin
 
 
-def _statistics_mismatch(scheme: Scheme, model: nn.Module, config: RunConfig) -> bool:
-    """Whether a model trained on mixed ratios is measured only with batch statistics re-estimated at one ratio."""
+def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
+    """Log what is allowed, but hardly meant."""
+    if getattr(scheme.ratio, "never_falls", False):
+        logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    return mixed and getattr(config.evaluation, "bn_statistics", None) == "yes" and bool(batch_norms(model))
+    if mixed and getattr(config.evaluation, "bn_statistics", None) == "yes" and batch_norms(model):
+        logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
 
 
 def _train(
@@ -219,46 +219,25 @@ def _train(
     reporter: Reporter | None,
 ) -> CheckpointKeeper:
     """Train from the checkpoint to the last step, or from the beginning if there is no checkpoint."""
-    config = run.config
-    first, seconds, early = 0, 0.0, EarlyStopping(config.optimizer.patience)
-    if checkpoint is not None:
-        first, seconds = int(checkpoint[STEP]), float(checkpoint[SECONDS])
-        early = EarlyStopping(config.optimizer.patience, **checkpoint[EARLY])
-    # FSDP gathers and drops layers, and would keep more freed memory than it needs.
-    memory = nullcontext() if config.machine.strategy == "fsdp" else freed_memory_kept()
-    synced = synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext()
-    tracker = tracker_of(config, folder) if run.rank == 0 else nullcontext()
+    config, first = run.config, 0 if checkpoint is None else int(checkpoint[STEP])
+    sharded = config.machine.strategy == "fsdp"
     with (
-        MetricsFile(folder.metrics_file, keep=first, rank=run.rank) as metrics,
-        tracker as tracking,
+        MetricsFile(folder.metrics_file, keep=first) if run.rank == 0 else nullcontext() as metrics,
+        tracker_of(config, folder, first) if run.rank == 0 else nullcontext() as tracker,
         StopRequest(run.rank, run.ranks) as stop,
-        memory,
-        synced,
+        nullcontext() if sharded else freed_memory_kept(),  # FSDP gathers and drops layers, and would keep too much
+        synced_batch_norms(module.model) if config.machine.sync_batchnorm else nullcontext(),
     ):
+        shown = SilentReporter() if reporter is None or run.rank > 0 else reporter
         keeper = CheckpointKeeper(
-            run=run,
-            folder=folder,
-            metrics=metrics,
-            reporter=SilentReporter() if reporter is None or run.rank > 0 else reporter,
-            total_steps=module.total_steps,
-            validation=data.validation,
-            validate_every=config.optimizer.steps_between_validations(len(data.train)),
-            early=early,
-            stop=stop,
-            tracker=tracking,
-            step=first,
-            seconds_before=seconds,
+            run, module, data, folder, checkpoint, metrics=metrics, reporter=shown, tracker=tracker, stop=stop
         )
         try:
             take_steps(run, module, data, keeper, checkpoint)
-        except StoppedBySignal as stopped:
-            if stopped.number == signal.SIGINT:
-                raise KeyboardInterrupt(ALREADY_REPORTED) from None
-            raise SystemExit(128 + stopped.number) from None
         finally:
-            keeper.reporter.stop()
-    if config.machine.strategy == "fsdp":
-        weights = full_state(module.evaluation_model, here=run.rank == 0)
+            shown.stop()
+    if sharded:
+        weights = whole(module.evaluation_model.state_dict(), here=run.rank == 0)
         if run.rank == 0:
             _, model = run.domain.build(data.architecture)
             model.load_state_dict(weights)
@@ -270,19 +249,19 @@ def take_steps(
     run: Run, module: Pretraining, data: Data, keeper: CheckpointKeeper, checkpoint: dict[str, Any] | None
 ) -> None:
     """Take the remaining optimiser steps of a run: this is the training loop."""
-    config, device = run.config, run.device
+    config, device, accumulate = run.config, run.device, run.config.optimizer.accumulate
     network = distribute(run, module)
     optimizer = module.make_optimizer()
     if checkpoint is not None:
         restore(keeper.folder.checkpoint, checkpoint, module, optimizer)
-    if keeper.early.exhausted or keeper.step >= module.total_steps:
+    if keeper.finished:
         return
     order = BatchOrder(
         len(data.train),
         config.optimizer.batch_size,
         module.total_steps,
         run.key,
-        accumulate=config.optimizer.accumulate,
+        accumulate=accumulate,
         first_step=keeper.step,
         rank=run.rank,
         ranks=run.ranks,
@@ -294,28 +273,23 @@ def take_steps(
     for step in range(keeper.step, module.total_steps):
         module.set_learning_rate(optimizer, step)
         optimizer.zero_grad()
-        for part in range(config.optimizer.accumulate):
+        for part in range(accumulate):
             batch = to_device(next(batches), device)
-            with nullcontext() if part == config.optimizer.accumulate - 1 else without_sync():
+            with nullcontext() if part == accumulate - 1 else without_sync():
                 with autocast():
                     loss = network(batch, step, part)
-                (loss / config.optimizer.accumulate).backward()
-        module.complete_gradients(signal_code(keeper.stop.number))
+                (loss / accumulate).backward()
+        module.complete_gradients()
         optimizer.step()
-        if keeper.after_step(module, optimizer):
+        if keeper.after_step(optimizer):
             return
 
 
 @contextmanager
 def keyed_torch(key: Key) -> Iterator[None]:
     """Seed torch's generator from the run's key within the block, and restore the caller's state afterwards."""
-    state = torch.get_rng_state()
     # An uninitialised device has no generator state to restore.
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-    torch.manual_seed(key.fold("init").seed())
-    try:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(key.fold("init").seed())
         yield
-    finally:
-        torch.set_rng_state(state)
-        if devices is not None:
-            torch.cuda.set_rng_state_all(devices)

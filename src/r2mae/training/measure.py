@@ -9,7 +9,7 @@ from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.saving import load_model
-from r2mae.training.task import Data, Measurable
+from r2mae.training.task import Data, Trainable
 
 
 def log_notes(data: Data) -> Data:
@@ -25,7 +25,7 @@ def log_notes(data: Data) -> Data:
 
 def measure(
     folder: RunFolder,
-    domain: Measurable,
+    domain: Trainable,
     config: RunConfig,
     *,
     data: Data | None = None,
@@ -46,7 +46,7 @@ def measure(
     return scores
 
 
-def recorder_for(domain: Measurable) -> dict[str, ItemRecorder]:
+def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:
     """Return the argument `items` of a domain's evaluation: a recorder of scores of single test items.
 
     Empty if the domain takes none.
@@ -71,7 +71,7 @@ def items_of(folder: RunFolder) -> ItemScores | None:
 
 
 def progress_arguments(
-    folder: RunFolder, domain: Measurable, progress: Callable[[int, int], None] | None
+    folder: RunFolder, domain: Trainable, progress: Callable[[int, int], None] | None
 ) -> dict[str, Any]:
     """Return the arguments of a long evaluation that show its progress and make it resumable."""
     offered = {"kept": folder.evaluation_file, "progress": progress}

@@ -29,8 +29,6 @@ class MetricsFile:
         The file.
     keep : int
         Rows up to this step are kept: the step of the checkpoint, or 0 for a new run.
-    rank : int
-        Rank of this process. Only rank 0 writes; in other processes all methods do nothing.
 
     Raises
     ------
@@ -38,11 +36,8 @@ class MetricsFile:
         If the file lacks a step up to `keep`.
     """
 
-    def __init__(self, path: Path, keep: int = 0, *, rank: int = 0) -> None:
+    def __init__(self, path: Path, keep: int = 0) -> None:
         self.path = path
-        self._silent = rank > 0
-        if self._silent:
-            return
         rows = [row for row in complete_rows(path) if int(row.split(",", 1)[0]) <= keep]
         if len(rows) != keep or [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {hint_for(path)}")
@@ -53,15 +48,12 @@ class MetricsFile:
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Append rows, each with its values in the order of :data:`COLUMNS`; None is written as an empty cell."""
-        if self._silent:
-            return
         self._file.writelines(",".join("" if x is None else _format_number(x) for x in row) + "\n" for row in rows)
         self._file.flush()
 
     def sync(self) -> None:
         """Flush all rows to the disk; call this before saving a checkpoint, whose steps must all be in the file."""
-        if not self._silent:
-            os.fsync(self._file.fileno())
+        os.fsync(self._file.fileno())
 
     def __enter__(self) -> "MetricsFile":
         """Return itself."""
@@ -71,8 +63,7 @@ class MetricsFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the file."""
-        if not self._silent:
-            self._file.close()
+        self._file.close()
 
 
 def complete_rows(path: Path) -> list[str]:

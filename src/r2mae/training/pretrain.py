@@ -11,12 +11,12 @@ from r2mae.training.loop import Fitted, fit_run
 from r2mae.training.measure import log_notes, measure
 from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
-from r2mae.training.task import Data, Measurable
+from r2mae.training.task import Data, Trainable
 
 
 def pretrain(
     config: RunConfig,
-    domain: Measurable,
+    domain: Trainable,
     out: Path,
     *,
     reporter: Reporter | None = None,
@@ -33,26 +33,15 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     with together(config):
-        return _pretrain(config, domain, out, reporter, data, progress)
-
-
-def _pretrain(
-    config: RunConfig,
-    domain: Measurable,
-    out: Path,
-    reporter: Reporter | None,
-    data: Data | None,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[Fitted, dict[str, Any]]:
-    run, folder = Run.resolve(config, domain), RunFolder(out)
-    folder.check_config(config)
-    if data is None and not (folder.trained and folder.results_for(config) is not None):
-        data = log_notes(domain.load(config))
-    fitted = fit_run(run, out, data=data, reporter=reporter)
-    if run.rank > 0:
-        raise SystemExit(0)  # rank 0 measures and reports
-    results = folder.results_for(config)
-    if results is None:
-        scores = measure(folder, domain, config, data=data, device=config.machine.device, progress=progress)
-        results = fitted.write_results(config, scores)
-    return fitted, results
+        run, folder = Run.resolve(config, domain), RunFolder(out)
+        folder.check_config(config, lambda: run.fingerprint)
+        if data is None and not (folder.trained and folder.results_for(config) is not None):
+            data = log_notes(domain.load(config))
+        fitted = fit_run(run, out, data=data, reporter=reporter)
+        if run.rank > 0:
+            raise SystemExit(0)  # rank 0 measures and reports
+        results = folder.results_for(config)
+        if results is None:
+            scores = measure(folder, domain, config, data=data, device=config.machine.device, progress=progress)
+            results = fitted.write_results(config, scores)
+        return fitted, results

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import (
@@ -14,13 +14,11 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    Task,
     TaskProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.table import Column
-from rich.text import Text
 
 from r2mae.terminal import Terminal
 
@@ -54,76 +52,63 @@ class Reporter(Protocol):
 
     def start(self, step: int, total: int) -> None:
         """Called when a run starts or resumes at `step`."""
+        return
 
     def update(self, progress: RunProgress) -> None:
         """Called with the progress."""
+        return
 
     def stop(self) -> None:
         """Called at the end."""
+        return
 
 
-class SilentReporter:
+class SilentReporter(Reporter):
     """Shows nothing."""
-
-    def start(self, step: int, total: int) -> None:
-        """Do nothing."""
-
-    def update(self, progress: RunProgress) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-class _TimeLeftColumn(ProgressColumn):
-    """Time to finish, as text."""
-
-    def render(self, task: Task) -> Text:
-        """Return "0:00:07 left"; empty if unknown."""
-        if task.time_remaining is None or task.finished:
-            return Text("")
-        return Text(_format_time_left(task.time_remaining), style="progress.remaining")
-
-
-def _format_time_left(seconds: float) -> str:
-    return f"{timedelta(seconds=round(seconds))} left"
 
 
 def time_columns(counted: bool = True) -> list[ProgressColumn]:
-    """Return the columns of a bar that fits a narrow terminal: name, bar, count, time elapsed and time left."""
+    """Return the columns of a bar that fits a narrow terminal: name, bar, count, and time left (at the end, taken)."""
     count = MofNCompleteColumn() if counted else TaskProgressColumn()
-    unwrapped = Column(no_wrap=True)
-    return [
-        TextColumn("{task.description}", table_column=unwrapped),
-        BarColumn(12),
-        count,
-        TimeElapsedColumn(),
-        _TimeLeftColumn(),
-    ]
+    name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    return [name, BarColumn(12), count, TimeRemainingColumn(elapsed_when_finished=True)]
 
 
-class LineTimer:
-    """Decides when to print a line of progress: every ten seconds, if there is no terminal for a bar.
+class _Bar:
+    """A bar with the time left; in a file or pipe, a line every ten seconds.
 
     Parameters
     ----------
+    label : str
+        Name of the work.
+    console : Console, optional
+        Console of the bar; standard error by default.
     clock : callable
         Returns the time in seconds.
     at_once : bool
         Whether the first line is due at once; otherwise after ten seconds, so that short work prints nothing.
+    *columns, **options
+        Of rich's bar.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
-        self.clock = clock
+    def __init__(
+        self,
+        label: str,
+        *columns: ProgressColumn,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        at_once: bool = False,
+        **options: Any,
+    ) -> None:
+        self.label, self.clock, self.console = label, clock, console or Terminal(stderr=True)
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal, **options)
         self._last_line = -math.inf if at_once else clock()
 
-    def due(self) -> bool:
-        """Return whether to print a line now; if so, the next is due ten seconds later."""
-        now = self.clock()
-        if now - self._last_line <= SECONDS_BETWEEN_LINES:
-            return False
-        self._last_line = now
-        return True
+    def line(self, text: str) -> None:
+        """Print a line, if there is no bar and a line is due."""
+        if self.bar.disable and self.clock() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = self.clock()
+            self.console.print(f"{self.label}: {text}", soft_wrap=True, highlight=False)
 
 
 @contextmanager
@@ -146,26 +131,22 @@ def counting_bar(
     callable
         Updates the bar, given the amount done and the total, which is None if it is unknown.
     """
-    console, lines = Terminal(stderr=True), LineTimer()
-    columns = time_columns(counted=counted)
-    bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=transient)
-    task = bar.add_task(label, total=None)
+    shown = _Bar(label, *time_columns(counted=counted), transient=transient)
+    task = shown.bar.add_task(label, total=None)
 
     def update(done: int, total: int | None) -> None:
-        if not bar.live.is_started:  # not earlier: previous work may show another bar
-            bar.start()
-        bar.update(task, completed=done, total=total)
-        if bar.disable and lines.due():
-            amount = f"{done:,}" if total is None else f"{done}/{total}" if counted else f"{done / total:.0%}"
-            console.print(f"{label}: {amount}", soft_wrap=True, highlight=False)
+        if not shown.bar.live.is_started:  # not earlier: previous work may show another bar
+            shown.bar.start()
+        shown.bar.update(task, completed=done, total=total)
+        shown.line(f"{done:,}" if total is None else f"{done}/{total}" if counted else f"{done / total:.0%}")
 
     try:
         yield update
     finally:
-        bar.stop()
+        shown.bar.stop()
 
 
-class ProgressBar:
+class ProgressBar(_Bar):
     """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds.
 
     Parameters
@@ -181,39 +162,27 @@ class ProgressBar:
     def __init__(
         self, label: str, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = console or Terminal(stderr=True)
-        self.label, self.clock = label, clock
-        self._lines = LineTimer(clock, at_once=True)
-        self._bar = Progress(
-            *time_columns(),
-            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-            expand=True,
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
+        note = TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+        super().__init__(label, *time_columns(), note, console=console, clock=clock, at_once=True, expand=True)
 
     def start(self, step: int, total: int) -> None:
         """Open the bar."""
-        self._task = self._bar.add_task(self.label, total=total, completed=step, note="")
-        self._bar.start()
+        self._task = self.bar.add_task(self.label, total=total, completed=step, note="")
+        self.bar.start()
         self._first, self._began = step, self.clock()
-        if step and self._bar.disable:
+        if step and self.bar.disable:
             self.console.print(f"{self.label}: resumes at step {step} of {total}", soft_wrap=True)
 
     def update(self, progress: RunProgress) -> None:
         """Move the bar."""
         ratio = f"ratio {progress.ratio:.2f}  " if progress.ratio else ""  # 0 for a run that hides nothing
         note = f"loss {progress.loss:.4g}  {ratio}{progress.samples_per_second:,.0f} samples/s"
-        self._bar.update(self._task, completed=progress.step, note=note)
-        if self._bar.disable and self._lines.due():
-            left = self._time_left(progress, self.clock())
-            self.console.print(f"{self.label}: step {progress.step}/{progress.total}  {note}{left}", soft_wrap=True)
-
-    def _time_left(self, progress: RunProgress, now: float) -> str:
-        """Return the estimated time left, as text, at the average speed since the start."""
+        self.bar.update(self._task, completed=progress.step, note=note)
         done, rest = progress.step - self._first, progress.total - progress.step
-        return f"  {_format_time_left((now - self._began) / done * rest)}" if done > 0 and rest > 0 else ""
+        seconds = round((self.clock() - self._began) / max(done, 1) * rest)  # at the mean speed since the start
+        left = f"  {timedelta(seconds=seconds)} left" if rest else ""
+        self.line(f"step {progress.step}/{progress.total}  {note}{left}")
 
     def stop(self) -> None:
         """Close the bar."""
-        self._bar.stop()
+        self.bar.stop()

@@ -7,6 +7,7 @@ from r2mae.errors import UserError
 # Read by torch, too.
 _NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 _DIGITS = 9
+LAUNCHED = "R2MAE_LAUNCHED"  # set for processes that a command starts again as several
 
 
 def is_launched() -> bool:
@@ -17,6 +18,11 @@ def is_launched() -> bool:
 def is_first() -> bool:
     """Return whether this process is the first of those that were started together, or the only one."""
     return not is_launched() or _number("RANK") == 0
+
+
+def is_relaunched() -> bool:
+    """Return whether a command of r2mae, and not the user's torchrun, started this process as one of several."""
+    return LAUNCHED in os.environ
 
 
 def local_rank() -> int:

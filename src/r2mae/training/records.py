@@ -4,7 +4,6 @@ A run folder may come from a stranger. So files are read by :func:`r2mae.files.r
 (anchors and aliases) is refused, and every value must have the type that the code expects.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Hashable, Mapping
@@ -22,7 +21,7 @@ _MAX_JSON = 1 << 28  # a model of cells lists its genes, and its training histor
 _MAX_BITS = 100  # of a whole number in YAML; Python does not write those of thousands of digits
 _MAX_STEPS = 10**15  # of any counter in a file
 _MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # written together
-FORMAT, WITH_FILES = 1, 2  # formats of model.json: without and with side files
+FORMAT = 1  # of model.json
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -130,7 +129,6 @@ class Description:
     steps : int
     seconds : float
     architecture : mapping
-        Complete, with the values that are stored in side files.
     """
 
     format: Any
@@ -147,7 +145,7 @@ def read_description(path: Path) -> Description:
     Raises
     ------
     UserError
-        If a field has the wrong type, or a side file is missing or was replaced.
+        If a field has the wrong type.
     """
     values = read_json(path)
     steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
@@ -158,52 +156,7 @@ def read_description(path: Path) -> Description:
     domain, architecture = values.get("domain"), values.get("architecture", {})
     if not isinstance(domain, str) or not isinstance(architecture, dict):
         raise UserError(f"{path} does not describe a model: {hint_for(path)}")
-    if values.get("format") == WITH_FILES:
-        architecture = {**architecture, **_read_side_values(path, values.get("files"))}
     return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
-
-
-def side_values(architecture: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return file name and SHA-256 of the architecture's values that are stored in side files, by field.
-
-    Parameters
-    ----------
-    architecture : mapping
-    files : mapping of str to str
-        The text of each file by its name. A value that equals a text is stored only in that file.
-    """
-    names = {text: name for name, text in files.items()}
-    return {
-        field: {"name": names[value], "sha256": _sha256(value)}
-        for field, value in architecture.items()
-        if isinstance(value, str) and value in names
-    }
-
-
-def _read_side_values(path: Path, files: Any) -> dict[str, str]:
-    """Read the side files of :func:`side_values`; a replaced file is refused, since it would change the model."""
-    if not isinstance(files, dict):
-        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
-    return {field: _read_side_value(path, entry) for field, entry in files.items()}
-
-
-def _read_side_value(path: Path, entry: Any) -> str:
-    name, known = (entry.get("name"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
-        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
-    file = path.parent / name
-    try:
-        text = _read_text(file, _MAX_JSON)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(f"{file} cannot be read ({reason}), and {path.name} needs it: {hint_for(path)}") from None
-    if _sha256(text) != known:
-        raise UserError(f"{file} has changed since the model was saved: restore it, or {hint_for(path)}")
-    return text
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_results(path: Path) -> dict[str, Any] | None:

@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder, hint_for
 from r2mae.training.memory import model_bytes
-from r2mae.training.records import FORMAT, WITH_FILES, side_values
+from r2mae.training.records import FORMAT
 from r2mae.training.task import Task, Trainable
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -40,36 +41,23 @@ def save_model(
     """Write weights, statistics, side files, and last the description, whose presence means that all are complete.
 
     Side files are texts by name, from the model's method ``side_files(architecture)`` if it has one, so that other
-    programs can open the folder. A value of the architecture that is equal to a text is stored only in that file.
+    programs can open the folder.
     """
     save_weights(folder.weights, model)
     if statistics:
-        with atomic_write(folder.statistics, "wb") as file:
-            file.write(save_bytes({name: value.cpu().contiguous() for name, value in statistics.items()}))
-    files: Mapping[str, str] = {}
+        save_weights(folder.statistics, statistics)
     if (side_files := getattr(model, "side_files", None)) is not None:
-        files = side_files(architecture)
-    for name, text in files.items():
-        with atomic_write(folder.path / name, "wb") as file:
-            file.write(text.encode())
-    in_files = side_values(architecture, files)
-    content: dict[str, Any] = {"format": WITH_FILES if in_files else FORMAT, "r2mae": r2mae.__version__, **description}
-    if in_files:
-        content["files"] = in_files
-    content["architecture"] = {name: value for name, value in architecture.items() if name not in in_files}
+        for name, text in side_files(architecture).items():
+            with atomic_write(folder.path / name, "wb") as file:
+                file.write(text.encode())
+    content = {"format": FORMAT, "r2mae": r2mae.__version__, **description, "architecture": dict(architecture)}
     write_json(folder.model_file, content)
 
 
-def save_weights(path: Path, model: nn.Module) -> None:
-    """Write weights as safetensors, atomically."""
+def save_weights(path: Path, weights: nn.Module | Mapping[str, Tensor]) -> None:
+    """Write the weights of a model, or tensors by name, as safetensors, atomically."""
     with atomic_write(path, "wb") as file:
-        file.write(_serialise(model))
-
-
-def save_state(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights, which are on the CPU and share no memory, as :func:`save_weights` does."""
-    with atomic_write(path, "wb") as file:
-        file.write(save_bytes(dict(weights)))
+        file.write(_serialise(weights))
 
 
 def save_weights_and_json(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
@@ -81,11 +69,11 @@ def save_weights_and_json(weights: Path, model: nn.Module, file: Path, descripti
         write_json(file, description)
 
 
-def _serialise(model: nn.Module) -> bytes:
+def _serialise(weights: nn.Module | Mapping[str, Tensor]) -> bytes:
     """Return weights as bytes in the safetensors format."""
+    state = weights.state_dict() if isinstance(weights, nn.Module) else weights
     # Clones: safetensors refuses tensors that share memory, such as tied weights.
-    state = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    return save_bytes(state)
+    return save_bytes({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
 
 
 def build_from_description(
@@ -112,20 +100,20 @@ def build_from_description(
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Read weights into a model; a damaged or foreign file raises a UserError."""
+    _load(path, model.load_state_dict)
+
+
+def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Read tensors and put them into a model. Non-finite ones would silently make every result NaN, and are refused."""
     try:
-        model.load_state_dict(_read_finite(path))
-    except (SafetensorError, RuntimeError, OSError, ValueError) as error:
+        found = load_bytes(path.read_bytes())
+        for name, values in found.items():
+            if not values.isfinite().all():
+                raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
+        put(found)
+    except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path} is damaged or belongs to another model ({reason}): {hint_for(path)}") from None
-
-
-def _read_finite(path: Path) -> dict[str, Tensor]:
-    """Read tensors, and refuse non-finite ones, which would silently make every result NaN."""
-    found = load_bytes(path.read_bytes())
-    for name, values in found.items():
-        if not values.isfinite().all():
-            raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
-    return found
 
 
 @dataclass(frozen=True)
@@ -182,9 +170,9 @@ def load_model(
     if not folder.trained:
         raise UserError(f"{folder.path} is not finished: rerun its `r2mae pretrain` command to resume")
     described = folder.description
-    if described.format not in (FORMAT, WITH_FILES):  # refuse newer formats
+    if described.format != FORMAT:
         raise UserError(
-            f"{folder.model_file} has format {described.format!r}, and this version reads up to {WITH_FILES}: "
+            f"{folder.model_file} has format {described.format!r}, and this version reads {FORMAT}: "
             f"it was written by r2mae {described.version}, use that version"
         )
     if described.domain != domain.name:
@@ -196,25 +184,13 @@ def load_model(
         raise UserError("this model has no batch statistics: omit --bn-statistics")
     task, model = build_from_description(domain, described.architecture, folder.model_file, folder.weights)
     load_weights(folder.weights, model)
-    if unmasked and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
-        _load_statistics(folder, model)
+    if unmasked and batch_norms(model) and (config.re_estimates_statistics if bn_statistics is None else bn_statistics):
+        if folder.statistics.is_file():
+            _load(folder.statistics, partial(set_statistics, model))
+        else:
+            logging.getLogger("r2mae").warning(
+                "%s has no batch statistics of unmasked inputs (was statistics.safetensors not copied?): the "
+                "training statistics are used",
+                folder.path,
+            )
     return config, task, model.to(where).eval()
-
-
-def _load_statistics(folder: RunFolder, model: nn.Module) -> None:
-    if not batch_norms(model):
-        return
-    if not folder.statistics.is_file():
-        logging.getLogger("r2mae").warning(
-            "%s has no batch statistics of unmasked inputs (an older version made it, or statistics.safetensors was "
-            "not copied): the training statistics are used",
-            folder.path,
-        )
-        return
-    try:
-        set_statistics(model, _read_finite(folder.statistics))
-    except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise UserError(
-            f"{folder.statistics} is damaged or belongs to another model ({reason}): {hint_for(folder.statistics)}"
-        ) from None

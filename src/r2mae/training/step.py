@@ -79,7 +79,6 @@ class Pretraining(nn.Module):
         self._sums: list[Tensor] = []  # losses of the micro-batches of this step so far
         self._denominators: list[Tensor | float] = []
         self.ratio = 0.0  # of the last micro-batch, or a mean; see _mean_ratio
-        self._reduced_codes = _DelayedNumber()
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser, with the task's parameter groups or the default ones (:mod:`.optimizers`)."""
@@ -168,23 +167,16 @@ class Pretraining(nn.Module):
         """Whether a step has one micro-batch, on one process."""
         return self.config.optimizer.accumulate == 1 and self.ranks == 1
 
-    def complete_gradients(self, signal_code: float = 0.0) -> None:
+    def complete_gradients(self) -> None:
         """Rescale the gradient of the sums to that of the weighted mean over the complete step, then clip it.
 
         The weight network is clipped separately, so that a curriculum does not change how the model is clipped.
-
-        Parameters
-        ----------
-        signal_code : float
-            Of a signal that this process received (:func:`r2mae.training.interrupt.signal_code`), for the others.
         """
         if not self._step_is_one_batch:
             total = torch.stack(self._sums).sum()
             both = torch.stack([total, torch.zeros_like(total) + sum(self._denominators)])
             if self.ranks > 1:
-                both = torch.cat([both, torch.full_like(both[:1], signal_code)])
                 torch.distributed.all_reduce(both)
-                self._reduced_codes.store(both[2])
             self._step_loss = both[0] / both[1]
             self._sums, self._denominators = [], []
             # The loop divides by the number of micro-batches, and DDP and FSDP average gradients over processes.
@@ -208,11 +200,6 @@ class Pretraining(nn.Module):
         return self._step_loss
 
     @property
-    def summed_signal_codes(self) -> float:
-        """The sum of the signal codes of all processes: of this step; on a GPU, of the previous step."""
-        return self._reduced_codes.value
-
-    @property
     def evaluation_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
@@ -220,28 +207,6 @@ class Pretraining(nn.Module):
     def replace_model(self, model: nn.Module) -> None:
         """Replace the trained model by a complete one: sharded parameters are incomplete on each process."""
         self.model, self.average = model, None
-
-
-class _DelayedNumber:
-    """A number that is read without waiting for the device: on a GPU, one step late."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._copy: Tensor | None = None
-        self._copied: torch.cuda.Event | None = None
-
-    def store(self, number: Tensor) -> None:
-        """Store the number of this step."""
-        if number.device.type != "cuda":
-            self.value = float(number)
-            return
-        if self._copy is None or self._copied is None:
-            self._copy, self._copied = torch.zeros((), pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
-        else:
-            self._copied.synchronize()
-            self.value = float(self._copy)
-        self._copy.copy_(number, non_blocking=True)
-        self._copied.record()
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:

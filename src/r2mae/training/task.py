@@ -257,7 +257,7 @@ _Model_co = TypeVar("_Model_co", bound=nn.Module, covariant=True, default=Any)
 
 @runtime_checkable
 class Trainable(Protocol[_Config, _Task_co, _Model_co]):
-    """The part of a domain that the training loop uses: a configuration class, data, a task and a model."""
+    """The part of a domain that is used here: a configuration class, data, a task, a model and its evaluation."""
 
     @property
     def name(self) -> str:
@@ -278,11 +278,6 @@ class Trainable(Protocol[_Config, _Task_co, _Model_co]):
 
     def load_initial_weights(self, config: _Config, model: nn.Module) -> Any:
         """Load the weights of a file that the configuration names, and return their origin; None without any."""
-
-
-@runtime_checkable
-class Measurable(Trainable[_Config, _Task_co, _Model_co], Protocol[_Config, _Task_co, _Model_co]):
-    """What measuring a finished run needs of a domain, in addition."""
 
     @property
     def evaluation_support(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The validation loss: frozen masks at three ratios, the same for all schemes, without learned weights."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -88,20 +89,15 @@ def read_all(data: BatchReader) -> None:
         pass
 
 
-class evaluating:  # noqa: N801  (a context manager, named as it is used)
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode for a block."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def __enter__(self) -> None:
-        """Store the mode, and switch to evaluation."""
-        self._training = self.model.training
-        self.model.eval()
-
-    def __exit__(self, *details: object) -> None:
-        """Restore the mode."""
-        self.model.train(self._training)
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def to_device(batch: Any, device: str | torch.device) -> Any:

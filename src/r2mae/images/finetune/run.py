@@ -134,7 +134,7 @@ def _finetune(
     folder = RunFolder(out)
     if folder.config_file.exists() and "run" not in folder.read_config():
         raise UserError(f"{folder.path} is a run of pretraining: choose another --out")
-    folder.check_config(config)
+    folder.check_config(config, lambda: run.fingerprint)
     data = FinetuneData(config, splits)
     if not folder.trained:
         FINETUNED.check(config)
