@@ -17,8 +17,10 @@ from r2mae.masking.ratios import Uniform, draw
 if TYPE_CHECKING:
     from typing import Self
 
+_ROWS_AT_ONCE = 4096
 
-class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):
+
+class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fill in NaN by a masked autoencoder that is trained on the table itself.
 
     In training each row hides a further share of its observed entries, p ~ U(low, high), and the network predicts
@@ -153,7 +155,8 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):
         values, seen = self._standardised(x)
         self.network_.eval()
         with torch.no_grad():
-            predicted = [self._predict(*parts) for parts in zip(values.split(4096), seen.split(4096), strict=True)]
+            places = [slice(first, first + _ROWS_AT_ONCE) for first in range(0, len(x), _ROWS_AT_ONCE)]
+            predicted = [self._predict(values[rows], seen[rows]) for rows in places]
         filled = torch.cat(predicted).double().cpu().numpy() * self.scale_ + self.mean_
         return np.where(missing, filled, x)
 
@@ -186,10 +189,11 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):
         while epoch < self.max_epochs or step < self.min_steps:
             self.network_.train()
             drawn = torch.from_numpy(permutation(key.fold("order", epoch), len(rows))).to(values.device)
-            for chosen in rows[drawn].split(self.batch_size):
+            for first in range(0, len(rows), self.batch_size):
+                chosen = rows[drawn[first : first + self.batch_size]]
                 loss = self._error(values[chosen], seen[chosen], step, key)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 step += 1
             epoch += 1

@@ -1,4 +1,4 @@
-"""For ``transformers.Trainer``: the collator of tokens and its callback, and a ratio for models that mask themselves."""
+"""For ``transformers.Trainer``: a collator of tokens with its callback, and a ratio for models that mask themselves."""
 
 from typing import TYPE_CHECKING, Any
 
