@@ -129,6 +129,7 @@ class CellsConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
 
     timing: Literal["hlca", "sea-ad"] = "hlca"
@@ -173,11 +174,6 @@ class CellsConfig(RunConfig):
     def _has_batch_norm(self) -> bool:
         """Whether the model may have batch normalisation."""
         return "bn_statistics" not in self.model.ignores
-
-    @property
-    def idle_fields(self) -> frozenset[str]:
-        """`timing`, whose schedules are among the options of the scheme."""
-        return frozenset({"timing"})
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import REQUIRED, Domain
-from r2mae.errors import UserError, nearest, unknown, warn_once
+from r2mae.errors import UserError, unknown, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, package_of
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
     from r2mae.domains.base import REQUIRED, Domain
     from r2mae.domains.options import Command, ModelFormat
-    from r2mae.training.config import RunConfig
     from r2mae.training.saving import LoadedRun
 
 _PARTS = (*REQUIRED, *(name for name in vars(Domain) if not name.startswith("_")))
@@ -163,68 +162,6 @@ def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
 def is_domain(word: str) -> bool:
     """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
     return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
-
-
-def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str | None:
-    """Return the full name of a preset: with the model ``vit-mae``, ``tiny`` means ``vit-mae-tiny``.
-
-    Raises
-    ------
-    UserError
-        If the preset needs a model, and the model is unknown.
-    """
-    known = getattr(domain.config, "models", None)
-    if preset is not None and preset not in domain.presets and known and model is not None and model not in known:
-        raise unknown("model", model, known)
-    if preset is None or model is None or preset in domain.presets or f"{model}-{preset}" not in domain.presets:
-        return preset
-    return f"{model}-{preset}"
-
-
-def check_preset(domain: "Domain", preset: str | None, model: str | None) -> None:
-    """Refuse a preset of another model.
-
-    Parameters
-    ----------
-    domain : Domain
-    preset, model : str, optional
-        As given by the user; the preset by its full name (:func:`preset_name`).
-
-    Raises
-    ------
-    UserError
-        Suggests the presets of the model.
-    """
-    kind = domain.config
-    if preset is None or model is None or model not in kind.models:
-        return
-    own = [name for name, values in domain.presets.items() if _preset_model(kind, values) in (None, model)]
-    if preset not in own and domain.presets:
-        hint = nearest(preset, own) if own else "omit --preset"
-        raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
-
-
-def _preset_model(kind: "type[RunConfig]", preset: Mapping[str, Any]) -> str | None:
-    """Return the model of a preset; None if it fits any model."""
-    if "model" in preset:
-        return str(preset["model"])
-    return kind.default_model() if preset.keys() & {*kind.model.own_fields()} else None
-
-
-def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[str, Any]:
-    """Return the defaults of configuration fields from a named set and a preset."""
-    fields: dict[str, Any] = {}
-    if data is not None:
-        fields |= domain.set_defaults.get(data, {})
-    if preset is not None:
-        if not domain.presets:
-            raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
-        if preset not in domain.presets:
-            raise unknown(
-                "preset", preset, [name for name in domain.presets if name.endswith(f"-{preset}")] or domain.presets
-            )
-        fields |= {**domain.presets[preset], "preset": preset}
-    return fields
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":
