@@ -45,6 +45,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),
         ("lr: 1e-3\n", "digits --config f.yaml", "f.yaml: lr takes a number, not '1e-3' (YAML reads"),
         ("low: 1e-1\n", "digits --config f.yaml", "write 1.0e-1"),
+        ("epochs: 3\n", "digits --finetune-recipe mae", "finetune_recipe is for fine-tuning: add --finetune-epochs"),
         ("bn_statistics: no\n", "digits --config f.yaml", 'write "no", with the quotes'),
     ],
 )

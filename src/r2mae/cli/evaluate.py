@@ -144,7 +144,7 @@ def run(path: Path, domain: "Domain", evaluation: "Evaluation", given: dict[str,
             **options,
         )
     data = evaluation.name if evaluation.own_data else measurement.config.data.source
-    measured = {name: options[name] for name in measurement.config.measurement_settings() if name in options}
+    measured = {name: options[name] for name in measurement.config.measured_fields if name in options}
     config = measurement.config.with_measurement(**measured)
     if values.json:
         printed = {

@@ -170,7 +170,7 @@ class TextDomain(Domain):
         from r2mae.text.evaluate import evaluate
 
         config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measurement_settings() if name in options}
+            **{name: options.pop(name) for name in config.measured_fields if name in options}
         )
         own = {
             "sequences": config.evaluation.eval_sequences,

@@ -204,10 +204,15 @@ class RunConfig:
         """Return the configuration with other values of the group `evaluation`."""
         return self.replace(**options)
 
+    @property
+    def measured_fields(self) -> tuple[str, ...]:
+        """The fields of `evaluation` that the model has."""
+        names = (field.name for field in dataclasses.fields(self.evaluation))
+        return tuple(name for name in names if name not in self.model.ignores)
+
     def measurement_settings(self) -> dict[str, Any]:
         """Return the fields of `evaluation` that have an effect, by name; they are stored with every result."""
-        values = {field.name: getattr(self.evaluation, field.name) for field in dataclasses.fields(self.evaluation)}
-        return {name: value for name, value in values.items() if name not in self.model.ignores}
+        return {name: getattr(self.evaluation, name) for name in self.measured_fields if name not in self.evaluation.idle}
 
     def measured_in_words(self) -> str:
         """Return how scores are measured, as text for tables; empty if there is no choice."""

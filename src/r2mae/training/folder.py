@@ -91,7 +91,8 @@ class RunFolder:
         recorded = results.get("measured", {})
         if not isinstance(recorded, dict):
             return None
-        return results if recorded == jsonable(config.measurement_settings()) else None
+        settings = jsonable(config.measurement_settings())  # old results also record settings that had no effect
+        return results if settings.items() <= recorded.items() else None
 
     def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
