@@ -34,9 +34,9 @@ class CellsDataConfig(DataConfig):
     donor_key : str, optional
         Column of obs with the donor; training and test cells of the probes come from different donors.
     labels : list of str
-        Columns of obs that logistic regression predicts from the embedding.
+        Columns of obs to predict from the embedding, by logistic regression.
     regress : list of str
-        Columns of obs that ridge regression predicts, such as age.
+        Columns of obs to predict by ridge regression, such as age.
     exclude : list of str
         Cells that the probes omit, as column=value, such as condition=control; condition:cell_type=B omits the B cells
         from the probe of condition alone.

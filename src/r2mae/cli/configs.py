@@ -1,13 +1,13 @@
 """The parser of ``pretrain`` and ``compare``, whose options are the fields of a domain's configuration."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.declared import baselines_in_words
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.compare.lists import words_of
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
@@ -120,8 +120,7 @@ def config_parser(
         parser.add([replace(data, words=lambda: (*DOMAINS, *public_sets())), *own])
         return parser
     domain, sets = sources.domain, tuple(sources.domain.sets)
-    named = f", or a named set, without {domain.name!r} before it: {', '.join(sets)}" if sets else ""
-    about += f" {domain.title}. DATA is a path{named}."
+    about += f" {domain.title}. DATA is a path{' or a named set: ' if sets else ''}{', '.join(sets)}."
     example = f"r2mae {command} {next(iter(sets), f'{domain.name} path/to/data')} {example}"
 
     def call(given: dict[str, Any]) -> int:
@@ -136,15 +135,19 @@ def config_parser(
     known = {**sources.known, **filed}
     shown = [*own, *(one for one in config_options(domain.config, known.get("model")) if one.name not in omitted)]
     shown = [_suggested(replace(one, **_known(one, known)), domain, everything) for one in shown]
-    parser.add([replace(data, words=sets), *(shown if everything else map(_shortened, shown))])
+    parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
     return parser
 
 
-def _shortened(option: ConfigOption) -> ConfigOption:
-    """Return an option with the first clause of its help, or the first sentence where that lists names."""
-    ends = (". ",) if option.name in _NAMES else (". ", "; ", ", ", " (")
-    first = min((option.help.split(end)[0] for end in ends), key=len)
-    return replace(option, help=first.rstrip(".") + ".", default_text=option.default_text.split(", ")[0])
+def _shortened(options: Sequence[ConfigOption]) -> Iterator[ConfigOption]:
+    """Return options for the short help: a clause or, of names, a sentence each, and no group for a single one."""
+    shown = Counter(option.group for option in options if option.common)
+    for option in options:
+        ends = (". ",) if option.name in _NAMES else (". ", "; ", ", ", " (")
+        first = min((option.help.split(end)[0] for end in ends), key=len)
+        group = option.group if shown[option.group] > 1 or not option.group else "options"
+        default = option.default_text if option.name in _NAMES else option.default_text.split(", ")[0]
+        yield replace(option, help=first.rstrip(".") + ".", group=group, default_text=default)
 
 
 def _known(option: ConfigOption, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,8 +163,9 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
         first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
         return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
-        help_ = f"Baselines to measure, or none: {baselines_in_words([domain], default=True) or 'there are none'}."
-        return replace(option, words=("none", *domain.default_baselines), help=help_)
+        help_ = f"Baselines to measure, or none: {domain.command_line.baselines or 'there are none'}."
+        usual = ", ".join(domain.default_baselines) or "none"
+        return replace(option, words=("none", *domain.default_baselines), help=help_, default_text=usual)
     if option.name == "schemes":
         return replace(
             option, words=scheme_names, help=f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"

@@ -84,11 +84,7 @@ def listed(lines: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def baselines_in_words(domains: "Iterable[Domain]", *, default: bool = False) -> str:
-    """Return the baselines of each domain in words; with `default`, also those that a comparison measures."""
-    said = []
-    for domain in domains:
-        if baselines := domain.command_line.baselines:
-            names = f" (by default {', '.join(domain.default_baselines) or 'none'})" if default else ""
-            said.append(f"of {domain.name} {baselines}{names}")
-    return "; ".join(said)
+def baselines_in_words(domains: "Iterable[Domain]") -> str:
+    """Return the baselines of each domain in words."""
+    named = [(domain.name, domain.command_line.baselines) for domain in domains if domain.command_line.baselines]
+    return "; ".join(f"of {name} {baselines}" for name, baselines in named)

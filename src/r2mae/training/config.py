@@ -212,7 +212,9 @@ class RunConfig:
 
     def measurement_settings(self) -> dict[str, Any]:
         """Return the fields of `evaluation` that have an effect, by name; they are stored with every result."""
-        return {name: getattr(self.evaluation, name) for name in self.measured_fields if name not in self.evaluation.idle}
+        return {
+            name: getattr(self.evaluation, name) for name in self.measured_fields if name not in self.evaluation.idle
+        }
 
     def measured_in_words(self) -> str:
         """Return how scores are measured, as text for tables; empty if there is no choice."""
