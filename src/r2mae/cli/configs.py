@@ -199,11 +199,8 @@ def _several_words_error(command: str, name: str | None, words: Sequence[str]) -
             return UserError(f"unknown domain {first!r}: {hint}")
     some = " ".join(words) if len(words) <= _FEW else f"{' '.join(words[:2])} … {words[-1]}"
     refusal = f"{command} takes one data set, not {len(words)} ({some})"
-    several = None if name is None else get_domain(name).command_line.several
-    if several is None:
-        return UserError(f"{refusal}; for example: {_examples(command)}")
-    example = f"r2mae {command} {name} {several.example(words)}"
-    return UserError(f"{refusal}: {several.hint}, for example: {example}")
+    several = "" if name is None else get_domain(name).command_line.several
+    return UserError(f"{refusal}: {several}" if several else f"{refusal}; for example: {_examples(command)}")
 
 
 def _unknown_data(command: str, data: str) -> str:

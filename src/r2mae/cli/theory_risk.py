@@ -1,13 +1,9 @@
 """``r2mae theory risk``: compute the risk curve of a linear model by the closed formula."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from r2mae.cli.early import loading
 from r2mae.cli.theory_model import ModelOptions, output_folder, read_problem, user_errors
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "bias", "variance", "magnitude")
 

@@ -1,13 +1,10 @@
 """``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from r2mae.cli.early import loading
 from r2mae.cli.theory_model import ModelOptions, check_memory, output_folder, print_note, read_problem, user_errors
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask

@@ -13,7 +13,6 @@ from r2mae.domains.options import (
     Evaluation,
     LoadedStatistics,
     ModelFormat,
-    SeveralPaths,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
@@ -105,7 +104,7 @@ class ImagesDomain(Domain):
         model_formats=_FORMATS,
         commands=(FINETUNE,),
         example="digits",
-        several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
+        several="give a folder that holds them all",
     )
 
     def of_run(self, fields: Mapping[str, Any]) -> Domain:
