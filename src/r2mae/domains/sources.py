@@ -39,7 +39,7 @@ class Sources:
     @property
     def known(self) -> dict[str, Any]:
         """The values of all layers by flat names, and the scheme's name and options."""
-        values, scheme, options = scheme_of(merged(self.domain.config, self.layers))
+        values, scheme, options = scheme_of(merged(self.domain.config, self.layers, dict))
         if isinstance(scheme, SchemeSpec):
             scheme, options = scheme.name, scheme.given_options
         return {**values, **({} if scheme is None else {"scheme": scheme}), **options}

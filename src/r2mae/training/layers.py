@@ -49,7 +49,7 @@ class Layer:
     source: str = ""
 
 
-def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made] = dict) -> _Made:
+def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made]) -> _Made:
     """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
 
     Settings of a model belong to the model that their layer names, or else to the model of the run; those of other

@@ -130,7 +130,7 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     UserError
         For a value of another type, or out of its bounds.
     """
-    checked = {}
+    checked: dict[str, Any] = {}
     for name, value in given.items():
         try:
             checked |= {} if value is None else {name: check_option(name, value)}
