@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser, parser_of
 from r2mae.domains.checks import open_run
-from r2mae.domains.lookup import all_domains, command_function
+from r2mae.domains.lookup import all_domains, import_object
 from r2mae.training.config_options import config_options
 from r2mae.training.fields import docstring_part, options_of
 
@@ -26,7 +26,7 @@ def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) ->
 
     def run(values: dict[str, Any]) -> int:
         with loading():
-            function = command_function(domain, command)
+            function = import_object(domain.name, command.run, "run")
         function(**values)
         return 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
-from r2mae.domains.lookup import format_writer
+from r2mae.domains.lookup import import_object
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, option
 
@@ -60,7 +60,7 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
     output = Path(options.output)
     with loading():
-        write = format_writer(domain, layout)
+        write = import_object(domain.name, layout.write, "write")
     opened = write(path, output, **taken(given, layout.options))
     print(f"the model of {path} is in {output}: {opened}")
     return 0

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
-from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
@@ -92,14 +91,17 @@ def _dispatch(words: list[str]) -> int:
         return 0
     name, group, rest = split_command(words)
     if name in external_commands() and name not in COMMANDS:
-        return _run_of_other_package(name, rest)
+        from r2mae.domains.lookup import load_foreign
+
+        location, package = external_commands()[name]
+        code: int = load_foreign(f"the command {name!r}", package, location, "run")(rest)
+        return code
     if name:
         made = parser_for(name, rest)
         values = made.read(rest)
         if made.run is None:  # such as of evaluate, without a run
             raise UserError(f"{made.prog}: name what it works on before the options")
-        code: int = made.run(values)
-        return code
+        return made.run(values)
     if words == group or rest[0] in ("-h", "--help", "help"):
         if words and not rest:
             raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")
@@ -117,16 +119,3 @@ def _print_help(group: Sequence[str]) -> None:
     examples = [one for one in _EXAMPLES if one.startswith(f"{prog} ")][: None if group else 3]
     title = f"Commands of {prog}." if group else _TITLE
     print(_HELP.format(prog=prog, title=title, commands=lines, examples="\n".join(f"  {e}" for e in examples)), end="")
-
-
-def _run_of_other_package(name: str, words: Sequence[str]) -> int:
-    location, package = external_commands()[name]
-    module, _, function = location.partition(":")
-    try:
-        run = getattr(import_module(module), function or "run")
-    except Exception as error:  # foreign code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        hint = f"repair or uninstall {package}"
-        raise UserError(f"the command {name!r} of {package} cannot be loaded ({reason}): {hint}") from None
-    code: int = run(words)
-    return code

@@ -1,6 +1,6 @@
 """Find domains by name, and load runs from their folders. A domain and its libraries are imported only when needed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,11 +11,8 @@ from r2mae.registry import BUILT_IN, DOMAINS, package_of
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.domains.base import REQUIRED, Domain
-    from r2mae.domains.options import Command, ModelFormat
+    from r2mae.domains.options import Command
     from r2mae.training.saving import LoadedRun
-
-_PARTS = (*REQUIRED, *(name for name in vars(Domain) if not name.startswith("_")))
 
 
 def get_domain(name: str) -> "Domain":
@@ -29,33 +26,45 @@ def get_domain(name: str) -> "Domain":
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
-    domain = _import_object(name, DOMAINS[name], "DOMAIN")
+    domain = import_object(name, DOMAINS[name], "DOMAIN")
     return cast("Domain", domain) if package_of(name) is None else _check_external_domain(name, domain)
 
 
-def _import_object(domain: str, target: str, default: str) -> Any:
-    """Import an object of a domain, named as ``module:object`` or ``module``."""
+def import_object(domain: str, target: str, default: str) -> Any:
+    """Import an object of a domain, named as ``module:object``, or as ``module`` of the `default` object.
+
+    Raises
+    ------
+    UserError
+        If a library that it needs is not installed, or it comes from another package and is broken.
+    """
+    if package := package_of(domain):
+        return load_foreign(f"the domain {domain!r}", package, target, default)
     module, _, attribute = target.partition(":")
-    package = package_of(domain)
     try:
         return getattr(import_module(module), attribute or default)
     except ModuleNotFoundError as error:
-        if package is None:
-            if error.name is None or error.name.startswith("r2mae"):
-                raise
-            raise UserError(
-                f"the domain {domain!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{domain}]'"
-            ) from None
-        raise _broken_domain_error(domain, package, error) from None
-    except Exception as error:
-        if package is None:
+        if error.name is None or error.name.startswith("r2mae"):
             raise
-        raise _broken_domain_error(domain, package, error) from None  # foreign code may raise anything
+        raise UserError(
+            f"the domain {domain!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{domain}]'"
+        ) from None
 
 
-def _broken_domain_error(domain: str, package: str, error: Exception) -> UserError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-    return UserError(f"the domain {domain!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}")
+def load_foreign(what: str, package: str, target: str, default: str) -> Any:
+    """Import an object of another package, named as in :func:`import_object`.
+
+    Raises
+    ------
+    UserError
+        If it cannot be imported, for whatever reason; `what` names it.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(import_module(module), attribute or default)
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise UserError(f"{what} of {package} cannot be loaded ({reason}): repair or uninstall {package}") from None
 
 
 def _check_external_domain(name: str, domain: Any) -> "Domain":
@@ -66,12 +75,10 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
             f"the domain {name!r} of {package} is no object of a class that inherits "
             "from r2mae.domains.base.Domain: it was written for another version"
         )
-    if missing := [part for part in _PARTS if not hasattr(domain, part)]:
-        raise UserError(
-            f"the domain {name!r} of {package} has no {', '.join(missing)}: it was written for another "
-            "version, or does not inherit from r2mae.domains.base.Domain"
-        )
-    if getattr(domain, "name", None) != name or domain.config.domain != name:
+    if missing := [part for part in REQUIRED if not hasattr(domain, part)]:
+        lacks = f"the domain {name!r} of {package} has no {', '.join(missing)}"
+        raise UserError(f"{lacks}: it was written for another version")
+    if domain.name != name or domain.config.domain != name:
         raise UserError(
             f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
@@ -124,30 +131,6 @@ def domain_command(name: str) -> "tuple[Domain, Command] | None":
 
 def _external_domain_names() -> list[str]:
     return [name for name in DOMAINS if name not in BUILT_IN]
-
-
-def command_function(domain: "Domain", command: "Command") -> Callable[..., None]:
-    """Return the function of a domain's command.
-
-    Raises
-    ------
-    UserError
-        If a library that it needs is not installed, or it comes from another package and is broken.
-    """
-    function: Callable[..., None] = _import_object(domain.name, command.run, "run")
-    return function
-
-
-def format_writer(domain: "Domain", layout: "ModelFormat") -> Callable[..., str]:
-    """Return the function that writes a domain's models in another library's format.
-
-    Raises
-    ------
-    UserError
-        As :func:`command_function`.
-    """
-    function: Callable[..., str] = _import_object(domain.name, layout.write, "write")
-    return function
 
 
 def domain_of(data: str) -> str | None:
