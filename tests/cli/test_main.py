@@ -156,7 +156,7 @@ MISTAKES = {
     "pretrain digits more": "takes one data set, not 2 (digits more); for example: r2mae pretrain images digits",
     "pretrain cells a.h5ad b.h5ad": "takes one data set, not 2 (a.h5ad b.h5ad): join the files first",
     "pretrain text in/a.txt in/b.txt": "give a folder, or a pattern in quotes",
-    "pretrain text in/a.txt b.txt": "for example: r2mae pretrain text 'folder/*.txt'",
+    "pretrain text in/a.txt b.txt": "a pattern in quotes such as 'notes/*.txt'",
     "compare text a.gz b.gz c.gz d.gz e.gz": "not 5 (a.gz b.gz … e.gz): give a folder",
     "pretrain txt in/a.txt": "unknown domain 'txt': did you mean 'text'?",
     "compare image a.npy b.npy": "unknown domain 'image': did you mean 'images'?",

@@ -94,14 +94,14 @@ def _dispatch(words: list[str]) -> int:
         from r2mae.domains.lookup import load_foreign
 
         location, package = external_commands()[name]
-        code: int = load_foreign(f"the command {name!r}", package, location, "run")(rest)
-        return code
+        return int(load_foreign(f"the command {name!r}", package, location, "run")(rest))
     if name:
         made = parser_for(name, rest)
         values = made.read(rest)
         if made.run is None:  # such as of evaluate, without a run
             raise UserError(f"{made.prog}: name what it works on before the options")
-        return made.run(values)
+        code: int = made.run(values)
+        return code
     if words == group or rest[0] in ("-h", "--help", "help"):
         if words and not rest:
             raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")

@@ -41,7 +41,7 @@ class Sources:
         """The values of all layers by flat names, and the scheme's name and options."""
         values, scheme, options = scheme_of(merged(self.domain.config, self.layers, dict))
         if isinstance(scheme, SchemeSpec):
-            scheme, options = scheme.name, scheme.given_options
+            options, scheme = scheme.given_options, scheme.name
         return {**values, **({} if scheme is None else {"scheme": scheme}), **options}
 
 
@@ -96,7 +96,7 @@ def find_layers(
     if isinstance(group := rest.pop("data", None), Mapping):  # a text is the data, which the command line may replace
         rest["data"] = {name: value for name, value in group.items() if name != "source"}
     layers, own, of_run = [], of_file.get("preset"), _is_of_run(file)
-    if data in domain.set_defaults and not of_run:  # the file of a run describes it completely
+    if data is not None and data in domain.set_defaults and not of_run:  # the file of a run describes it completely
         layers.append(Layer(domain.set_defaults[data], f"the set {data}"))
     if preset is None and own is not None:
         with naming(file):
@@ -177,7 +177,7 @@ def make_config(sources: Sources, given: Mapping[str, Any]) -> RunConfig:
     UserError
         For values that are refused, and for options that have no effect.
     """
-    config = sources.domain.config.of_layers(_with_given(sources, given))
+    config: RunConfig = sources.domain.config.of_layers(_with_given(sources, given))
     config.check_given({**given, **({"scheme": config.scheme.name} if config.hides else {})})
     return config
 
