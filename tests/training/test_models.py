@@ -59,7 +59,7 @@ def test_differences_name_models_and_settings() -> None:
         ({"model": 3}, "model takes a name, not 3"),
         ({"model": ["toy"]}, "model takes a name"),
         ({"model": "toy", "hidden": 16}, "hidden belongs to the model 'mlp', not to 'toy': omit it"),
-        ({"model": "toy", "model.laten": 2}, "unknown field model.laten: the model 'toy' has no such setting: did you mean 'latent'"),
+        ({"model": "toy", "model.laten": 2}, "model.laten: the model 'toy' has no such setting: did you mean 'latent'"),
         ({"model": "toy", "model.latent": "2"}, "model.latent takes a whole number, not '2'"),
         ({"model": {"name": "toy", "latent": "many"}}, "model.latent takes a whole number, not 'many'"),
         ({"model": "toy", "model.latent": 0}, "model.latent must be 1 or more"),
