@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from r2mae.cli.declared import baselines_in_words, listed
+from r2mae.cli.declared import listed
 from r2mae.cli.main import main
 from r2mae.cli.parsing import Parser, parser_of
-from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.training.fields import argument, option
 
@@ -171,7 +170,4 @@ def test_options_of_evaluations(run_of: Callable[[str], None], line: str, capsys
 
 
 def test_help_in_words() -> None:
-    images, cells = get_domain("images"), get_domain("cells")
-    assert baselines_in_words([images], default=True) == "of images pixels, pca, mean (by default pixels, pca, mean)"
-    assert "; of cells expression, pca" in baselines_in_words([images, cells])
     assert listed([("one", "words " * 40), ("none", "")]).splitlines()[1].startswith(" " * 10 + "words")

@@ -37,6 +37,16 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("optimizer: {low: 0.3}\n", "digits --config f.yaml", "unknown field optimizer.low"),
         ("optimizer: {domain: text}\n", "digits --config f.yaml", "unknown field optimizer.domain"),
         ("model: {source: unet}\n", "digits --config f.yaml", "unknown field model.source"),
+        ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
+        ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
+        ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),
+        ("model: unet\n", "digits --config f.yaml --preset tiny", "the model 'unet' has no preset 'tiny'"),
+        ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': choose from: vit-mae-tiny"),
+        ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),
+        ("lr: 1e-3\n", "digits --config f.yaml", "f.yaml: lr takes a number, not '1e-3' (YAML reads"),
+        ("low: 1e-1\n", "digits --config f.yaml", "write 1.0e-1"),
+        ("epochs: 3\n", "digits --finetune-recipe mae", "finetune_recipe is for fine-tuning: add --finetune-epochs"),
+        ("bn_statistics: no\n", "digits --config f.yaml", 'write "no", with the quotes'),
     ],
 )
 def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -> None:
@@ -54,6 +64,11 @@ def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -
         ("scheme: {name: r2mae, low: 0.3}\n", "digits --config f.yaml", {"scheme": "r2mae"}),
         ("model.mask_input: true\n", "digits --config f.yaml", {"mask_input": True}),
         ("epochs: 3\n", "digits --config f.yaml --model.mask-input", {"mask_input": True, "epochs": 3}),
+        ("patience: 3\n", "digits --config f.yaml --validation 0.1", {"patience": 3, "validation": 0.1}),
+        ("model: unet\n", "digits --config f.yaml --preset mlp-16-64", {"model": "mlp", "hidden": 16}),
+        ("preset: unet-8\n", "digits --config f.yaml --preset null", {"preset": None, "model": "mlp", "lr": 0.003}),
+        ("preset: vit-mae-tiny\n", "digits --config f.yaml --preset mlp-16-64", {"model": "mlp", "base_lr": None}),
+        ("layers: 2\n", "digits --config f.yaml --model vit-mae", {"layers": 2}),
     ],
 )
 def test_the_later_source_wins(call: Call, file: str, line: str, expected: dict[str, Any]) -> None:
@@ -65,6 +80,15 @@ def test_the_later_source_wins(call: Call, file: str, line: str, expected: dict[
     assert {name: found[name] for name in expected} == expected
     if "low" in file:
         assert found["low"] == 0.3
+
+
+def test_a_comparison_refuses_an_unknown_scheme_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("f.yaml").write_text("scheme: x\n", encoding="utf-8")
+    assert main(["compare", "digits", "--config", "f.yaml", "--print-config"]) == 2
+    assert "f.yaml: unknown scheme 'x'" in capsys.readouterr().err
 
 
 def test_a_rate_replaces_the_other_kind_of_rate() -> None:

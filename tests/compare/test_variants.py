@@ -6,7 +6,8 @@ import pytest
 
 from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
-from r2mae.domains.lookup import defaults_of, domain_of, get_domain, public_sets
+from r2mae.domains.lookup import domain_of, get_domain, public_sets
+from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_names, scheme_takes
@@ -154,7 +155,7 @@ def test_domains_by_name() -> None:
     with pytest.raises(UserError, match="did you mean 'images'"):
         get_domain("image")
     with pytest.raises(UserError, match="unknown preset"):
-        defaults_of(get_domain("images"), "digits", "vit")
+        preset_values(get_domain("images"), "vit")
 
 
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import r2mae
 from r2mae.cli.main import main
 from r2mae.domains import lookup
 from r2mae.domains.base import Domain
-from r2mae.domains.lookup import all_domains, defaults_of, domain_of, get_domain, public_sets
+from r2mae.domains.lookup import all_domains, domain_of, get_domain, public_sets
+from r2mae.domains.sources import find_layers, preset_values
 from r2mae.errors import UserError, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn, package_of
 from r2mae.training.saving import LoadedRun
@@ -232,29 +233,23 @@ def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
 
 def test_presets_belong_to_models() -> None:
     for domain in all_domains():
+        models = list(domain.config.models)
         for preset in domain.presets:
-            lookup.check_preset(domain, preset, None)
-            lookup.check_preset(domain, preset, "no such model")  # which is told by others
-            fits = []
-            for model in domain.config.models:
+            own = preset_values(domain, preset).get("model")
+            assert own is None or own in models
+            for model in models:
                 try:
-                    lookup.check_preset(domain, preset, model)
-                    fits.append(model)
+                    find_layers(domain, None, None, {}, preset, model)
+                    assert own in (None, model)
                 except UserError as error:
-                    assert f"the model {model!r} has no preset {preset!r}: " in str(error)
-            own = defaults_of(domain, None, preset).get("model")
-            models = list(domain.config.models)
-            if own:
-                assert fits == [own]
-            elif models:
-                assert fits == [domain.config.default_model()] or fits == models, f"{domain.name}, {preset}"
+                    assert own != model and f"the model {model!r} has no preset {preset!r}: " in str(error)
 
 
 def test_a_preset_that_says_nothing_of_models_fits_all(monkeypatch: pytest.MonkeyPatch) -> None:
     domain = get_domain("images")
     monkeypatch.setattr(type(domain), "presets", {"slow": {"epochs": 900.0}})
     for model in domain.config.models:
-        lookup.check_preset(domain, "slow", model)
+        find_layers(domain, None, None, {}, "slow", model)
     monkeypatch.setattr(type(domain), "presets", {"mlp-8": {"hidden": 8}})
     with pytest.raises(UserError, match="the model 'unet' has no preset 'mlp-8': omit --preset"):
-        lookup.check_preset(domain, "mlp-8", "unet")
+        find_layers(domain, None, None, {}, "mlp-8", "unet")

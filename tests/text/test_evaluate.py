@@ -222,7 +222,7 @@ def test_held_out_sequences_are_as_many_as_the_run_or_its_measurement_says(confi
     said = config.replace(eval_sequences=3)
     assert DOMAIN.evaluate(said, task, model, data) == few
     assert DOMAIN.evaluate(config, task, model, data, eval_sequences=3) == few
-    assert said.measurement_settings() == {"eval_sequences": 3, "glue": (), "glue_limit": None, "glue_probes": ()}
+    assert said.measurement_settings() == {"eval_sequences": 3, "glue": (), "glue_probes": ()}
     assert "3 held-out sequences" in said.measured_in_words()
     assert config.measured_in_words() == ""
     with pytest.raises(UserError, match="eval_sequences must be 1 or more"):

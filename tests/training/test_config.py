@@ -126,11 +126,15 @@ def test_epochs_without_end_are_refused() -> None:
 def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) -> None:
     bare, default = ImagesConfig.make(data="digits", norm="layer"), ImagesConfig.make(data="digits")
     assert "bn_statistics" in default.measurement_settings()
-    assert bare.measurement_settings() == {"finetune_epochs": 0.0, "finetune_recipe": "short"}
+    assert bare.measurement_settings() == {"finetune_epochs": 0.0}
+    tuned = bare.replace(finetune_epochs=2).measurement_settings()
+    assert tuned == {"finetune_epochs": 2.0, "finetune_recipe": "short"}
     assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     own = bare.measurement_settings()
-    for said, known in ((own, True), ({**own, "finetune_epochs": 1.0}, False), ({}, False)):
+    with_recipe = {**own, "finetune_recipe": "mae"}  # as old results have it
+    changed = {**own, "finetune_epochs": 1.0}
+    for said, known in ((own, True), (with_recipe, True), (changed, False), ({}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
         assert folder.results_for(default) is None

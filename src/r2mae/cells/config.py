@@ -34,9 +34,9 @@ class CellsDataConfig(DataConfig):
     donor_key : str, optional
         Column of obs with the donor; training and test cells of the probes come from different donors.
     labels : list of str
-        Columns of obs that logistic regression predicts from the embedding.
+        Columns of obs to predict from the embedding, by logistic regression.
     regress : list of str
-        Columns of obs that ridge regression predicts, such as age.
+        Columns of obs to predict by ridge regression, such as age.
     exclude : list of str
         Cells that the probes omit, as column=value, such as condition=control; condition:cell_type=B omits the B cells
         from the probe of condition alone.
@@ -129,6 +129,7 @@ class CellsConfig(RunConfig):
     ratios: ClassVar[SchemeDefaults] = _HLCA
     models: ClassVar[Mapping[str, str]] = MODELS
 
+    decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
 
     timing: Literal["hlca", "sea-ad"] = "hlca"
@@ -173,11 +174,6 @@ class CellsConfig(RunConfig):
     def _has_batch_norm(self) -> bool:
         """Whether the model may have batch normalisation."""
         return "bn_statistics" not in self.model.ignores
-
-    @property
-    def idle_fields(self) -> frozenset[str]:
-        """`timing`, whose schedules are among the options of the scheme."""
-        return frozenset({"timing"})
 
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""

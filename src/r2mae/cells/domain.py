@@ -19,7 +19,6 @@ from r2mae.domains.options import (
     Exporter,
     FigureColumns,
     LoadedStatistics,
-    SeveralPaths,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
@@ -75,7 +74,7 @@ class CellsDomain(Domain):
             loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm",
-        several=SeveralPaths("join the files first (anndata.concat)", lambda paths: "all.h5ad"),
+        several="join the files first (anndata.concat)",
     )
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:

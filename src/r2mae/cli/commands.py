@@ -1,10 +1,10 @@
 """The commands of ``r2mae``: their names, and the parser of each, which is imported when it is needed."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from r2mae.errors import unknown
+from r2mae.errors import UserError, unknown
 from r2mae.registry import BUILT_IN, external_commands
 
 # Each command is a module, imported only when it is called, with its `Options` and `run`, or `parser`. Domains declare
@@ -29,40 +29,29 @@ COMMANDS = {
 SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install . ./paper")}
 
 
-def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command that begins the words, such as "theory risk", or "" if none does, and the other words."""
-    own = {name for domain in BUILT_IN.values() for name in domain.commands} | {*COMMANDS}
-    name = _longest(words, own)
-    if name is None:  # which imports the domains of other packages
-        name = _longest(words, {*all_commands()} - ({*SEPARATE} - {*external_commands()}))
-    return name or "", list(words[len(name.split()) :]) if name else list(words)
+def split_command(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """Return the command that begins the words, or "" if none does; its words, or those of a group; and the others."""
+    own = [*COMMANDS, *(name for domain in BUILT_IN.values() for name in domain.commands)]
+    found: tuple[str, list[str], list[str]] = ("", [], [*words])
+    for names in (lambda: own, all_commands):  # all commands import the domains of other packages
+        known = [*names()]
+        count = next(size for size in range(len(words), -1, -1) if size == 0 or _following(words[:size], known))
+        name = " ".join(words[:count])
+        found = (name if name in known else "", [*words[:count]], [*words[count:]])
+        if found[0]:
+            break
+    return found
 
 
-def _longest(words: Sequence[str], names: Collection[str]) -> str | None:
-    """Return the longest name that begins the words; "" for the beginning of names only, and None for neither."""
-    for size in range(min(3, len(words)), 0, -1):
-        start = " ".join(words[:size])
-        if start in names:
-            return start
-        if any(name.startswith(f"{start} ") for name in names):
-            return ""
-    return None
-
-
-def group_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the first words that begin several commands, such as "theory", and those commands."""
-    commands = all_commands()
-    for size in range(min(2, len(words)), 0, -1):
-        start = " ".join(words[:size]) + " "
-        if found := {name: text for name, text in commands.items() if name.startswith(start)}:
-            return list(words[:size]), found
-    return [], commands
+def _following(words: Sequence[str], names: Iterable[str]) -> list[list[str]]:
+    """Return the names, as words, that begin with these words."""
+    return [name.split() for name in names if name.split()[: len(words)] == [*words]]
 
 
 def next_words(typed: Sequence[str]) -> list[str]:
     """Return the words that may follow these in the name of a command."""
-    names = [name.split() for name in all_commands()]
-    return list(dict.fromkeys(name[len(typed)] for name in names if name[: len(typed)] == [*typed] != name))
+    names = _following(typed, all_commands())
+    return list(dict.fromkeys(name[len(typed)] for name in names if len(name) > len(typed)))
 
 
 def all_commands() -> dict[str, str]:
@@ -92,6 +81,10 @@ def parser_for(name: str, words: Sequence[str]) -> Any:
         if hasattr(module, "parser"):
             return module.parser(words)
         return parser_of(name, module.Options, lambda values: module.run(module.Options(**values)), words)
+    if name in SEPARATE:
+        _, package, install = SEPARATE[name]
+        hint = f"{install} in a checkout of r2mae"
+        raise UserError(f"`r2mae {name}` comes with {package}, which is not installed: {hint}")
     from r2mae.cli.declared import domain_parser
     from r2mae.domains.lookup import domain_command
 

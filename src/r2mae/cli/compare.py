@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.cluster import ClusterOptions, read_cluster
-from r2mae.cli.configs import config_parser, print_config, read_sources
+from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.domains.checks import check_run
-from r2mae.domains.sources import Sources, make_config
+from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
-from r2mae.masking.schemes import SCHEME_OPTIONS
-from r2mae.training.config import SCHEME_OWN, RunConfig
+from r2mae.training.config import RunConfig
 from r2mae.training.fields import option
+from r2mae.training.layers import option_names
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -72,9 +72,8 @@ class Options(ClusterOptions):
 
 def parser(words: Sequence[str]) -> Parser:
     """Return the parser for a kind of data."""
-    sources = read_sources("compare", words, _VARIANT_FIELDS, _IN_FILE)
     example = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
-    return config_parser("compare", Options, sources, example, run, words)
+    return config_parser("compare", Options, example, run, words, in_file=_IN_FILE, omitted=_VARIANT_FIELDS)
 
 
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
@@ -84,7 +83,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     from r2mae.sweep.worker_start import load_ahead
 
     domain = sources.domain
-    config, of_schemes = make_config(sources, given)
+    config, of_schemes = make_base(sources, given)
     own = {name: None if getattr(options, name) is None else words_of(getattr(options, name)) for name in _IN_FILE}
     baselines = parse_baselines(own["baselines"], _default_baselines(domain, config))
     schemes = list(DEFAULT_SCHEMES) if own["schemes"] is None else own["schemes"]
@@ -92,11 +91,9 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     ratios = None if own["ratios"] is None else parse_ratios(own["ratios"])
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
     if options.print_config:
-        further = [f"{name}={value!r}" for name, value in of_schemes.items() if name not in SCHEME_OPTIONS]
-        more = {name: value for name, value in of_schemes.items() if name in SCHEME_OPTIONS}
-        more |= {SCHEME_OWN: further} if further else {}
         shown = {"schemes": schemes, "seeds": own["seeds"] or _SEEDS, "ratios": own["ratios"]}
-        print_config(config, skip=_VARIANT_FIELDS, **more, **shown, baselines=baselines or ["none"])
+        shown |= {"baselines": baselines or ["none"]}
+        print_config(config, skip=_VARIANT_FIELDS, **option_names(of_schemes), **shown)
         return 0
     cluster = read_cluster(options)
     out = Path(options.out or f"runs/compare-{Path(config.data.source).stem}")

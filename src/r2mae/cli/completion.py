@@ -50,10 +50,10 @@ def answer_shell(**settings: Any) -> None:
     words = before[int(os.environ["_ARGCOMPLETE"]) :]
     outer = inner = argparse.ArgumentParser(prog="r2mae")
     outer.add_argument("--version", action="store_true")
-    name, rest = split_command(words)
+    name, first, rest = split_command(words)
     with suppress(UserError):  # then there is nothing to complete
-        *first, last = name.split() or [*words, ""]
-        for word in first:
+        *above, last = first if name else [*words, ""]
+        for word in above:
             inner = inner.add_subparsers().add_parser(word, add_help=False)
         if name:
             inner.add_subparsers().add_parser(last, parents=[parser_for(name, [*rest, "--help-all"])], add_help=False)

@@ -39,13 +39,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    action, name = options.action, options.name
-    if action not in ACTIONS:
-        raise unknown("action", action, (*ACTIONS, "alignment"))
-
     from r2mae.domains.lookup import public_sets
 
-    sets = public_sets()
+    action, name, sets = options.action, options.name, public_sets()
+    if action not in ACTIONS:
+        raise unknown("action", action, (*ACTIONS, "alignment"))
     if action == "list":
         if name is not None:
             raise UserError(f"data list lists all sets: omit {name!r}")

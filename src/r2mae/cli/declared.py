@@ -1,20 +1,21 @@
 """Adds to the command line what domains declare: commands, and the options for runs of a domain."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser, parser_of
-from r2mae.domains.lookup import command_function
+from r2mae.domains.checks import open_run
+from r2mae.domains.lookup import all_domains, import_object
 from r2mae.training.config_options import config_options
-from r2mae.training.fields import options_of
+from r2mae.training.fields import docstring_part, options_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
-    from r2mae.domains.options import Command, Evaluation
+    from r2mae.domains.options import Command
 
 _WIDTH = 118
 _COLUMN = 10  # column at which descriptions begin
@@ -25,18 +26,98 @@ def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) ->
 
     def run(values: dict[str, Any]) -> int:
         with loading():
-            function = command_function(domain, command)
+            function = import_object(domain.name, command.run, "run")
         function(**values)
         return 0
 
     parser = parser_of(command.name, command.options, run, words)
     if command.config is not None:
-        fields = (option for option in config_options(command.config) if option.name in command.fields)
-        parser.add(replace(option, default=None) for option in fields)
+        chosen = (option for option in config_options(command.config) if option.name in command.fields)
+        parser.add(replace(option, default=None) for option in chosen)
     return parser
 
 
-def run_in(words: Sequence[str]) -> Path | None:
+@dataclass(frozen=True)
+class Offer:
+    """What a domain offers to a command that works on a run.
+
+    Parameters
+    ----------
+    lines : list of (str, str)
+        Names and descriptions, for the help.
+    examples : list of str
+        Examples of arguments.
+    kinds : list of (type, str)
+        Dataclasses with options, each with its heading in the help.
+    changes : mapping
+        Other attributes of the command's own options, by name.
+    elsewhere : mapping
+        Options of what may also follow RUN: its name, by the option as typed.
+    """
+
+    lines: Sequence[tuple[str, str]]
+    examples: Sequence[str]
+    kinds: Sequence[tuple[type, str]] = ()
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_parser(
+    command: str,
+    options: type,
+    words: Sequence[str],
+    offer_of: "Callable[[Domain], Offer]",
+    run: "Callable[[Path, Domain, Any, dict[str, Any]], int]",
+) -> Parser:
+    """Return the parser of a command that works on a run, with the options of the run's domain.
+
+    Without a run, it describes what every domain offers.
+
+    Parameters
+    ----------
+    command : str
+        Its name.
+    options : type
+        Dataclass with the options of the command itself.
+    words : sequence of str
+        Words of the command line.
+    offer_of : callable
+        Returns what a domain offers.
+    run : callable
+        ``run(path, domain, options, given)`` runs the command, with its own options and all that were given.
+
+    Raises
+    ------
+    UserError
+        If the first word is no run folder.
+    """
+    path, own = _run_in(words), options_of(options)
+    domains = all_domains() if path is None else [open_run(path)[0]]
+    offers = [offer_of(domain) for domain in domains]
+    about = f"{docstring_part(options)}\n\n{listed(line for offer in offers for line in offer.lines)}"
+    examples = [f"r2mae {command} {example}" for offer in offers for example in offer.examples]
+    if path is None:
+        about += f"\n\nFurther options depend on the run: `r2mae {command} RUN --help` describes them."
+        parser = Parser(f"r2mae {command}", about, *examples)
+        parser.add(own)
+        return parser
+
+    def call(given: dict[str, Any]) -> int:
+        return run(path, domains[0], options(**taken(given, options)), given)
+
+    parser = Parser(f"r2mae {command}", about, *examples, run=call)
+    parser.lacks = f"{path} is a run of the domain {domains[0].name}, which has no"
+    parser.add(replace(one, **offers[0].changes.get(one.name, {})) for one in own)
+    for kind, heading in offers[0].kinds:
+        parser.add(options_of(kind, heading))
+    parser.elsewhere = {
+        typed: f"belongs to {name}: r2mae {command} {path} {name} {typed} …"
+        for typed, name in offers[0].elsewhere.items()
+    }
+    return parser
+
+
+def _run_in(words: Sequence[str]) -> Path | None:
     """Return the run folder among the words of a command: the first that is one, or else the first word."""
     names = [word for word in words if not word.startswith("-")]
     found = [word for word in names if (Path(word).expanduser() / "config.yaml").is_file()]
@@ -44,28 +125,9 @@ def run_in(words: Sequence[str]) -> Path | None:
     return next((Path(word).expanduser() for word in [*found, *leading]), None)
 
 
-def evaluations_of(domain: "Domain") -> "tuple[Evaluation, ...]":
-    """Return the domain's default evaluation, then the others."""
-    return (domain.command_line.evaluation, *domain.command_line.evaluations)
-
-
-def names_of(options: type) -> set[str]:
-    """Return the names of a dataclass's fields."""
-    return {option.name for option in options_of(options)}
-
-
 def taken(values: Mapping[str, Any], options: type) -> dict[str, Any]:
     """Return the given options that are fields of a dataclass; an empty list counts as not given."""
-    return {name: values[name] for name in names_of(options) if values.get(name) not in (None, ())}
-
-
-def options_by_domain(command: str, named: "Iterable[tuple[str, Sequence[type]]]") -> str:
-    """Return the paragraph of a help text that lists the options of each domain; RUN determines the domain."""
-    lines = [
-        (name, " ".join(option.typed for kind in kinds for option in options_of(kind)) or "none")
-        for name, kinds in named
-    ]
-    return f"Further options, described by `r2mae {command} RUN --help` for runs of the domain:\n\n{listed(lines)}"
+    return {one.name: values[one.name] for one in fields(options) if values.get(one.name) not in (None, ())}
 
 
 def listed(lines: Iterable[tuple[str, str]]) -> str:
@@ -82,13 +144,3 @@ def listed(lines: Iterable[tuple[str, str]]) -> str:
         for name, text in lines
         if text
     )
-
-
-def baselines_in_words(domains: "Iterable[Domain]", *, default: bool = False) -> str:
-    """Return the baselines of each domain in words; with `default`, also those that a comparison measures."""
-    said = []
-    for domain in domains:
-        if baselines := domain.command_line.baselines:
-            names = f" (by default {', '.join(domain.default_baselines) or 'none'})" if default else ""
-            said.append(f"of {domain.name} {baselines}{names}")
-    return "; ".join(said)

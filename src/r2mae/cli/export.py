@@ -1,18 +1,16 @@
 """``r2mae export RUN --to LAYOUT -o OUT``: write a pretrained model for other libraries."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.declared import listed, run_in, taken
+from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
-from r2mae.domains.checks import open_run
-from r2mae.domains.lookup import all_domains, format_writer
+from r2mae.domains.lookup import import_object
 from r2mae.errors import UserError, unknown
-from r2mae.training.fields import argument, docstring_part, option, options_of
+from r2mae.training.fields import argument, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -39,34 +37,30 @@ class Options:
 
 
 def parser(words: Sequence[str]) -> Parser:
-    """Return the parser for the domain of a run, or of all domains."""
-    path = run_in(words)
-    domains = all_domains() if path is None else [open_run(path)[0]]
-    layouts = [(domain, one) for domain in domains for one in domain.command_line.model_formats]
-    about = f"{docstring_part(Options)}\n\n" + listed(
-        (domain.name, f"--to {one.name}: {one.help}.") for domain, one in layouts
+    """Return the parser for the domain of a run; without a run, its help names the layouts of every domain."""
+    return run_parser("export", Options, words, _offer, run)
+
+
+def _offer(domain: "Domain") -> Offer:
+    layouts = domain.command_line.model_formats
+    return Offer(
+        [(domain.name, f"--to {one.name}: {one.help}.") for one in layouts],
+        [example for one in layouts for example in one.examples],
+        [(kind, domain.name) for kind in dict.fromkeys(one.options for one in layouts)],
+        {"to": {"words": tuple(one.name for one in layouts)}},
     )
-    examples = [f"r2mae export {example}" for _, one in layouts for example in one.examples]
-    made = Parser("r2mae export", about, *examples, run=None if path is None else partial(run, path, domains[0]))
-    names = tuple(dict.fromkeys(one.name for _, one in layouts))
-    made.lacks = f"--to {'|'.join(names)} of the domain {domains[0].name} has no" if path is not None and names else ""
-    made.add(replace(one, words=names) if one.name == "to" else one for one in options_of(Options))
-    kinds = dict.fromkeys(one.options for _, one in layouts)
-    made.add(option for kind in kinds for option in options_of(kind))
-    return made
 
 
-def run(path: Path, domain: "Domain", given: dict[str, Any]) -> int:
+def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -> int:
     """Run the command."""
-    values = Options(**taken(given, Options))
-    layout = _layout(domain, path, values.to)
+    layout = _layout(domain, path, options.to)
     for name in given.keys() - taken(given, Options).keys() - taken(given, layout.options).keys():
         raise UserError(f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it")
-    if values.output is None:
+    if options.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
-    output = Path(values.output)
+    output = Path(options.output)
     with loading():
-        write = format_writer(domain, layout)
+        write = import_object(domain.name, layout.write, "write")
     opened = write(path, output, **taken(given, layout.options))
     print(f"the model of {path} is in {output}: {opened}")
     return 0

@@ -5,12 +5,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
-from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 from r2mae import __version__
-from r2mae.cli.commands import COMMANDS, SEPARATE, group_of, next_words, parser_for, split_command
+from r2mae.cli.commands import COMMANDS, all_commands, next_words, parser_for, split_command
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import external_commands
 from r2mae.screen import Screen
@@ -90,9 +89,12 @@ def _dispatch(words: list[str]) -> int:
     if words and words[0] in ("-V", "--version"):
         print(f"r2mae {__version__}")
         return 0
-    name, rest = split_command(words)
+    name, group, rest = split_command(words)
     if name in external_commands() and name not in COMMANDS:
-        return _run_of_other_package(name, rest)
+        from r2mae.domains.lookup import load_foreign
+
+        location, package = external_commands()[name]
+        return int(load_foreign(f"the command {name!r}", package, location, "run")(rest))
     if name:
         made = parser_for(name, rest)
         values = made.read(rest)
@@ -100,41 +102,20 @@ def _dispatch(words: list[str]) -> int:
             raise UserError(f"{made.prog}: name what it works on before the options")
         code: int = made.run(values)
         return code
-    if not words or words[-1] in ("-h", "--help", "help"):
-        _print_help(words[:-1])
+    if words == group or rest[0] in ("-h", "--help", "help"):
+        if words and not rest:
+            raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")
+        _print_help(group)
         return 0
-    group, _ = group_of(words)
-    if words[0] in SEPARATE:
-        _, package, install = SEPARATE[words[0]]
-        hint = f"{install} in a checkout of r2mae"
-        raise UserError(f"`r2mae {words[0]}` comes with {package}, which is not installed: {hint}")
-    if group and len(words) == len(group):
-        raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")
-    kind = f"subcommand of r2mae {' '.join(group)}" if group else "command"
-    raise unknown(kind, words[len(group)], next_words(group))
+    raise unknown(f"subcommand of r2mae {' '.join(group)}" if group else "command", rest[0], next_words(group))
 
 
-def _print_help(words: Sequence[str]) -> None:
+def _print_help(group: Sequence[str]) -> None:
     """Print the commands, or those of a group."""
-    group, commands = group_of(words)
-    if len(group) < len(words):
-        raise unknown("command", words[len(group)], next_words(group))
+    prog = " ".join(["r2mae", *group])
+    commands = {name: text for name, text in all_commands().items() if f"r2mae {name} ".startswith(f"{prog} ")}
     width = max(map(len, commands)) + 2
     lines = "\n".join(f"  {name:<{width}}{text}" for name, text in commands.items())
-    prog = " ".join(["r2mae", *group])
     examples = [one for one in _EXAMPLES if one.startswith(f"{prog} ")][: None if group else 3]
     title = f"Commands of {prog}." if group else _TITLE
     print(_HELP.format(prog=prog, title=title, commands=lines, examples="\n".join(f"  {e}" for e in examples)), end="")
-
-
-def _run_of_other_package(name: str, words: Sequence[str]) -> int:
-    location, package = external_commands()[name]
-    module, _, function = location.partition(":")
-    try:
-        run = getattr(import_module(module), function or "run")
-    except Exception as error:  # foreign code may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        hint = f"repair or uninstall {package}"
-        raise UserError(f"the command {name!r} of {package} cannot be loaded ({reason}): {hint}") from None
-    code: int = run(words)
-    return code

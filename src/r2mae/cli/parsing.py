@@ -163,7 +163,8 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
 def _wrapped(text: str) -> str:
     """Fill the paragraphs of a text, and leave lists as they are."""
     parts = text.split("\n\n")
-    return "\n\n".join(part if part.startswith(" ") else textwrap.fill(part, width()) for part in parts)
+    fill = partial(textwrap.fill, width=width(), break_on_hyphens=False)
+    return "\n\n".join(part if part.startswith(" ") else fill(part) for part in parts)
 
 
 def parser_of(name: str, options: type, run: Run, words: Sequence[str] = ()) -> Parser:

@@ -2,16 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from r2mae.cli.early import loading
 from r2mae.compare.pictures import runs_with_pictures
 from r2mae.domains.checks import check_output, check_source
 from r2mae.errors import UserError
 from r2mae.training.fields import argument, option
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from r2mae.cli.configs import config_parser, print_config, read_sources
+from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_run
@@ -37,14 +37,13 @@ class Options:
 
 def parser(words: Sequence[str]) -> Parser:
     """Return the parser for a kind of data."""
-    sources = read_sources("pretrain", words)
     example = "--scheme r2mae --low 0.5 --high 0.9 --out runs/a"
-    return config_parser("pretrain", Options, sources, example, run, words)
+    return config_parser("pretrain", Options, example, run, words)
 
 
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
-    config, _ = make_config(sources, given)
+    config = make_config(sources, given)
     if options.print_config:
         print_config(config)
         return 0

@@ -2,11 +2,11 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import option
@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from r2mae.theory import Covariance
     from r2mae.theory.problem import Problem
 
-_MODELS = ("identity", "spiked", "uniform", "beta", "latent", "plateau")
-_SPECTRA = ("uniform", "beta", "latent")
+_TAKES: dict[str, tuple[str, ...]] = {
+    "identity": (),
+    "spiked": ("delta", "cosine"),
+    "uniform": ("direction",),
+    "beta": ("direction",),
+    "latent": ("direction",),
+    "plateau": (),
+}
 _BYTES = 500  # bytes per feature: some dozens of vectors
 
 
@@ -62,7 +68,7 @@ class ModelOptions:
         Print JSON, for scripts.
     """
 
-    model: str | None = option(None, words=_MODELS)
+    model: str | None = option(None, words=tuple(_TAKES))
     cov: str | None = option(None, metavar="FILE.npy")
     d: int | None = None
     n: int = 200
@@ -108,12 +114,12 @@ def read_problem(options: ModelOptions) -> "Problem":
 
 def output_folder(text: str | None) -> Path | None:
     """Return the folder to write to; raise a :class:`UserError` for a file, before anything is computed."""
-    path = None if text is None else Path(text)
-    for part in () if path is None else (path, *path.parents):
-        if part.exists():
-            if not part.is_dir():
-                raise UserError(f"--out {text}: {part} is a file: give another folder")
-            break
+    if text is None:
+        return None
+    path = Path(text)
+    found = next(part for part in (path, *path.absolute().parents) if part.exists())
+    if not found.is_dir():
+        raise UserError(f"--out {text}: a part of it is a file: give another folder")
     return path
 
 
@@ -139,24 +145,24 @@ def _covariance(options: ModelOptions) -> "tuple[Covariance, np.ndarray | None, 
     """Return the covariance, the signal (None for an eigenvector) and the name of the model."""
     from r2mae.theory.problem import load_covariance, named_covariance
 
-    model, seed = options.model, options.seed
-    if seed < 0:
-        raise UserError(f"--seed must be 0 or more, not {seed}")
+    if options.seed < 0:
+        raise UserError(f"--seed must be 0 or more, not {options.seed}")
+    model = options.model or "spiked"
+    if model not in _TAKES:
+        raise unknown("model", model, _TAKES)
+    what, takes = f"--model {model}", ("d", *_TAKES[model])
     if options.cov is not None:
-        for name, given in (("model", model), ("d", options.d)):
-            if given is not None:
-                raise UserError(f"--{name} and --cov exclude each other: the file determines it")
-        _refuse_options(options, "--cov", "delta", "cosine")
+        what, takes = "--cov", ("direction",)
+        if options.model is not None:
+            raise UserError("--model and --cov exclude each other: the file determines it")
+    for name in ("d", "delta", "cosine", "direction"):
+        if name not in takes and getattr(options, name) is not None:
+            raise UserError(f"{what} does not take --{name}: see --help")
+    if options.cov is not None:
         return load_covariance(Path(options.cov)), None, Path(options.cov).name
-    model, d = model or "spiked", 1000 if options.d is None else options.d
-    if model not in _MODELS:
-        raise unknown("model", model, _MODELS)
+    d = 1000 if options.d is None else options.d
     check_memory(_BYTES * d + (4 * d * d if model == "latent" else 0), d, options.n)
-    if model != "spiked":
-        _refuse_options(options, f"--model {model}", "delta", "cosine")
-    if model not in _SPECTRA:
-        _refuse_options(options, f"--model {model}", "direction")
-    return named_covariance(model, d, seed, options.delta, options.cosine)
+    return named_covariance(model, d, options.seed, options.delta, options.cosine)
 
 
 def check_memory(size: int, d: int, n: int) -> None:
@@ -169,7 +175,28 @@ def check_memory(size: int, d: int, n: int) -> None:
         )
 
 
-def _refuse_options(options: ModelOptions, what: str, *names: str) -> None:
-    for name in names:
-        if getattr(options, name) is not None:
-            raise UserError(f"{what} does not take --{name}: see --help")
+def show(
+    options: ModelOptions,
+    problem: "Problem",
+    rows: Sequence[dict[str, Any]],
+    title: str,
+    properties: Mapping[str, Any],
+    write: Callable[[Path], None],
+) -> int:
+    """Write rows to a folder, and print them with a title, or as JSON with the properties of the problem."""
+    from r2mae.files import print_json
+    from r2mae.report.theory_output import print_risks
+    from r2mae.theory.problem import summary_sentence
+
+    sentence, out = summary_sentence(rows), output_folder(options.out)
+    if out is not None:
+        write(out)
+    if options.json:
+        print_json({**properties, "rows": rows, "words": sentence})
+        return 0
+    columns = [name for name in rows[0] if name != "ratio"]
+    print_risks(rows, columns, f"{problem.title}; {title}")
+    print(sentence)
+    if out is not None:
+        print(f"table and figure are in {out}")
+    return 0

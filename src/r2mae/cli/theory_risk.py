@@ -1,15 +1,10 @@
 """``r2mae theory risk``: compute the risk curve of a linear model by the closed formula."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from r2mae.cli.early import loading
-from r2mae.cli.theory_model import ModelOptions, output_folder, read_problem, user_errors
-
-if TYPE_CHECKING:
-    pass
-
-_COLUMNS = ("kept_rows", "risk", "normalised", "bias", "variance", "magnitude")
+from r2mae.cli.theory_model import ModelOptions, output_folder, read_problem, show, user_errors
 
 
 @dataclass(frozen=True)
@@ -28,24 +23,14 @@ class Options(ModelOptions):
 
 def run(options: Options) -> int:
     """Run the command."""
-    out = output_folder(options.out)
+    output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.files import print_json
-        from r2mae.report.theory_output import print_risks, write_risk
-        from r2mae.theory.problem import risk_rows, summary_sentence
+        from r2mae.report.theory_output import write_risk
+        from r2mae.theory.problem import risk_rows
 
         problem = read_problem(options)
     with user_errors():
         result = problem.formula()
     rows, null = risk_rows(problem, result), float(result.null[0])
-    sentence = summary_sentence(rows)
-    if out is not None:
-        write_risk(problem, result, rows, out)
-    if options.json:
-        print_json({**problem.properties(null), "rows": rows, "words": sentence})
-        return 0
-    print_risks(rows, _COLUMNS, f"{problem.title}; risk of predicting zero {null:.4g}")
-    print(sentence)
-    if out is not None:
-        print(f"table and figure are in {out}")
-    return 0
+    title = f"risk of predicting zero {null:.4g}"
+    return show(options, problem, rows, title, problem.properties(null), partial(write_risk, problem, result, rows))

@@ -1,15 +1,20 @@
 """``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import Literal
 
 from r2mae.cli.early import loading
-from r2mae.cli.theory_model import ModelOptions, check_memory, output_folder, print_note, read_problem, user_errors
+from r2mae.cli.theory_model import (
+    ModelOptions,
+    check_memory,
+    output_folder,
+    print_note,
+    read_problem,
+    show,
+    user_errors,
+)
 
-if TYPE_CHECKING:
-    pass
-
-_COLUMNS = ("kept_rows", "risk", "normalised", "sd", "standard_error", "formula", "difference_in_errors", "magnitude")
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
@@ -40,12 +45,11 @@ class Options(ModelOptions):
 
 def run(options: Options) -> int:
     """Run the command."""
-    out = output_folder(options.out)
+    output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.files import print_json
-        from r2mae.report.theory_output import print_risks, write_simulation
+        from r2mae.report.theory_output import write_simulation
         from r2mae.theory import simulate
-        from r2mae.theory.problem import simulation_rows, summary_sentence
+        from r2mae.theory.problem import simulation_rows
         from r2mae.training.progress import counting_bar
 
         problem = read_problem(options)
@@ -66,19 +70,16 @@ def run(options: Options) -> int:
             progress=progress,
         )
     rows = simulation_rows(problem, formula, measured)
-    sentence = summary_sentence(rows)
-    if out is not None:
-        write_simulation(problem, formula, measured, rows, out)
     if options.design == "fixed":
         print_note(
             "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
         )
-    if options.json:
-        more = {"repetitions": options.repetitions, "design": options.design}
-        print_json({**problem.properties(float(measured.null)), **more, "rows": rows, "words": sentence})
-        return 0
-    print_risks(rows, _COLUMNS, f"{problem.title}; {options.repetitions} repetitions, {options.design} design")
-    print(sentence)
-    if out is not None:
-        print(f"table and figure are in {out}")
-    return 0
+    more = {"repetitions": options.repetitions, "design": options.design}
+    return show(
+        options,
+        problem,
+        rows,
+        f"{options.repetitions} repetitions, {options.design} design",
+        {**problem.properties(float(measured.null)), **more},
+        partial(write_simulation, problem, formula, measured, rows),
+    )

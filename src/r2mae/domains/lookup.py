@@ -1,22 +1,18 @@
 """Find domains by name, and load runs from their folders. A domain and its libraries are imported only when needed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from r2mae.domains.base import REQUIRED, Domain
-from r2mae.errors import UserError, nearest, unknown, warn_once
+from r2mae.errors import UserError, unknown, warn_once
 from r2mae.registry import BUILT_IN, DOMAINS, package_of
 
 if TYPE_CHECKING:
     from r2mae.catalogue import PublicSet
-    from r2mae.domains.base import REQUIRED, Domain
-    from r2mae.domains.options import Command, ModelFormat
-    from r2mae.training.config import RunConfig
+    from r2mae.domains.options import Command
     from r2mae.training.saving import LoadedRun
-
-_PARTS = (*REQUIRED, *(name for name in vars(Domain) if not name.startswith("_")))
 
 
 def get_domain(name: str) -> "Domain":
@@ -30,33 +26,45 @@ def get_domain(name: str) -> "Domain":
     """
     if name not in DOMAINS:
         raise unknown("domain", name, DOMAINS)
-    domain = _import_object(name, DOMAINS[name], "DOMAIN")
+    domain = import_object(name, DOMAINS[name], "DOMAIN")
     return cast("Domain", domain) if package_of(name) is None else _check_external_domain(name, domain)
 
 
-def _import_object(domain: str, target: str, default: str) -> Any:
-    """Import an object of a domain, named as ``module:object`` or ``module``."""
+def import_object(domain: str, target: str, default: str) -> Any:
+    """Import an object of a domain, named as ``module:object``, or as ``module`` of the `default` object.
+
+    Raises
+    ------
+    UserError
+        If a library that it needs is not installed, or it comes from another package and is broken.
+    """
+    if package := package_of(domain):
+        return load_foreign(f"the domain {domain!r}", package, target, default)
     module, _, attribute = target.partition(":")
-    package = package_of(domain)
     try:
         return getattr(import_module(module), attribute or default)
     except ModuleNotFoundError as error:
-        if package is None:
-            if error.name is None or error.name.startswith("r2mae"):
-                raise
-            raise UserError(
-                f"the domain {domain!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{domain}]'"
-            ) from None
-        raise _broken_domain_error(domain, package, error) from None
-    except Exception as error:
-        if package is None:
+        if error.name is None or error.name.startswith("r2mae"):
             raise
-        raise _broken_domain_error(domain, package, error) from None  # foreign code may raise anything
+        raise UserError(
+            f"the domain {domain!r} needs {error.name!r}, which is not installed: pip install 'r2mae[{domain}]'"
+        ) from None
 
 
-def _broken_domain_error(domain: str, package: str, error: Exception) -> UserError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-    return UserError(f"the domain {domain!r} of {package} cannot be loaded ({reason}): repair or uninstall {package}")
+def load_foreign(what: str, package: str, target: str, default: str) -> Any:
+    """Import an object of another package, named as in :func:`import_object`.
+
+    Raises
+    ------
+    UserError
+        If it cannot be imported, for whatever reason; `what` names it.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(import_module(module), attribute or default)
+    except Exception as error:  # foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise UserError(f"{what} of {package} cannot be loaded ({reason}): repair or uninstall {package}") from None
 
 
 def _check_external_domain(name: str, domain: Any) -> "Domain":
@@ -67,12 +75,10 @@ def _check_external_domain(name: str, domain: Any) -> "Domain":
             f"the domain {name!r} of {package} is no object of a class that inherits "
             "from r2mae.domains.base.Domain: it was written for another version"
         )
-    if missing := [part for part in _PARTS if not hasattr(domain, part)]:
-        raise UserError(
-            f"the domain {name!r} of {package} has no {', '.join(missing)}: it was written for another "
-            "version, or does not inherit from r2mae.domains.base.Domain"
-        )
-    if getattr(domain, "name", None) != name or domain.config.domain != name:
+    if missing := [part for part in REQUIRED if not hasattr(domain, part)]:
+        lacks = f"the domain {name!r} of {package} has no {', '.join(missing)}"
+        raise UserError(f"{lacks}: it was written for another version")
+    if domain.name != name or domain.config.domain != name:
         raise UserError(
             f"the domain {name!r} of {package} has several names: its entry point, `name` and "
             "`config.domain` must be the same"
@@ -127,30 +133,6 @@ def _external_domain_names() -> list[str]:
     return [name for name in DOMAINS if name not in BUILT_IN]
 
 
-def command_function(domain: "Domain", command: "Command") -> Callable[..., None]:
-    """Return the function of a domain's command.
-
-    Raises
-    ------
-    UserError
-        If a library that it needs is not installed, or it comes from another package and is broken.
-    """
-    function: Callable[..., None] = _import_object(domain.name, command.run, "run")
-    return function
-
-
-def format_writer(domain: "Domain", layout: "ModelFormat") -> Callable[..., str]:
-    """Return the function that writes a domain's models in another library's format.
-
-    Raises
-    ------
-    UserError
-        As :func:`command_function`.
-    """
-    function: Callable[..., str] = _import_object(domain.name, layout.write, "write")
-    return function
-
-
 def domain_of(data: str) -> str | None:
     """Return the domain that a named set belongs to, or None for other names."""
     return _domain_with_set(data, DOMAINS)
@@ -163,68 +145,6 @@ def _domain_with_set(data: str, names: Iterable[str]) -> str | None:
 def is_domain(word: str) -> bool:
     """Return whether a word names a domain; domains of other packages are checked last, since this is slow."""
     return word in BUILT_IN or (_domain_with_set(word, BUILT_IN) is None and word in DOMAINS)
-
-
-def preset_name(domain: "Domain", preset: str | None, model: str | None) -> str | None:
-    """Return the full name of a preset: with the model ``vit-mae``, ``tiny`` means ``vit-mae-tiny``.
-
-    Raises
-    ------
-    UserError
-        If the preset needs a model, and the model is unknown.
-    """
-    known = getattr(domain.config, "models", None)
-    if preset is not None and preset not in domain.presets and known and model is not None and model not in known:
-        raise unknown("model", model, known)
-    if preset is None or model is None or preset in domain.presets or f"{model}-{preset}" not in domain.presets:
-        return preset
-    return f"{model}-{preset}"
-
-
-def check_preset(domain: "Domain", preset: str | None, model: str | None) -> None:
-    """Refuse a preset of another model.
-
-    Parameters
-    ----------
-    domain : Domain
-    preset, model : str, optional
-        As given by the user; the preset by its full name (:func:`preset_name`).
-
-    Raises
-    ------
-    UserError
-        Suggests the presets of the model.
-    """
-    kind = domain.config
-    if preset is None or model is None or model not in kind.models:
-        return
-    own = [name for name, values in domain.presets.items() if _preset_model(kind, values) in (None, model)]
-    if preset not in own and domain.presets:
-        hint = nearest(preset, own) if own else "omit --preset"
-        raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
-
-
-def _preset_model(kind: "type[RunConfig]", preset: Mapping[str, Any]) -> str | None:
-    """Return the model of a preset; None if it fits any model."""
-    if "model" in preset:
-        return str(preset["model"])
-    return kind.default_model() if preset.keys() & {*kind.model.own_fields()} else None
-
-
-def defaults_of(domain: "Domain", data: str | None, preset: str | None) -> dict[str, Any]:
-    """Return the defaults of configuration fields from a named set and a preset."""
-    fields: dict[str, Any] = {}
-    if data is not None:
-        fields |= domain.set_defaults.get(data, {})
-    if preset is not None:
-        if not domain.presets:
-            raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
-        if preset not in domain.presets:
-            raise unknown(
-                "preset", preset, [name for name in domain.presets if name.endswith(f"-{preset}")] or domain.presets
-            )
-        fields |= {**domain.presets[preset], "preset": preset}
-    return fields
 
 
 def domain_of_run(config: Mapping[str, Any], path: Path) -> "Domain":

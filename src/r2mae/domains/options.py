@@ -98,22 +98,6 @@ class Command:
 
 
 @dataclass(frozen=True)
-class SeveralPaths:
-    """The hint of an error if a user gives several files to a command that takes one data set.
-
-    Parameters
-    ----------
-    hint : str
-        Such as "give a folder that holds them all".
-    example : callable
-        Returns what to type instead, given the paths.
-    """
-
-    hint: str
-    example: Callable[[Sequence[str]], str]
-
-
-@dataclass(frozen=True)
 class Exporter:
     """A file format for embeddings.
 
@@ -238,8 +222,8 @@ class CommandLine:
         For completion: a function that returns the names, by the configuration field that takes them.
     example : str
         Data in examples of usage errors and help; if empty, a public set of the domain.
-    several : SeveralPaths, optional
-        The hint for several files.
+    several : str
+        What to do with several files, as commands take one data set.
     """
 
     evaluation: Evaluation = Evaluation()
@@ -252,4 +236,4 @@ class CommandLine:
     commands: tuple[Command, ...] = ()
     words: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     example: str = ""
-    several: SeveralPaths | None = None
+    several: str = ""

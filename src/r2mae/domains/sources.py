@@ -1,113 +1,162 @@
 """The configuration of a run from what names its fields: the data's defaults, presets, a file, and given options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.domains.lookup import defaults_of
-from r2mae.errors import UserError
-from r2mae.masking.schemes import SCHEME_OPTIONS, check_option
-from r2mae.training.config import PREFIX, SCHEME_OWN, RunConfig, fields_of, flat_names, own_options
-from r2mae.training.fields import at_home
-from r2mae.training.scheme import SchemeSpec
+from r2mae.errors import UserError, nearest, unknown
+from r2mae.training.config import DEFAULT_SCHEME, RunConfig
+from r2mae.training.layers import Layer, merged, naming, scheme_of
+from r2mae.training.scheme import SchemeSpec, check_options, kind_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
 
+NO_PRESET = "null"
+"""The word for no preset, not even that of the file."""
+_FIRST = {"domain": "", "data": "source", "preset": "", "model": "name"}  # what is read before the domain is known
+
 
 @dataclass(frozen=True)
 class Sources:
-    """The domain and the data of a run, and a file and presets that set fields of its configuration.
+    """The domain and the data of a run, and what sets the fields of its configuration.
 
     Parameters
     ----------
     domain : Domain
     data : str, optional
         Name of a set, or a path.
-    preset, model : str, optional
-        As given by the user, the preset by its full name; they override the file.
-    file : str, optional
-        A YAML file.
-    written : mapping
-        Its fields by flat names, as :func:`read_file` returns them.
-    own : mapping
-        Its other values, which are for a command.
-    skip : tuple of str
-        Fields of configurations that are not used.
+    layers : tuple of Layer
+        The defaults of the named set, the preset of the file, the file, the preset and the model of the command line:
+        each overrides those before it.
     """
 
     domain: "Domain"
-    data: str | None = None
-    preset: str | None = None
-    model: str | None = None
-    file: str | None = None
-    written: Mapping[str, Any] = field(default_factory=dict)
-    own: Mapping[str, Any] = field(default_factory=dict)
-    skip: tuple[str, ...] = ()
+    data: str | None
+    layers: tuple[Layer, ...]
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The values of all layers by flat names, and the scheme's name and options."""
+        values, scheme, options = scheme_of(merged(self.domain.config, self.layers, dict))
+        if isinstance(scheme, SchemeSpec):
+            options, scheme = scheme.given_options, scheme.name
+        return {**values, **({} if scheme is None else {"scheme": scheme}), **options}
 
 
-def read_file(file: str) -> dict[str, Any]:
-    """Return the fields of a YAML file by flat names; the groups of a configuration may be nested.
+def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return domain, data, preset and model of a file, which decide what its other fields mean.
 
     Raises
     ------
     UserError
-        If there is no such file, or what is read first (domain, data, preset, model) is no text.
+        If one of them is no text.
     """
-    from r2mae.training.records import read_yaml
+    found: dict[str, str | None] = {}
+    for name, field in _FIRST.items():
+        value = written.get(name, written.get(f"{name}.{field}"))
+        if field and isinstance(value, Mapping):
+            value = value.get(field)
+        if not isinstance(value, str | None):
+            raise UserError(f"{file}: {name} takes text, not {str(value)[:80]!r}")
+        found[name] = value
+    return found
 
-    read = read_yaml(Path(file), linked=True)
-    written = {name: at_home(value) for name, value in flat_names(read).items()}
-    for name in ("domain", "data", "preset", "model"):  # which are read before the options are known
-        if not isinstance(written.get(name), str | None):
-            raise UserError(f"{file}: {name} takes text, not {str(written[name])[:80]!r}")
-    return written
 
+def find_layers(
+    domain: "Domain",
+    data: str | None,
+    file: str | None,
+    written: Mapping[str, Any],
+    preset: str | None,
+    model: str | None,
+) -> tuple[Layer, ...]:
+    """Return the layers of :class:`Sources`.
 
-def merge(sources: Sources, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration and the options of its scheme, by flat names.
+    Parameters
+    ----------
+    domain : Domain
+    data : str, optional
+        Name of a set, or a path.
+    file : str, optional
+        A YAML file.
+    written : mapping
+        Its content.
+    preset, model : str, optional
+        As given on the command line. Any preset there, even none, replaces that of the file.
 
-    Each source overrides those before it: the named set, the preset of the file, the file, the preset of the command
-    line, and its options. A later model drops the settings of an earlier one, and of two fields that exclude each other
-    the later one counts.
+    Raises
+    ------
+    UserError
+        For an unknown preset, or one of another model than the given one.
     """
-    domain, kind = sources.domain, sources.domain.config
-    filed = _file_values(sources)
-    # The file of a run describes it completely. Fields that it lacks must not come from the named set.
-    data = None if _is_of_run(sources.file) else sources.data
-    merged: dict[str, Any] = {}
-    pairs = {**kind.alternatives, **{other: one for one, other in kind.alternatives.items()}}
-    first = defaults_of(domain, data, sources.written.get("preset"))
-    for layer in (first, filed, defaults_of(domain, None, sources.preset)):
-        plain = kind.with_prefixes(layer, merged.get("model"))
-        known = {name for name in plain if name in fields_of(kind)}
-        alone = {name for name in known if name in pairs and pairs[name] not in plain}
-        spoken = {name for name in known if plain[name] != kind.default_of(name)}
-        merged = _over(kind, merged, plain, spoken | alone)
-    model = str(given.get("model") or merged.get("model") or kind.default_model())
-    own = {name: value for name, value in given.items() if _is_of_config(kind, name, model)}
-    own |= {"preset": sources.preset} if "preset" in own else {}  # by its full name
-    return _over(kind, merged, kind.with_prefixes(own, merged.get("model")), set(own))
+    of_file = {} if file is None else first_of(file, written)
+    rest = {name: value for name, value in written.items() if name not in ("domain", "preset", "data.source")}
+    if isinstance(group := rest.pop("data", None), Mapping):  # a text is the data, which the command line may replace
+        rest["data"] = {name: value for name, value in group.items() if name != "source"}
+    layers, own, of_run = [], of_file.get("preset"), _is_of_run(file)
+    if data is not None and data in domain.set_defaults and not of_run:  # the file of a run describes it completely
+        layers.append(Layer(domain.set_defaults[data], f"the set {data}"))
+    if preset is None and own is not None:
+        with naming(file):
+            values = {**of_file} if of_run else preset_values(domain, own, of_file["model"])
+        if model in (None, values.get("model", model)):  # a file may be for several models
+            layers.append(Layer({"preset": own} if of_run else values, str(file)))
+    if file is not None:
+        layers.append(Layer(rest, file))
+    if preset == NO_PRESET:
+        layers.append(Layer({"preset": None}))
+    elif preset is not None:
+        values = preset_values(domain, preset, model or of_file.get("model"))
+        if model not in (None, values.get("model", model)):
+            raise _preset_of_another_model(domain, preset, str(model))
+        layers.append(Layer(values))
+    if model is not None:
+        layers.append(Layer({"model": model}))
+    return tuple(layers)
 
 
-def _over(
-    kind: type[RunConfig], before: Mapping[str, Any], later: Mapping[str, Any], spoken: set[str]
-) -> dict[str, Any]:
-    """Put later values in the place of earlier ones; `spoken` are those that say something."""
-    pairs = [pair for one in kind.alternatives.items() for pair in (one, one[::-1])]
-    lost = {other for one, other in pairs if one in spoken and other not in spoken}
-    model = before.get("model", kind.default_model())
-    if later.get("model", model) != model:
-        lost |= {name for name in before if name.startswith(PREFIX)}
-    return {**{name: value for name, value in before.items() if name not in lost}, **later}
+def preset_values(domain: "Domain", preset: str, model: str | None = None) -> dict[str, Any]:
+    """Return the fields that a preset sets, with its full name, and with its model if it does not fit every one.
+
+    Parameters
+    ----------
+    domain : Domain
+    preset : str
+        Its name, or without its model: of `model` vit-mae, ``tiny`` means ``vit-mae-tiny``.
+    model : str, optional
+
+    Raises
+    ------
+    UserError
+        If there is no such preset.
+    """
+    if not domain.presets:
+        raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
+    full = preset if preset in domain.presets or model is None else f"{model}-{preset}"
+    if full not in domain.presets:
+        if model in domain.config.models:
+            raise _preset_of_another_model(domain, preset, str(model))
+        alike = [name for name in domain.presets if name.endswith(f"-{preset}")]
+        raise (
+            unknown("preset", preset, alike or domain.presets)
+            if model is None
+            else unknown("model", model, domain.config.models)
+        )
+    values = domain.presets[full]
+    settings = values.keys() & {*domain.config.model.own_fields()}
+    return {**({"model": domain.config.default_model()} if settings else {}), **values, "preset": full}
 
 
-def _is_of_config(kind: type[RunConfig], name: str, model: str) -> bool:
-    """Return whether an option is of a configuration with this model, or of the default model, which refuses it."""
-    known = {*fields_of(kind), *SCHEME_OPTIONS, "scheme", SCHEME_OWN} - {"data"}
-    settings = {*type(kind.model).own_fields(), *kind.settings_of(model).own_fields()}
-    return name in known or name.startswith(PREFIX) or name in settings
+def _preset_of_another_model(domain: "Domain", preset: str, model: str) -> UserError:
+    """Return the error for a preset that the model does not have; it suggests those that it has."""
+    if model not in domain.config.models:
+        return unknown("model", model, domain.config.models)
+    own = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
+    return UserError(
+        f"the model {model!r} has no preset {preset!r}: {nearest(preset, own) if own else 'omit --preset'}"
+    )
 
 
 def _is_of_run(file: str | None) -> bool:
@@ -120,90 +169,54 @@ def _is_of_run(file: str | None) -> bool:
     return folder.config_file == Path(file) and folder.environment_file.is_file()
 
 
-def _file_values(sources: Sources) -> dict[str, Any]:
-    """Return what the file says, checked; errors name the file."""
-    if sources.file is None:
-        return {}
-    kind, file = sources.domain.config, sources.file
-    of_schemes = ("scheme", SCHEME_OWN, *SCHEME_OPTIONS)
-    own = {name: value for name, value in sources.written.items() if name not in ("domain", *of_schemes)}
-    try:
-        config = kind.from_dict({"data": "", **own}, source=file)
-        scheme = _scheme_of_file(sources)[1]
-    except (UserError, ValueError) as error:
-        message = str(error)
-        raise UserError(message if message.startswith(f"{file}: ") else f"{file}: {message}") from None
-    if "scheme" in sources.skip:
-        scheme.pop("scheme", None)
-    complete = {name: value for name, value in config.flat().items() if name not in ("data", *of_schemes)}
-    names = {*complete} if _is_of_run(file) else {*kind.with_prefixes(own, config.model.name)}
-    return {**{name: complete[name] for name in complete if name in names - {*sources.skip}}, **scheme}
-
-
-def _scheme_of_file(sources: Sources) -> tuple[SchemeSpec | None, dict[str, Any]]:
-    """Return the scheme of the run whose file it is, and what the file says: the name, and the options that were given.
-
-    Raises
-    ------
-    UserError, ValueError
-        For options that no scheme has, or that are outside of a run's scheme.
-    """
-    written = sources.written
-    name = written.get("scheme")
-    options = {key: check_option(key, written[key]) for key in SCHEME_OPTIONS if written.get(key) is not None}
-    own = own_options(written.get(SCHEME_OWN))
-    spec = None
-    if isinstance(name, Mapping) and "given" not in name:  # of a user's own file
-        inner = {key: value for key, value in name.items() if key != "name"}
-        options |= {key: check_option(key, inner.pop(key)) for key in SCHEME_OPTIONS if inner.get(key) is not None}
-        own |= own_options(inner)
-        name = name.get("name")
-    if isinstance(name, Mapping):
-        if options or own:
-            first = next(iter({**options, **own}))
-            raise UserError(f"{first} is outside of the scheme, whose options are all inside: move it")
-        spec = SchemeSpec.from_dict(name, str(sources.file))
-        name, given = spec.name, spec.given_options
-        options = {key: value for key, value in given.items() if key in SCHEME_OPTIONS}
-        own = {key: value for key, value in given.items() if key not in options}
-    if not isinstance(name, str | None):
-        raise UserError(f"scheme takes a name, not {str(name)[:80]!r}")
-    named = {} if name is None else {"scheme": name}
-    return spec, {**named, **options, **({SCHEME_OWN: own} if own else {})}
-
-
-def make_config(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
-    """Return the configuration, and the options of schemes that the command line or its file gives.
-
-    If the command does not use the scheme of the configuration, it does not have these options.
+def make_config(sources: Sources, given: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that sources and given options describe.
 
     Raises
     ------
     UserError
         For values that are refused, and for options that have no effect.
     """
-    kind: type[RunConfig] = sources.domain.config
-    values = merge(sources, given)
-    name = values.pop("scheme", None)
-    own = own_options(values.pop(SCHEME_OWN, None))
-    options = {key: values.pop(key) for key in SCHEME_OPTIONS if key in values}
-    config = kind.make(**{**values, "data": _absolute(sources)})
-    scheme = "scheme" not in sources.skip
-    if scheme and (name is not None or options or own):
-        config = config.replace(scheme=name or config.scheme.name, **{SCHEME_OWN: own}, **options)
-    spec = _scheme_of_file(sources)[0]
-    if scheme and spec is not None and spec.name == config.scheme.name and spec.given_options == {**options, **own}:
-        fields = {key: sources.written[key] for key in sources.written if key not in ("scheme", "domain")}
-        if kind.from_dict({**fields, "data": ""}).scheme_defaults == config.scheme_defaults:
-            config = config.replace(scheme=spec)  # as it was, whatever today's defaults are
-    used = {key: value for key, value in given.items() if _is_of_config(kind, key, config.model.name)}
-    config.check_given({**used, **({"scheme": config.scheme.name} if scheme else {})})
-    return config, {**options, **own}
+    config: RunConfig = sources.domain.config.of_layers(_with_given(sources, given))
+    config.check_given({**given, **({"scheme": config.scheme.name} if config.hides else {})})
+    return config
 
 
-def _absolute(sources: Sources) -> str:
-    """Return the data; a path is made absolute, so that the run folder can be used from any working directory."""
+def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """Return the configuration that the runs of several schemes and seeds share, and the options given for schemes.
+
+    Raises
+    ------
+    UserError
+        As :func:`make_config`.
+    """
+    kind, layers = sources.domain.config, _with_given(sources, given)
+    options = merged(kind, layers, _options_of_schemes)
+    config = kind.of_layers([*layers, Layer({"scheme": DEFAULT_SCHEME, "seed": kind.seed})])
+    config.check_given(given)
+    return config, options
+
+
+def _options_of_schemes(values: Mapping[str, Any]) -> dict[str, Any]:
+    _, scheme, options = scheme_of(values)
+    if isinstance(scheme, SchemeSpec):
+        return scheme.given_options
+    if not isinstance(scheme, str | None):
+        raise UserError(f"scheme takes a name, not {str(scheme)[:80]!r}")
+    if scheme is not None:
+        kind_of(scheme)  # which refuses unknown ones, although the schemes of the command are others
+    return check_options(options)
+
+
+def _with_given(sources: Sources, given: Mapping[str, Any]) -> list[Layer]:
+    """Return the layers, and the last one: the given options, and the data.
+
+    A path is made absolute, so that the run folder can be used from any working directory.
+    """
     if sources.data is None:
         raise UserError("name the data: a set of `r2mae data list`, or a path")
     path = Path(sources.data)
-    return sources.data if sources.data in sources.domain.sets or not path.exists() else str(path.absolute())
+    known = sources.data in sources.domain.sets or not path.exists()
+    data = {"data": sources.data if known else str(path.absolute())}
+    options = {name: value for name, value in given.items() if name != "preset"}  # which is a layer of its own
+    return [Layer(data), *sources.layers, Layer({**options, **data})]

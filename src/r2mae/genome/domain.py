@@ -5,15 +5,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import (
-    Command,
-    CommandLine,
-    Embedding,
-    Evaluation,
-    FigureColumns,
-    ModelFormat,
-    SeveralPaths,
-)
+from r2mae.domains.options import Command, CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome import options
 from r2mae.genome.config import GenomeConfig
@@ -111,7 +103,7 @@ class GenomeDomain(Domain):
         baselines="alignment, composition, and columns of the file of variants",
         commands=_COMMANDS,
         example="human",
-        several=SeveralPaths("build one store of all files (r2mae data alignment build)", lambda paths: "store"),
+        several="build one store of all files (r2mae data alignment build)",
     )
 
     def metrics_of(self, config: GenomeConfig) -> tuple[Metric, ...]:

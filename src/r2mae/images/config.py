@@ -117,6 +117,11 @@ class ImagesEvaluationConfig(EvaluationConfig):
         if not 0 <= self.finetune_epochs < 1e9:
             raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The recipe, without fine-tuning."""
+        return () if self.finetune_epochs else ("finetune_recipe",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImagesConfig(RunConfig):
@@ -155,8 +160,11 @@ class ImagesConfig(RunConfig):
             raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse a fraction of test images for a set with an official test part."""
+        """Refuse a recipe without fine-tuning, and a fraction of test images for a set with an official test part."""
         super().check_given(given)
+        for name in self.evaluation.idle:
+            if name in given:
+                raise UserError(f"{name} is for fine-tuning: add --finetune-epochs N, or omit it")
         if "test_fraction" in given:
             from r2mae.images.data import check_test_fraction
 

@@ -13,7 +13,6 @@ from r2mae.domains.options import (
     Evaluation,
     LoadedStatistics,
     ModelFormat,
-    SeveralPaths,
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
@@ -104,7 +103,7 @@ class ImagesDomain(Domain):
         model_formats=_FORMATS,
         commands=(FINETUNE,),
         example="digits",
-        several=SeveralPaths("give a folder that holds them all", lambda paths: "folder/"),
+        several="give a folder that holds them all",
     )
 
     def of_run(self, fields: Mapping[str, Any]) -> Domain:
@@ -192,7 +191,11 @@ class ImagesDomain(Domain):
 
         if bn_statistics is not None and "bn_statistics" in config.model.ignores:
             raise UserError("this model has no batch statistics: omit --bn-statistics")
-        epochs = config.evaluation.finetune_epochs if finetune_epochs is None else finetune_epochs
+        asked = {"finetune_epochs": finetune_epochs, "finetune_recipe": finetune_recipe}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        config = config.with_measurement(**asked)
+        config.check_given(asked)
+        epochs = config.evaluation.finetune_epochs
         if epochs:
             check_classes(config, data.splits.train)  # before the long part
         scores = evaluate(
@@ -202,8 +205,6 @@ class ImagesDomain(Domain):
             return scores
         from r2mae.images.finetune.run import finetune_scores
 
-        if finetune_recipe is not None:
-            config = config.replace(finetune_recipe=finetune_recipe)
         return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
     def item_metrics(self, config: ImagesConfig) -> tuple[str, ...]:

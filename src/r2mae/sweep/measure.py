@@ -69,7 +69,7 @@ def evaluate(
     domain = domain_of_run(folder.read_config(), folder.path)
     began = time.perf_counter()
     config, task, model = load_model(folder.path, domain, device=device)
-    measured = {name: value for name, value in options.items() if name in config.measurement_settings()}
+    measured = {name: value for name, value in options.items() if name in config.measured_fields}
     data: Data | None = None
     if source is not None:
         config, data = _read_other_data(folder, domain, config, source, reading or {})

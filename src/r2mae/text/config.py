@@ -107,6 +107,11 @@ class TextEvaluationConfig(EvaluationConfig):
             raise UserError(f"eval_sequences must be 1 or more, not {self.eval_sequences}")
         self._check_glue()
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The limit, without tasks."""
+        return () if self.glue or self.glue_probes else ("glue_limit",)
+
     def _check_glue(self) -> None:
         if not (self.glue or self.glue_probes):
             return
@@ -160,7 +165,7 @@ class TextConfig(RunConfig):
                 f"vocab_size {self.data.vocab_size} is for a tokenizer that is trained, and tokenizer is "
                 f"{tokenizer or self.data.tokenizer}: give one of them (--tokenizer null has one trained)"
             )
-        if given.get("glue_limit") is not None and not (self.evaluation.glue or self.evaluation.glue_probes):
+        if given.get("glue_limit") is not None and self.evaluation.idle:
             raise UserError("glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli, or omit it")
         if "text_column" in given:
             from r2mae.text.documents import check_column

@@ -1,11 +1,10 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
-from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, SeveralPaths
+from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
@@ -26,14 +25,6 @@ def _task_names() -> Sequence[str]:
     from r2mae.text.glue import TASKS
 
     return tuple(TASKS)
-
-
-def _pattern_of(paths: Sequence[str]) -> str:
-    """Return the pattern that a shell may have expanded, or an example of a pattern, in quotes."""
-    places = {(str(Path(path).parent), Path(path).suffix) for path in paths}
-    if len(places) > 1 or not (only := places.pop())[1]:
-        return "'folder/*.txt'"
-    return repr(str(Path(only[0]) / f"*{only[1]}"))
 
 
 class TextDomain(Domain):
@@ -89,7 +80,7 @@ class TextDomain(Domain):
         ),
         words={"glue": _task_names, "glue_probes": _task_names},
         example="notes.txt",
-        several=SeveralPaths("give a folder, or a pattern in quotes", _pattern_of),
+        several="give a folder, or a pattern in quotes such as 'notes/*.txt'",
     )
 
     def metrics_of(self, config: TextConfig) -> tuple[Metric, ...]:
@@ -170,7 +161,7 @@ class TextDomain(Domain):
         from r2mae.text.evaluate import evaluate
 
         config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measurement_settings() if name in options}
+            **{name: options.pop(name) for name in config.measured_fields if name in options}
         )
         own = {
             "sequences": config.evaluation.eval_sequences,

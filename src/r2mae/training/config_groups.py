@@ -277,6 +277,11 @@ class MachineConfig(Group):
 class EvaluationConfig(Group):
     """How a finished model is measured and used: a run may be measured again with other values."""
 
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Fields without an effect next to the others."""
+        return ()
+
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the names whose values differ, or differ in type, with both values; a missing one is None."""

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from r2mae.masking.schemes import SCHEME_OPTIONS, resolve_options, scheme_names
-from r2mae.training.config import SCHEME_OWN, RunConfig, fields_of
+from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.fields import ConfigOption, options_of
+from r2mae.training.layers import SCHEME_OWN
 from r2mae.training.models import ModelSettings
 
 GROUPS = ("run", "data", "model", "task", "scheme", "optimizer", "machine", "evaluation")

@@ -140,7 +140,11 @@ def value_of(text: str, kind: Any) -> Any:
 
 
 def at_home(value: Any) -> Any:
-    """Return a text with ``~`` at its start expanded; other values as they are."""
+    """Return a text with ``~`` at its start expanded, also within lists and mappings; other values as they are."""
+    if isinstance(value, Mapping):
+        return {name: at_home(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [at_home(one) for one in value]
     if not isinstance(value, str) or not value.startswith("~"):
         return value
     return os.path.expanduser(value)  # noqa: PTH111 (a text need not be a path)
@@ -240,7 +244,8 @@ def coerce_values(kind: type, given: Mapping[str, Any], *, group: str = "") -> d
     hints = {name: hint for name, hint in _hints(kind).items() if name in given}
     for name, hint in hints.items():
         if not matches_type(given[name], hint):
-            raise UserError(f"{_in_words(group, name)} takes {describe_type(hint)}, not {short_repr(given[name])}")
+            told = f"{_in_words(group, name)} takes {describe_type(hint)}, not {short_repr(given[name])}"
+            raise UserError(told + yaml_hint(given[name], hint))
     # YAML writes 2 for 2.0.
     floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
     try:
@@ -265,6 +270,17 @@ def _as_floats(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(float(entry) for entry in value)
     return None if value is None else float(value)
+
+
+def yaml_hint(value: Any, kind: Any) -> str:
+    """Return how to write a value that YAML reads as another type than the one that is meant; empty for others."""
+    meant = "yes" if value else "no"
+    if isinstance(value, bool) and matches_type(meant, kind):
+        return f' (YAML reads {meant} as {str(value).lower()}: write "{meant}", with the quotes)'
+    exponent = re.fullmatch(r"([-+]?\d+)([eE][-+]?\d+)", value) if isinstance(value, str) else None
+    if exponent and matches_type(1.0, kind):
+        return f" (YAML reads {value} as text: write {exponent[1]}.0{exponent[2]})"
+    return ""
 
 
 def short_repr(value: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.schemes import Scheme, SchemeKind, resolve_options, scheme_kind
-from r2mae.training.fields import short_repr
+from r2mae.masking.schemes import Scheme, SchemeKind, check_option, resolve_options, scheme_kind
+from r2mae.training.fields import short_repr, yaml_hint
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +56,13 @@ class SchemeSpec:
         UserError
             For an unknown scheme, impossible ratios, or options that the scheme does not take.
         """
+        given = check_options(given)
         try:
             options = resolve_options(name, given, defaults)
             kind_of(name).build(**options)  # refuses impossible ratios
         except (ValueError, TypeError, ArithmeticError) as error:  # of a scheme of another package, too
             raise UserError(str(error)) from None
-        return cls(name, options, tuple(option for option in options if given.get(option) is not None))
+        return cls(name, options, tuple(option for option in options if option in given))
 
     @property
     def kind(self) -> SchemeKind:
@@ -95,7 +96,7 @@ class SchemeSpec:
         return {"name": self.name, **self.options, "given": list(self.given)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], source: str) -> "SchemeSpec":
+    def from_dict(cls, values: Mapping[str, Any]) -> "SchemeSpec":
         """Read what :meth:`to_dict` wrote, whatever today's defaults are.
 
         Raises
@@ -107,18 +108,35 @@ class SchemeSpec:
         options = {option: value for option, value in values.items() if option not in ("name", "given")}
         options = {option: value for option, value in options.items() if value is not None}
         if not isinstance(name, str) or not isinstance(given, list) or any(one not in list(options) for one in given):
-            raise UserError(f"{source}: scheme takes a name and its options, not {short_repr(dict(values))}")
+            raise UserError(f"scheme takes a name and its options, not {short_repr(dict(values))}")
         kind = kind_of(name)
         try:
             complete = resolve_options(name, options, SchemeDefaults(0.5, 0.0, 1.0))
             if missing := [option for option in complete if option not in options]:
                 raise UserError(
-                    f"{source}: the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
+                    f"the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
                 )
             kind.build(**complete)
         except (ValueError, TypeError, ArithmeticError) as error:
-            raise UserError(f"{source}: scheme: {error}") from None
+            raise UserError(f"scheme: {error}") from None
         return cls(name, complete, tuple(given))
+
+
+def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options of schemes with their types; those that are None are left out.
+
+    Raises
+    ------
+    UserError
+        For a value of another type, or out of its bounds.
+    """
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        try:
+            checked |= {} if value is None else {name: check_option(name, value)}
+        except ValueError as error:
+            raise UserError(f"{error}{yaml_hint(value, float)}") from None
+    return checked
 
 
 def _typed(options: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
