@@ -57,7 +57,7 @@ def test_few_samples_and_a_small_temperature() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: (x[:0], y[:0]), "0 embeddings"),
+        (lambda x, y: (x[:0], y[:0]), "0 rows"),
         (lambda x, y: (x, y[:3]), "3 labels"),
         (lambda x, y: (x, y - 1), "-1"),
         (lambda x, y: (np.full_like(x, np.nan), y), "NaN"),
