@@ -31,7 +31,7 @@ def run(options: Options) -> int:
     out = output_folder(options.out)
     with loading("scientific libraries"):
         from r2mae.files import print_json
-        from r2mae.report.theory_output import print_risks, write_risk
+        from r2mae.report.theory_output import print_risks, write_curves
         from r2mae.theory.problem import risk_rows, summary_sentence
 
         problem = read_problem(options)
@@ -40,7 +40,7 @@ def run(options: Options) -> int:
     rows, null = risk_rows(problem, result), float(result.null[0])
     sentence = summary_sentence(rows)
     if out is not None:
-        write_risk(problem, result, rows, out)
+        write_curves(problem, result, rows, out)
     if options.json:
         print_json({**problem.properties(null), "rows": rows, "words": sentence})
         return 0

@@ -43,7 +43,7 @@ def run(options: Options) -> int:
     out = output_folder(options.out)
     with loading("scientific libraries"):
         from r2mae.files import print_json
-        from r2mae.report.theory_output import print_risks, write_simulation
+        from r2mae.report.theory_output import print_risks, write_curves
         from r2mae.theory import simulate
         from r2mae.theory.problem import simulation_rows, summary_sentence
         from r2mae.training.progress import counting_bar
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
     rows = simulation_rows(problem, formula, measured)
     sentence = summary_sentence(rows)
     if out is not None:
-        write_simulation(problem, formula, measured, rows, out)
+        write_curves(problem, formula, rows, out, measured=measured)
     if options.design == "fixed":
         print_note(
             "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"

@@ -48,9 +48,9 @@ def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Re
     UserError
         If the data of a run have changed, or its examples are not pictures.
     """
+    from r2mae.compare.gather import examples_of
     from r2mae.compare.variants import variant_of
     from r2mae.report.pictures import to_reconstructions
-    from r2mae.sweep.examples import examples_of
     from r2mae.sweep.runs import SweepRun
     from r2mae.training.folder import RunFolder
 
