@@ -263,7 +263,8 @@ def _train(
     from r2mae.compare.gather import ordered_runs
     from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
-    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
+    from r2mae.sweep.run_states import finished
+    from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 
     cluster, jobs = options.get("cluster"), options.get("jobs") or 1
     here = cluster is None

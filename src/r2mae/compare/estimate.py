@@ -8,7 +8,8 @@ from pathlib import Path
 
 from r2mae.domains.base import Domain
 from r2mae.sweep.run import Processes
-from r2mae.sweep.runner import check_sweep, finished
+from r2mae.sweep.run_states import finished
+from r2mae.sweep.runner import check_sweep
 from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import linalg
+from scipy.linalg import lapack
 
 from r2mae.evaluation._folds import TrainingRows
 
@@ -249,11 +249,10 @@ def _inverse(matrix: Float[np.ndarray, "d_plus_1 d_plus_1"]) -> Float[np.ndarray
     """Return the inverse of a positive matrix in 32 bits; None if rounding leaves none."""
     for jitter in _JITTERS:
         matrix[np.diag_indices(len(matrix))] += jitter
-        try:
-            factor = linalg.cho_factor(matrix, check_finite=False)
-        except linalg.LinAlgError:
-            continue
-        return np.asarray(linalg.cho_solve(factor, np.eye(len(matrix)), overwrite_b=True), dtype=np.float32)
+        factor, failed = lapack.dpotrf(matrix)
+        if not failed:
+            upper = np.triu(lapack.dpotri(factor)[0]).astype(np.float32)
+            return np.asarray(upper + np.triu(upper, 1).T)
     return None
 
 

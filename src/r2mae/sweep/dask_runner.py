@@ -38,7 +38,8 @@ from r2mae.sweep.run import (
     compute_all,
     request_of,
 )
-from r2mae.sweep.runner import configs_by_data, finished
+from r2mae.sweep.run_states import finished
+from r2mae.sweep.runner import configs_by_data
 from r2mae.sweep.runs import SweepRun, data_key
 
 _CONNECT = 20.0  # seconds until a scheduler must have answered

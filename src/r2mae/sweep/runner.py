@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.registry import JOBS
 from r2mae.sweep.progress_display import ProgressDisplay
 from r2mae.sweep.run import Runner, with_variables
+from r2mae.sweep.run_states import finished
 from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
@@ -149,11 +150,3 @@ def _check_folder(run: SweepRun, fingerprint: str) -> None:
     if folder.config_file.exists():
         with FolderLock(run.folder):
             folder.claim(run.config, fingerprint)
-
-
-def finished(run: SweepRun) -> bool:
-    """Return whether a run is trained and measured."""
-    folder = RunFolder(run.folder)
-    if run.variant.baseline:
-        return folder.baseline_for(run.config) is not None
-    return folder.trained and folder.results_for(run.config) is not None
