@@ -154,8 +154,9 @@ def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confide
 
 
 def crossed_judgement(found: Interval, *, higher_is_better: bool) -> Difference:
-    """Return the interval of a difference with its verdict; one without width is unknown."""
-    return judge(found if found.high > found.low else without_ends(found), higher_is_better=higher_is_better)
+    """Return the interval of a difference with its verdict; one without width is unknown, but for equal scores."""
+    known = found.high > found.low or found.mean == 0.0
+    return judge(found if known else without_ends(found), higher_is_better=higher_is_better)
 
 
 def _checked_table(values: Any, name: str) -> Float[np.ndarray, "seeds items"]:

@@ -44,8 +44,8 @@ class Difference:
     ----------
     mean, low, high, n, method
         As in `Interval`, for the first minus the second.
-        There is no interval if fewer than ten differences are all equal: a few equal differences come from scores in
-        steps (an accuracy on few samples), and do not show the spread.
+        There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
+        scores in steps (an accuracy on few samples), and do not show the spread.
     verdict : {"better", "worse", "undecided"}
         Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
     """
@@ -153,7 +153,7 @@ def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confiden
         raise ValueError(f"paired scores must have equal lengths; got {len(first)} and {len(second)}")
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
     interval = mean_interval(first - second, confidence=confidence)
-    known = len(first) >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size
+    known = len(first) >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size or interval.mean == 0.0
     return judge(interval if known else without_ends(interval), higher_is_better=higher_is_better)
 
 
