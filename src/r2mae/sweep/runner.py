@@ -18,7 +18,6 @@ from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.measure import log_notes
 from r2mae.training.memory import check_fits_memory
-from r2mae.training.task import Data
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 
@@ -62,7 +61,11 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
         if not here:
             continue
         if number == 0:  # baselines have no model
-            check_baseline_sizes(runs, domain, data, jobs)
+            waiting = [run for run in runs if not finished(run)]
+            names = list(dict.fromkeys(run.variant.label for run in waiting if run.variant.baseline))
+            if names:
+                with with_variables({JOBS: str(min(jobs, len(waiting)))}):  # they share the memory
+                    domain.check_baseline_sizes(first, names, data)
         check_fits_memory(first, domain, data)
         for config in others:
             own = {**data.architecture, "mask_input": False, **config.model.architecture()}
@@ -79,15 +82,6 @@ def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
     return [config for config in new if config.hides and {"cl_start", "cl_end"} & {*config.scheme.given}]
 
 
-def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, jobs: int) -> None:
-    """Refuse unmeasured baselines that do not fit into the memory that `jobs` runs share."""
-    waiting = [run for run in runs if not finished(run)]
-    baselines = [run for run in waiting if run.variant.baseline]
-    if baselines:
-        with with_variables({JOBS: str(min(jobs, len(waiting)))}):
-            domain.check_baseline_sizes(baselines[0].config, [*{run.variant.label: run for run in baselines}], data)
-
-
 def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[str]]:
     """Refuse folders of other configurations or other data, or in use, before hours are spent on other runs.
 
@@ -99,7 +93,14 @@ def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[st
     reads = configs_by_data(runs)
     known = {read: domain.fingerprint(config) for read, config in reads.items()}
     for run in runs:
-        _check_folder(run, known[data_key(run.config)])
+        folder, fingerprint = RunFolder(run.folder), known[data_key(run.config)]
+        if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+            raise UserError(
+                f"{run.folder} was measured on other data: choose another --out, or remove it to measure again"
+            )
+        if folder.config_file.exists():
+            with FolderLock(run.folder):
+                folder.claim(run.config, fingerprint)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data.source).name, set()).add(known[read])
@@ -141,12 +142,3 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
     with ProgressDisplay(runs, waiting, console or Terminal(stderr=True), metric) as display:
         if waiting:
             runner.run(waiting, domain, display)
-
-
-def _check_folder(run: SweepRun, fingerprint: str) -> None:
-    folder = RunFolder(run.folder)
-    if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
-        raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure again")
-    if folder.config_file.exists():
-        with FolderLock(run.folder):
-            folder.claim(run.config, fingerprint)
