@@ -133,7 +133,7 @@ class _Objective:
 
     def margins(self, theta: Float[np.ndarray, "classes d_plus_1"]) -> Float[np.ndarray, "classes n"]:
         """Logits minus the logit of the row's class, with which the loss is accurate even for large logits."""
-        logits = theta[:, :-1] @ self.rows.X.T
+        logits: np.ndarray = theta[:, :-1] @ self.rows.X.T
         logits += theta[:, -1:]
         logits -= logits[self._own]
         return logits
