@@ -17,22 +17,6 @@ _MAX_SIMILARITIES = 1 << 22  # in memory at a time: 16 MiB
 Embeddings = Float[np.ndarray, "n d"] | Float[Tensor, "n d"]
 
 
-def knn_accuracy(
-    train: Embeddings,
-    labels: Integer[np.ndarray, " n"],
-    test: Float[np.ndarray, "m d"] | Float[Tensor, "m d"],
-    test_labels: Integer[np.ndarray, " m"],
-    *,
-    k: int = NEIGHBOURS,
-    temperature: float | None = TEMPERATURE,
-) -> float:
-    """Return the fraction of test samples whose class is predicted by their nearest training samples.
-
-    See :func:`knn_predict`.
-    """
-    return float((knn_predict(train, labels, test, k=k, temperature=temperature) == test_labels).mean())
-
-
 @torch.no_grad()
 def knn_predict(
     train: Embeddings,
