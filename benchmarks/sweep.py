@@ -16,11 +16,11 @@ from rich.console import Console
 from benchmarks.timing import alternate, ratio_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep import dask_runner, dask_worker
+from r2mae.sweep import dask_runner
 from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.dask_runner import DaskRunner
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run_process import Outcome
+from r2mae.sweep.run import Outcome
 from r2mae.sweep.runner import check_folders, run_missing
 from r2mae.sweep.runs import SweepRun, Variant, runs_of
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory() as name,
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as local,
         Client(local, set_as_default=False) as client,
-        patch.object(dask_worker, "compute_in_process", simulated),
+        patch.object(dask_runner, "compute", simulated),
         patch.object(dask_runner, "finished", lambda cell: True),
     ):
         began, used = time.perf_counter(), time.process_time()

@@ -219,7 +219,7 @@ def _whose(file: str) -> str:
 def test_the_ratio_walks_down_from_the_command_line_to_the_loss(tmp_path: Path) -> None:
     """Through five packages; upwards only where the loop calls what the domain gave to it."""
     import r2mae.images.batches
-    import r2mae.sweep.train_run  # noqa: F401
+    import r2mae.sweep.measure  # noqa: F401
     from r2mae.cli.main import main
 
     line = f"pretrain images digits --scheme fixed --ratio {RATIO} --steps 2 --threads 1 --device cpu"

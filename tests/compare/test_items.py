@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae.compare.again import gather_again
 from r2mae.compare.compare import compare
+from r2mae.compare.gather import gather_again
 from r2mae.evaluation.items import ItemScores
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN

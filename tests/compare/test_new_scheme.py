@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking import Key, Scheme, register, schemes
-from r2mae.report.drawing import scheme_colours
+from r2mae.report.figures import scheme_colours
 from r2mae.sweep.runs import runs_of
 from r2mae.training.pretrain import pretrain
 from r2mae.training.records import read_yaml as read_config

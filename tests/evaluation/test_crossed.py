@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tests.evaluation.coverage import SHARES, coverage_of_bootstrap, coverage_of_t
+from tests.evaluation.coverage import SHARES, coverage_of_t
 
 from r2mae.evaluation import crossed_difference, crossed_interval, mean_interval
 from r2mae.evaluation.crossed import components
@@ -65,9 +65,8 @@ def test_a_difference_is_paired_by_seeds_and_items() -> None:
     assert crossed_difference(a, both, higher_is_better=False).verdict == "worse"
     assert found.mean == pytest.approx(0.01, abs=1e-3)
     assert crossed_difference(both, both).verdict == "undecided"
-    assert crossed_difference(both + 1.0, both).verdict == "undecided"  # all equal: no spread is known
-    again = [crossed_difference(a, both, method="bootstrap", draws=200) for _ in range(2)]
-    assert again[0] == again[1] and again[0].method == "crossed bootstrap" and again[0].verdict == "better"
+    equal = crossed_difference(both + 1.0, both)  # no spread is known
+    assert (equal.verdict, equal.method) == ("undecided", "none") and np.isnan(equal.low)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_a_difference_is_paired_by_seeds_and_items() -> None:
      (np.full((3, 5), np.nan), np.ones((3, 5)))],
 )  # fmt: skip
 def test_wrong_tables_are_refused(a: np.ndarray, b: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"seeds|NaN"):
+    with pytest.raises(ValueError, match=r"seeds|NaN|dimension"):
         crossed_difference(a, b)
 
 
@@ -87,13 +86,6 @@ def test_coverage_of_crossed_t_intervals() -> None:
         for share in SHARES:
             coverage, _ = coverage_of_t(seeds, 1000, share, 6000)["crossed t"]
             assert least <= coverage <= 0.99, (seeds, share, coverage)
-
-
-@pytest.mark.slow
-def test_the_bootstrap_is_too_narrow_where_few_seeds_matter() -> None:
-    assert coverage_of_bootstrap(3, 200, (0.9, 0.05), 300, 200) < 0.85
-    assert coverage_of_bootstrap(3, 200, (0.0, 0.95), 300, 200) > 0.9
-    assert coverage_of_t(3, 200, (0.9, 0.05), 10_000)["crossed t"][0] > 0.92
 
 
 def test_coverage_for_right_and_wrong_answers() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from r2mae.evaluation import _hessian, _logistic
+from r2mae.evaluation import _logistic
 from r2mae.evaluation._folds import Folds, TrainingRows
-from r2mae.evaluation._hessian import InverseHessian, by_axis, by_class, curvatures
+from r2mae.evaluation._logistic import InverseHessian, by_axis, by_class, curvatures
 from r2mae.evaluation.probes import LinearProbe
 
 STRENGTH = 0.7
@@ -19,15 +19,15 @@ def problem(classes: int, n: int = 80, d: int = 6) -> tuple[TrainingRows, np.nda
     rng = np.random.default_rng(classes)
     X = rng.standard_normal((n, d)) * np.geomspace(1, 0.01, d)
     rows = Folds(X, np.arange(n) % 3, standardize=False).train(1)
-    logits = 3 * rng.standard_normal((classes, rows.n))
+    logits = 3 * rng.standard_normal((classes, len(rows.X)))
     residuals = np.exp(logits) / np.exp(logits).sum(axis=0)
-    residuals[rng.integers(0, classes, rows.n), np.arange(rows.n)] -= 1.0
+    residuals[rng.integers(0, classes, len(rows.X)), np.arange(len(rows.X))] -= 1.0
     return rows, residuals
 
 
 def hessian(rows: TrainingRows, residuals: np.ndarray, strength: float = STRENGTH) -> np.ndarray:
     """Return the second derivatives in coefficients and intercepts of all classes."""
-    X = np.column_stack([np.concatenate(rows.parts), np.ones(rows.n)])
+    X = np.column_stack([rows.X, np.ones(len(rows.X))])
     p = np.where(residuals < 0, 1 + residuals, residuals)
     coupling = np.einsum("kn,kl->kln", p, np.eye(len(p))) - p[:, None] * p[None]
     full = np.einsum("kln,ni,nj->kilj", coupling, X, X)
@@ -85,7 +85,7 @@ def test_curvatures_of_equal_probabilities() -> None:
 
 def test_large_matrices_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, residuals = problem(3)
-    monkeypatch.setattr(_hessian, "LARGEST", 3 * 7**2 - 1)
+    monkeypatch.setattr(_logistic, "LARGEST", 3 * 7**2 - 1)
     assert by_class(rows, residuals, STRENGTH) is None
 
 
@@ -130,28 +130,7 @@ def test_the_exact_decrement_is_small_where_a_fit_has_converged() -> None:
     gradient = objective.gradient(point).ravel()
     exact = hessian(rows, point.residuals, 50.0)
     decrement = gradient @ np.linalg.lstsq(exact, gradient, rcond=None)[0]
-    assert np.sqrt(decrement / rows.n) < 1e-4
-
-
-def test_a_model_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, _ = problem(3)
-    tried: list[float] = []
-    monkeypatch.setattr(_logistic, "by_class", lambda rows, residuals, strength: tried.append(strength))
-    objective = _logistic._Objective(rows, np.arange(rows.n) % 3)
-    point = objective.at(objective.start(), objective.margins(objective.start()))
-    for _ in range(3):
-        assert np.isfinite(objective.inverse_hessian(point, 1000)(objective.gradient(point))).all()
-    assert len(tried) == 1
-
-
-def test_rows_are_summed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, residuals = problem(3)
-    gradient = of_zero_sum(np.random.default_rng(5), (3, len(rows.mean) + 1))
-    whole = by_class(rows, residuals, STRENGTH)
-    monkeypatch.setattr(_hessian, "_BLOCK", 7)
-    pieces = by_class(rows, residuals, STRENGTH)
-    assert whole is not None and pieces is not None
-    np.testing.assert_allclose(pieces(gradient), whole(gradient), rtol=1e-3, atol=1e-6)
+    assert np.sqrt(decrement / len(rows.X)) < 1e-4
 
 
 def test_steps_at_a_weak_penalty() -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.evaluation.coverage import coverage_of_t
 
 from r2mae.evaluation import crossed_difference, detectable, paired_difference
-from r2mae.evaluation.crossed import components, t_interval, with_verdict
+from r2mae.evaluation.crossed import components, crossed_judgement, t_interval
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.pairing import MIN_SEEDS_FOR_ITEMS, REASONS, PairedComparison, compare_paired, pairing_reason
 from r2mae.evaluation.power import detectable_with_error
@@ -120,5 +120,5 @@ def test_the_detectable_difference_follows_from_error_and_degrees_of_freedom() -
     error = np.sqrt(sds[0] ** 2 / 3 + sds[1] ** 2 / 500 + sds[2] ** 2 / 1500)
     for table in seeds + items + noise + detectable_with_error(float(error), 499.0):
         found = t_interval(float(table.mean()), components(table), 3)
-        decided += with_verdict(found, higher_is_better=True).verdict == "better"
+        decided += crossed_judgement(found, higher_is_better=True).verdict == "better"
     assert 0.7 < decided / draws < 0.9

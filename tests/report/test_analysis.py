@@ -12,7 +12,7 @@ from scipy import stats
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
-from r2mae.report.analysis import _best_fixed_choice, analyse, scores_by_seed
+from r2mae.report.analysis import analyse, choose_best_fixed, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import decimals, difference_places, edge_warning, interval, listing, number
 
@@ -33,8 +33,8 @@ def test_best_fixed_is_chosen_on_the_other_seeds(tiny: Make) -> None:
     scores = {"fixed 0.50": [3.0, 7.0, 4.0], "fixed 0.70": [7.0, 3.0, 3.0], "r2mae": [6.0, 6.0, 5.0]}
     found = analyse(tiny(scores))
     choice = found.best_fixed["score"]
-    assert choice.labels == ("fixed 0.50", "fixed 0.70", "fixed 0.50")
-    assert choice.scores == (3.0, 3.0, 4.0)
+    assert choice.labels == {0: "fixed 0.50", 1: "fixed 0.70", 2: "fixed 0.50"}
+    assert choice.scores == {0: 3.0, 1: 3.0, 2: 4.0}
     assert choice.held_out
     difference = found.difference("r2mae", "score")
     assert difference is not None
@@ -42,7 +42,7 @@ def test_best_fixed_is_chosen_on_the_other_seeds(tiny: Make) -> None:
     np.testing.assert_allclose(difference["mean"], expected.mean())
     # Without seed 0 the best of the other seed scores 7 and 4; without seed 1 it is 3 and 3; without seed 2 also.
     without = np.array([np.mean([7.0, 4.0]), np.mean([3.0, 3.0]), np.mean([3.0, 3.0])])
-    pseudo = -2 * (without - without.mean()) + np.mean(choice.scores)
+    pseudo = -2 * (without - without.mean()) + np.mean([3.0, 3.0, 4.0])
     spread = stats.sem([6.0, 6.0, 5.0] - pseudo)
     low, high = stats.t.interval(0.95, 2, loc=expected.mean(), scale=spread)
     np.testing.assert_allclose([difference["low"], difference["high"]], [low, high])
@@ -52,7 +52,7 @@ def test_best_fixed_is_chosen_on_the_other_seeds(tiny: Make) -> None:
 def test_lower_is_better_turns_choice_leader_and_verdict(tiny: Make) -> None:
     scores = {"fixed 0.50": [1.0, 1.1, 0.9], "fixed 0.70": [2.0, 2.1, 1.9], "r2mae": [0.5, 0.62, 0.41]}
     found = analyse(tiny(scores, higher_is_better=False))
-    assert set(found.best_fixed["score"].labels) == {"fixed 0.50"}
+    assert set(found.best_fixed["score"].labels.values()) == {"fixed 0.50"}
     difference = found.difference("r2mae", "score")
     assert difference is not None
     assert difference["verdict"] == "better"
@@ -88,7 +88,7 @@ def test_differences_from_the_default_ratio(tiny: Make) -> None:
 def test_unfinished_cells_are_left_out_of_pairs(tiny: Make) -> None:
     scores = {"fixed 0.50": [1.0, 2.0, None], "fixed 0.70": [0.0, 0.0, 9.0], "r2mae": [None, 3.0, 5.0]}
     found = analyse(tiny(scores))
-    assert found.best_fixed["score"].seeds == (0, 1)
+    assert list(found.best_fixed["score"].scores) == [0, 1]
     difference = found.difference("r2mae", "score")
     assert difference is not None
     assert (difference["n"], difference["mean"]) == (1, 1.0)
@@ -99,7 +99,7 @@ def test_unfinished_cells_are_left_out_of_pairs(tiny: Make) -> None:
 def test_a_fixed_ratio_without_values_does_not_stop_the_others(tiny: Make) -> None:
     scores = {"fixed 0.50": [np.nan, np.nan], "fixed 0.70": [1.0, 1.5], "r2mae": [2.0, 2.0]}
     found = analyse(tiny(scores))
-    assert found.best_fixed["score"].labels == ("fixed 0.70", "fixed 0.70")
+    assert found.best_fixed["score"].labels == {0: "fixed 0.70", 1: "fixed 0.70"}
     assert found.interval("fixed 0.50", "score")["n"] == 0
     assert np.isnan(found.average_rank("fixed 0.50"))
 
@@ -119,6 +119,16 @@ def test_without_fixed_rows_there_is_nothing_to_beat(make_comparison: Make) -> N
     assert not found.best_fixed
     assert found.differences.empty
     assert "There is no fixed ratio to compare with" in found.headline
+
+
+def test_equal_differences_of_two_seeds_have_no_interval(tiny: Make) -> None:
+    found = analyse(tiny({"fixed 0.50": [1.0, 2.0], "r2mae": [1.5, 2.5]}))
+    difference = found.difference("r2mae", "score")
+    assert difference is not None
+    assert (difference["mean"], difference["verdict"], difference["method"]) == (0.5, "undecided", "none")
+    assert np.isnan(difference["low"]) and not found.interval_units()
+    assert "under each of 2 seeds, which shows no spread and decides nothing: use more seeds" in found.headline
+    assert not any("Intervals" in note for note in found.notes)
 
 
 def test_only_fixed_rows(make_comparison: Make) -> None:
@@ -177,10 +187,10 @@ def test_scores_by_seed_keeps_the_order_of_display(comparison: Comparison) -> No
 def test_choosing_without_the_seed_never_flatters_the_fixed_ratios(rows: list[list[float]]) -> None:
     """Seed by seed, the ratio chosen on the others is at most as good as the one that is best in hindsight."""
     table = pd.DataFrame(np.round(rows, 3), columns=["a", "b", "c"])
-    choice = _best_fixed_choice(Metric("score", "score"), table, ["a", "b", "c"])
+    choice = choose_best_fixed(Metric("score", "score"), table, ["a", "b", "c"])
     assert choice is not None
     best = table[table.mean().idxmax()]
-    assert (np.array(choice.scores) <= best.to_numpy() + 1e-9).all()
+    assert (np.array([*choice.scores.values()]) <= best.to_numpy() + 1e-9).all()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from r2mae.evaluation.statistics import mean_interval
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
-from r2mae.report.drawing import lines_with_bands, loss_panels, ratio_panels
+from r2mae.report.figures import lines_with_bands, loss_panels, ratio_panels
 from r2mae.report.style import png
 
 

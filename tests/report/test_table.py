@@ -9,7 +9,6 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
-from r2mae.evaluation.bn_statistics import add_as_trained, measured_in_words
 from r2mae.report.analysis import analyse
 from r2mae.report.comparison import Comparison
 from r2mae.report.table import comparison_table, print_comparison
@@ -75,16 +74,6 @@ def test_a_narrow_terminal_gets_a_short_table(comparison: Comparison) -> None:
     assert "verdict" in text
     assert "other scores do not fit: widen the terminal" in " ".join(text.lower().split())
     assert "do not fit" not in shown(comparison, width=200)
-
-
-def test_a_narrow_terminal_explains_only_what_it_shows(comparison: Comparison) -> None:
-    twins = add_as_trained(comparison.metrics, "both")
-    table = comparison.table.assign(**{one.name: 0.5 for one in twins if one not in comparison.metrics})
-    both = replace(comparison, metrics=twins, table=table, measured=measured_in_words("both"))
-    narrow, wide = (" ".join(shown(both, width).split()) for width in (78, 400))
-    assert "as trained" not in narrow
-    assert "re-estimated on the inputs of each evaluation." in narrow
-    assert "“as trained”: those of training." in wide
 
 
 def test_the_best_mean_is_bold_and_the_verdict_coloured(tiny: Make) -> None:

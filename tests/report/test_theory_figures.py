@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from r2mae.report.style import svg
-from r2mae.report.theory_figures import advice_figure, risk_figure, simulation_figure
+from r2mae.report.theory_output import advice_figure, risk_figure
 from r2mae.theory import Rotated, advise
 
 P = np.array([0.2, 0.4, 0.6, 0.8])
@@ -49,7 +49,7 @@ def test_a_divergence_does_not_stretch_the_axis() -> None:
 
 def test_simulation_figure() -> None:
     deviation = np.array([0.1, 0.2, 0.1, 0.3])
-    figure = simulation_figure(P, RISK, RISK + 0.05, deviation, title="model")
+    figure = risk_figure(P, RISK, simulated=(RISK + 0.05, deviation), title="model")
     (bars,) = figure.axes[0].containers
     np.testing.assert_allclose(bars[0].get_ydata(), RISK + 0.05)
     ends = [segment[:, 1] for segment in bars[2][0].get_segments()]
@@ -60,7 +60,7 @@ def test_simulation_figure() -> None:
 
 def test_one_repetition_and_one_ratio() -> None:
     one = np.array([0.5])
-    figure = simulation_figure(one, one, one, np.array([np.nan]), title="")
+    figure = risk_figure(one, one, simulated=(one, np.array([np.nan])), title="")
     assert "mean ± sd" not in svg(figure)
     assert risk_figure(one, one, one, one, title="").axes[0].get_lines()[0].get_marker() == "o"
 

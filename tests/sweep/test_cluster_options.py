@@ -9,33 +9,17 @@ from typing import Any
 import pytest
 
 from r2mae.errors import UserError
-from r2mae.sweep.cluster_options import ENGINES, cluster_options, engine_class, known_settings
+from r2mae.sweep.cluster_options import ENGINES, cluster_options, engine_class
 
 ADDRESS = "tcp://127.0.0.1:8786"
 
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for dask-jobqueue: the class takes what its jobs take."""
+    """A stand-in for dask-jobqueue."""
     module = ModuleType("dask_jobqueue")
     module.__spec__ = ModuleSpec("dask_jobqueue", None)
-
-    class Job:
-        def __init__(self, scheduler: Any = None, cores: Any = None, memory: Any = None) -> None: ...
-
-    class SLURMJob(Job):
-        def __init__(self, scheduler: Any = None, queue: Any = None, **base_class_kwargs: Any) -> None: ...
-
-    class JobQueueCluster:
-        job_cls = SLURMJob
-
-        def __init__(self, n_workers: int = 0, loop: Any = None, job_cls: Any = None, **job_kwargs: Any) -> None: ...
-
-    class SLURMCluster(JobQueueCluster): ...
-
-    for one in (Job, SLURMJob, JobQueueCluster, SLURMCluster):
-        one.__module__ = "dask_jobqueue.core"
-    module.SLURMCluster = SLURMCluster  # type: ignore[attr-defined]
+    module.SLURMCluster = object  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dask_jobqueue", module)
 
 
@@ -70,7 +54,7 @@ def test_what_does_not_go_together(where: str | None, more: dict[str, Any], expe
 
 @pytest.mark.parametrize(("where", "extra"), [("slurm", "slurm"), ("kubernetes", "kubernetes"), (ADDRESS, "cluster")])
 def test_a_missing_library_is_named(where: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = ENGINES[where].package if where in ENGINES else "distributed"
+    missing = ENGINES[where][0].split(".")[0] if where in ENGINES else "distributed"
     monkeypatch.setattr("r2mae.sweep.cluster_options.find_spec", lambda name: None if name == missing else object())
     with pytest.raises(UserError, match=rf"pip install 'r2mae\[{extra}\]'"):
         cluster_options(where, config=None if where == ADDRESS else "some.yaml")
@@ -78,21 +62,18 @@ def test_a_missing_library_is_named(where: str, extra: str, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("slurm")
 def test_settings_are_the_librarys_arguments(tmp_path: Path) -> None:
-    assert known_settings(ENGINES["slurm"]) == {"n_workers", "cores", "memory", "queue"}
     file = tmp_path / "slurm.yaml"
     file.write_text("n_workers: 4\ncores: 1\nmemory: 8GB\n", encoding="utf-8")
     options = cluster_options("slurm", config=str(file))
     assert options is not None
     assert options.settings == {"n_workers": 4, "cores": 1, "memory": "8GB"}
-    assert engine_class(ENGINES["slurm"]).__name__ == "SLURMCluster"
+    assert engine_class("slurm") is object
 
 
 @pytest.mark.usefixtures("slurm")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("n_workers: 4\nmemroy: 8GB\n", "SLURMCluster takes no 'memroy': did you mean 'memory'"),
-        ("n_workers: 4\nloop: 1\n", "takes no 'loop'"),
         ("cores: 1\n", "say how many workers"),
         ("n_workers: 0\n", "say how many workers"),
         ("n_workers: true\n", "say how many workers"),

@@ -19,11 +19,10 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.report.publish import write_table
-from r2mae.sweep import dask_runner, dask_worker
-from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, Engine
-from r2mae.sweep.dask_runner import DaskRunner, check_workers, connected, runner_of
-from r2mae.sweep.processes import Processes
-from r2mae.sweep.run_process import Outcome, Request
+from r2mae.sweep import dask_runner
+from r2mae.sweep.cluster_options import ClusterOptions
+from r2mae.sweep.dask_runner import DaskRunner, check_workers, connected, runner_of, runs_at_once
+from r2mae.sweep.run import Outcome, Processes, Request
 from r2mae.sweep.run_states import is_locked
 from r2mae.sweep.runner import run_missing
 from r2mae.sweep.runs import Variant, runs_of
@@ -97,8 +96,10 @@ def test_a_worker_that_is_killed_makes_no_difference_to_the_table(
     def kill_within_a_run() -> bool:
         for checkpoint in there.glob("runs/*/*/checkpoints/last.ckpt"):
             run = checkpoint.parents[1]
-            worker = parent_of(holder_of(run))
-            if not (run / "model.json").exists() and parent_of(worker) == first.pid:
+            worker = holder_of(run)
+            while worker and parent_of(worker) != first.pid:  # a server of processes is in between, or none
+                worker = parent_of(worker)
+            if worker and not (run / "model.json").exists():
                 first.kill()  # otherwise it would start another worker
                 os.kill(worker, signal.SIGKILL)
                 return True
@@ -173,15 +174,15 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     """Runs that a worker in this process was asked for; they are not computed."""
     asked: list[Request] = []
 
-    def compute(request: Request, report: Callable[[int, int], None], wanted: Callable[[], bool]) -> Outcome:
-        assert wanted()
+    def compute(request: Request, report: Callable[[int, int], None], cancelled: Callable[[], bool]) -> Outcome:
+        assert not cancelled()
         asked.append(request)
         report(2, 2)
         if request.fields["seed"] == 7:
             raise UserError("the loss is nan")
         return 0.0, {}
 
-    monkeypatch.setattr(dask_worker, "compute_in_process", compute)
+    monkeypatch.setattr(dask_runner, "compute", compute)
     monkeypatch.setattr(dask_runner, "finished", lambda run: True)
     return asked
 
@@ -205,25 +206,35 @@ def test_every_run_goes_to_a_worker_once(
         sweep(ClusterOptions(scheduler), tmp_path, range(6, 9))
 
 
-def test_a_worker_that_does_not_see_the_folder_passes_its_runs_on(
+ANSWERS: list[str] = []
+
+
+def next_answer(*_: object) -> str:
+    return ANSWERS.pop(0)
+
+
+def test_an_unfit_worker_that_joined_late_passes_its_runs_on(
     scheduler: str, simulated: list[Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """As one that joined late. Later it sees the folder."""
-    monkeypatch.setattr(dask_worker, "_AWAY", 0.1)
-    exists, looks = Path.exists, []
-
-    def late(path: Path) -> bool:
-        if not path.name.startswith(".r2mae-sweep-"):
-            return exists(path)
-        looks.append(path)
-        return len(looks) > 2
-
-    monkeypatch.setattr(dask_worker.Path, "exists", late)
+    """Later it is fit."""
+    monkeypatch.setattr(dask_runner, "_AWAY", 0.1)
+    ANSWERS[:] = ["", "torch is 1.9 there", ""]  # when the sweep looks at its workers, and in the task
+    monkeypatch.setattr(dask_runner, "unfit", next_answer)
     sweep(ClusterOptions(scheduler), tmp_path, range(1))
-    assert len(looks) == 3
+    assert not ANSWERS
     assert len(simulated) == 1
-    assert f"does not see {tmp_path}: it computes no runs" in capfd.readouterr().err
+    assert "computes no runs: torch is 1.9 there" in capfd.readouterr().err
+
+
+def test_who_is_unfit(tmp_path: Path) -> None:
+    own = dask_runner._versions()
+    assert "it does not see" in dask_runner.unfit(tmp_path / "file", own)
+    assert "put --out on a disk that all machines share" in dask_runner.unfit(tmp_path / "file", own)
+    assert dask_runner.unfit(tmp_path, own) == ""
+    for name, version in own.items():
+        other = dask_runner.unfit(tmp_path, {**own, name: "9"})
+        assert other.startswith(f"{name} is {version} there and 9 on the machine of the command")
 
 
 def test_a_cluster_that_is_started_for_a_sweep_is_closed_after_it(
@@ -239,8 +250,7 @@ def test_a_cluster_that_is_started_for_a_sweep_is_closed_after_it(
             closed.append(True)
             return super().close(timeout)
 
-    monkeypatch.setitem(ENGINES, "slurm", Engine("distributed", "distributed", "LocalCluster", "slurm", True))
-    monkeypatch.setattr("r2mae.sweep.dask_runner.engine_class", lambda engine: Watched)
+    monkeypatch.setattr(dask_runner, "engine_class", lambda engine: Watched)
     sweep(ClusterOptions("slurm", LOCAL), tmp_path, range(1))
     assert closed
     with pytest.raises(UserError, match=r"no cluster of slurm could be started: ."):
@@ -254,25 +264,21 @@ def test_a_cluster_without_workers(tmp_path: Path, heard: Console, monkeypatch: 
     with (
         Local(**{**LOCAL, "n_workers": 0}) as local,
         pytest.raises(UserError, match=r"has had no worker for 0 s: start some \(dask worker"),
-        connected(ClusterOptions(local.scheduler_address), heard),
+        connected(ClusterOptions(local.scheduler_address), heard.print),
     ):
         pass
     assert "the runs wait for the first" in text_of(heard)
 
 
-def client_of(*workers: dict[str, Any], torch: str = "2.0+cu128", sees: bool = True) -> Any:
+def client_of(*workers: dict[str, Any], reason: Any = "") -> Any:
     """A stand-in for the client of a cluster whose workers offer these resources."""
-    there = {"packages": {"r2mae": "1.0", "torch": torch}}
-    versions = {"client": {"packages": {"r2mae": "1.0", "torch": "2.0+cpu"}}, "workers": {"tcp://a": there}}
     told = {"workers": {str(place): {"resources": offered} for place, offered in enumerate(workers)}}
-    return SimpleNamespace(
-        get_versions=lambda packages: versions, run=lambda *_: {"tcp://a": sees}, scheduler_info=lambda: told
-    )
+    return SimpleNamespace(run=lambda *_, on_error: {"tcp://a": reason}, scheduler_info=lambda: told)
 
 
 def test_what_a_run_takes_of_its_worker(tmp_path: Path) -> None:
     def taken(client: Any, device: str = "auto", memory: int | None = None) -> dict[str, float]:
-        return check_workers(client, tmp_path / "file", device, memory)
+        return check_workers(client, tmp_path / "file", {}, device, memory)
 
     assert taken(client_of({})) == taken(client_of({}), "cpu") == taken(client_of({"GPU": 1}), "cpu") == {}
     assert taken(client_of({}, {"GPU": 1})) == taken(client_of({"GPU": 1}), "cuda") == {"GPU": 1}
@@ -280,10 +286,19 @@ def test_what_a_run_takes_of_its_worker(tmp_path: Path) -> None:
     for client, device, memory in ((client_of({}), "cuda", None), (client_of({"MEMORY": 7e9}), "cpu", 8_000_000_000)):
         with pytest.raises(UserError, match=r"no worker of the cluster offers .*: start workers with --resources"):
             taken(client, device, memory)
-    with pytest.raises(UserError, match=r"torch is 1\.9 there and 2\.0 here: install the same version"):
-        taken(client_of({}, torch="1.9"))
-    with pytest.raises(UserError, match="put --out on a disk that all machines share"):
-        taken(client_of({}, sees=False))
+    for reason in ("torch is 1.9 there", ModuleNotFoundError("No module named 'r2mae'")):
+        with pytest.raises(UserError, match=f"no worker of the cluster can compute the runs; tcp://a: {reason}"):
+            taken(client_of({}, reason=reason))
+
+
+@pytest.mark.parametrize(("threads", "share", "runs"), [(1, 8, 8), (2, 4, 8), (4, 1, 4), (4, 0.5, 4), (3, None, 3)])
+def test_workers_that_share_a_machine(threads: int, share: float | None, runs: int) -> None:
+    from distributed.system import MEMORY_LIMIT
+
+    limit = None if share is None else int(MEMORY_LIMIT / share)
+    state, manager = SimpleNamespace(nthreads=threads), SimpleNamespace(memory_limit=limit)
+    worker: Any = SimpleNamespace(state=state, memory_manager=manager)
+    assert runs_at_once(worker) == runs
 
 
 def test_without_a_cluster_runs_are_computed_here(tmp_path: Path) -> None:

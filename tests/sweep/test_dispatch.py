@@ -15,9 +15,8 @@ from rich.console import Console
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep.dispatch import Progress, Submit, compute_all, one_signal, request_of
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run_process import DiedError, Outcome, Request
+from r2mae.sweep.run import DiedError, Outcome, Progress, Request, Submit, compute_all, one_signal, request_of
 from r2mae.sweep.runs import Variant, runs_of
 
 CONFIG = ImagesConfig.make(data="digits", device="cpu", steps=2)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from r2mae.compare.gather import examples_of
 from r2mae.images import ImagesConfig
 from r2mae.images.domain import DOMAIN, ImagesDomain
-from r2mae.sweep.examples import examples_of
 from r2mae.sweep.runs import SweepRun, Variant
 from r2mae.training.loop import fit
 

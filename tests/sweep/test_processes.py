@@ -1,6 +1,7 @@
-"""Processes of a sweep: forked from a server, a run after the other in each; a killed one costs no run."""
+"""Processes of a sweep: forked from a server, one a run; a killed one costs no run."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,10 +17,9 @@ from rich.console import Console
 
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep import processes, worker_start
-from r2mae.sweep.processes import Processes
+from r2mae.sweep import run as processes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run_process import Outcome, Request
+from r2mae.sweep.run import ONE_THREAD, Outcome, Processes, Request, start_server
 from r2mae.sweep.run_states import find_runs, last_step
 from r2mae.sweep.runner import run_missing
 from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of
@@ -29,7 +29,8 @@ from r2mae.training.folder import RunFolder
 pytestmark = pytest.mark.slow
 
 BASE = ImagesConfig.make(data="digits", device="cpu", steps=30, hidden=16, latent=8, threads=1)
-forks = pytest.mark.skipif(not worker_start._can_fork(), reason="processes are spawned on this machine")
+FORKS = start_server("images").get_start_method() == "forkserver"
+forks = pytest.mark.skipif(not FORKS, reason="processes are spawned on this machine")
 
 
 def run(runs: Sequence[SweepRun], jobs: int) -> str:
@@ -38,12 +39,11 @@ def run(runs: Sequence[SweepRun], jobs: int) -> str:
     return written.getvalue()
 
 
-def test_what_ran_before_in_a_process_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The third run of one process, against the same in a new process that loaded the libraries itself."""
+def test_how_a_process_is_started_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third of three runs, against the same in a process that loaded the libraries itself."""
     rows = grid(BASE, [SweepParameter.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
     run(runs_of(rows, [3], tmp_path / "together"), 1)
-    monkeypatch.setattr(worker_start, "_has_server", False)
-    monkeypatch.setattr(worker_start, "_can_fork", lambda: False)
+    monkeypatch.setattr(processes, "start_server", lambda domain: multiprocessing.get_context("spawn"))
     run(runs_of(rows[2:], [3], tmp_path / "alone"), 1)
     (there,), (here,) = ([*(tmp_path / name).rglob("r2mae-cl/seed-3")] for name in ("together", "alone"))
     for name in ("model.safetensors", "statistics.safetensors", "metrics.csv", "config.yaml"):
@@ -126,7 +126,7 @@ def test_a_folder_for_temporary_files_may_have_a_long_path(tmp_path: Path) -> No
 
 
 @forks
-@pytest.mark.skipif(any(name in os.environ for name in worker_start.ONE_THREAD), reason="a server keeps the user's")
+@pytest.mark.skipif(any(name in os.environ for name in ONE_THREAD), reason="a server keeps the user's")
 def test_the_server_has_the_libraries_and_one_thread(tmp_path: Path) -> None:
     run(runs_of([Variant("r2mae", BASE.replace(steps=2))], [0], tmp_path), 1)
     server = Path(f"/proc/{forkserver._forkserver._forkserver_pid}")  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def test_a_process_has_the_environment_of_its_sweep(tmp_path: Path, monkeypatch:
         seen.append(request)
         return 0.0, {}
 
-    monkeypatch.setattr(processes, "compute_in_process", compute)
+    monkeypatch.setattr(processes, "compute", compute)
     monkeypatch.setenv("R2MAE_ASKED", "later")
     before = dict(os.environ)
     run(runs_of([Variant("r2mae", BASE)], [0, 1, 2], tmp_path), 2)

@@ -1,8 +1,8 @@
 """The process of a run: what it tells, what it refuses, and how it ends."""
 
+import copyreg
 import errno
 import multiprocessing
-import os
 import signal
 import threading
 import time
@@ -17,8 +17,9 @@ import pytest
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep import run_process, train_run, worker_start
-from r2mae.sweep.run_process import DiedError, Request, RunProcess
+from r2mae.sweep import measure
+from r2mae.sweep import run as run_process
+from r2mae.sweep.run import DiedError, Request, compute
 from r2mae.training.folder import FolderLock, InUseError
 from r2mae.training.interrupt import StopRequest
 from r2mae.training.progress import RunProgress
@@ -39,16 +40,15 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     return Request(0, "images", CONFIG.to_dict(), str(tmp_path / "run"))
 
 
-def answered(request: Request, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
-    """What a process would send; its environment is that of this one."""
-    monkeypatch.setattr(os.environ, "clear", lambda: None)
+def answered(request: Request) -> tuple[Any, ...]:
+    """What a process would send."""
     return run_process._answer(request, Pipe()[0])
 
 
 def test_other_data_are_refused(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_run, "train_run", lambda *words: 1 // 0)
+    monkeypatch.setattr(measure, "train_run", lambda *words: 1 // 0)
     for fingerprint, expected in (("another", UserError), (DOMAIN.fingerprint(CONFIG), ZeroDivisionError)):
-        kind, error = answered(Request(**{**vars(request_), "fingerprint": fingerprint}), monkeypatch)
+        kind, error = answered(Request(**{**vars(request_), "fingerprint": fingerprint}))
         assert kind == "failed"
         assert type(error) is expected
         assert ("is not the same there" in str(error)) is (expected is UserError)
@@ -74,13 +74,14 @@ def test_an_error_comes_with_its_place(request_: Request, monkeypatch: pytest.Mo
     def two_values(*words: Any) -> None:
         raise TwoValuesError("one", "two")
 
-    monkeypatch.setattr(train_run, "train_run", full)
-    error = answered(request_, monkeypatch)[1]
+    monkeypatch.delitem(copyreg.dispatch_table, TwoValuesError, raising=False)  # Dask's libraries can send it
+    monkeypatch.setattr(measure, "train_run", full)
+    error = answered(request_)[1]
     assert (error.errno, error.filename) == (errno.ENOSPC, "metrics.csv")  # as the command words it
     assert "in full" in error.__notes__[0]
     for mistaken in (own, two_values):
-        monkeypatch.setattr(train_run, "train_run", mistaken)
-        error = answered(request_, monkeypatch)[1]
+        monkeypatch.setattr(measure, "train_run", mistaken)
+        error = answered(request_)[1]
         assert type(error) is RuntimeError
         assert f"in {mistaken.__name__}" in str(error)
 
@@ -92,13 +93,13 @@ def test_a_run_waits_for_the_process_of_a_lost_worker(
         with FolderLock(tmp_path / "run"):
             raise ZeroDivisionError
 
-    monkeypatch.setattr(train_run, "train_run", free)
+    monkeypatch.setattr(measure, "train_run", free)
     with held(tmp_path / "run") as other:
         threading.Timer(0.5, other.kill).start()
-        assert isinstance(answered(request_, monkeypatch)[1], ZeroDivisionError)
+        assert isinstance(answered(request_)[1], ZeroDivisionError)
     monkeypatch.setattr(run_process, "_LOCK", 0.0)
     with held(tmp_path / "run"):
-        assert isinstance(answered(request_, monkeypatch)[1], InUseError)
+        assert isinstance(answered(request_)[1], InUseError)
 
 
 def test_a_lock_that_is_held_differs_from_a_disk_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +129,9 @@ def test_a_run_that_trains_is_asked_once_to_save_its_step(monkeypatch: pytest.Mo
     ended: list[int] = []
     monkeypatch.setattr(run_process.os, "_exit", ended.append)
     with StopRequest() as stop:
-        run_process._end()
+        run_process._await_end(Pipe()[0])
         assert stop.number == signal.SIGTERM
-        run_process._end()
+        run_process._await_end(Pipe()[0])
     assert ended == [1, 1]
 
 
@@ -149,26 +150,23 @@ def test_progress_is_told_now_and_then_and_at_the_end() -> None:
     reporter.start(0, 1000)  # nobody listens; the step is saved nevertheless
 
 
-def _deaf(pipe: Connection) -> None:
+def _deaf(request: Request, pipe: Connection) -> None:
     pipe.recv()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
 
 
-def _telling(pipe: Connection) -> None:
-    pipe.recv()
+def _telling(request: Request, pipe: Connection) -> None:
     pipe.send(("steps", 1, 2))
     pipe.recv()
 
 
 @pytest.mark.slow
-def test_a_process_whose_run_is_not_done_takes_no_other(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_progress_cannot_be_told_ends(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_process, "_serve", _telling)
-    monkeypatch.setattr(run_process, "_idle", [])
     before = len(multiprocessing.active_children())  # other tests may have some
     with pytest.raises(ZeroDivisionError):
-        run_process.compute_in_process(request_, lambda done, planned: 1 // 0, lambda: True)  # type: ignore[arg-type]
-    assert not run_process._idle
+        compute(request_, lambda done, planned: 1 // 0, lambda: False)  # type: ignore[arg-type]
     assert len(multiprocessing.active_children()) <= before
 
 
@@ -177,24 +175,16 @@ def test_a_process_that_does_not_end_is_killed(request_: Request, monkeypatch: p
     monkeypatch.setattr(run_process, "PATIENCE", 0.5)
     monkeypatch.setattr(run_process, "_serve", _deaf)
     with pytest.raises(DiedError, match="SIGKILL"):
-        RunProcess().compute(request_, lambda done, planned: None, lambda: False)
+        compute(request_, lambda done, planned: None, lambda: True)
 
 
 @pytest.mark.slow
-def test_a_process_takes_run_after_run_and_their_environments(
-    request_: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not that of the time when it was started."""
-    monkeypatch.setattr(worker_start, "_has_server", False)
+def test_a_process_tells_scores_steps_and_errors(request_: Request, tmp_path: Path) -> None:
     reported: list[tuple[int, int]] = []
-    process = RunProcess()
     bad = Request(**{**vars(request_), "environment": {}, "fields": {**request_.fields, "data": "nowhere"}})
     with pytest.raises(UserError, match="nowhere"):
-        process.compute(bad, lambda *steps: reported.append(steps), lambda: True)
-    assert process.lives
-    seconds, scores = process.compute(request_, lambda *steps: reported.append(steps), lambda: True)
+        compute(bad, lambda *steps: reported.append(steps), lambda: False)
+    seconds, scores = compute(request_, lambda *steps: reported.append(steps), lambda: False)
     assert seconds > 0
     assert 0 < scores["probe_accuracy"] <= 1
     assert reported[-1] == (2, 2)
-    process.close()
-    assert not process.lives

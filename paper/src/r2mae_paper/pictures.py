@@ -37,8 +37,8 @@ def table(results: pd.DataFrame, *, name: str) -> Tables:
 
 def plot_runs(runs: Sequence[SweepRun], size: Size, *, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
+    from r2mae.compare.gather import examples_of
     from r2mae.report.pictures import draw_pictures, to_reconstructions
-    from r2mae.sweep.examples import examples_of
 
     named = [
         replace(run, variant=replace(run.variant, label=f"trained at {run.variant.values['ratio']}")) for run in runs

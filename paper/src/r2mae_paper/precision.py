@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
+from r2mae.compare.gather import metrics_of
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
-from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes

@@ -21,6 +21,7 @@ import pandas as pd
 
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
+from r2mae.compare.gather import metrics_of
 from r2mae.errors import UserError
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
@@ -28,7 +29,6 @@ from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes

@@ -260,10 +260,11 @@ def _train(
     options: Options,
 ) -> _Results:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
+    from r2mae.compare.gather import ordered_runs
     from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
-    from r2mae.sweep.gather import ordered_runs
-    from r2mae.sweep.runner import check_data, check_folders, check_sweep, finished, run_missing
+    from r2mae.sweep.run_states import finished
+    from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 
     cluster, jobs = options.get("cluster"), options.get("jobs") or 1
     here = cluster is None
@@ -297,7 +298,7 @@ def _train(
 
 def _table_of(study: Study, runs: "list[SweepRun]") -> pd.DataFrame:
     """Return a line for each run, with the numbers that the study reads from its folder."""
-    from r2mae.sweep.gather import table_of
+    from r2mae.compare.gather import table_of
 
     table = table_of(runs)
     if study.scores_of_run is None or not runs:

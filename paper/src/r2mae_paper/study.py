@@ -57,7 +57,7 @@ class Study:
         there are none.
     table : callable, optional
         Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
-        table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default one table
+        table with a row per run (:func:`r2mae.compare.gather.table_of`); or what `gather` returns. By default one table
         of the study's name, with the rows of all parts.
     parts : callable, optional
         Takes the size; returns the parts of the computation.

@@ -79,8 +79,8 @@ def parser(words: Sequence[str]) -> Parser:
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants
+    from r2mae.sweep.run import start_server
     from r2mae.sweep.runs import runs_of
-    from r2mae.sweep.worker_start import load_ahead
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
@@ -104,13 +104,13 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         return _plan(domain, config, variants, seeds, out, options)
 
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
-        load_ahead()
+        start_server(domain.name)
     with loading():
-        from r2mae.compare.again import gather_again
         from r2mae.compare.compare import compare
+        from r2mae.compare.gather import gather_again
         from r2mae.files import print_json
         from r2mae.report.publish import publish
-        from r2mae.sweep.dispatch import FailedRunsError
+        from r2mae.sweep.run import FailedRunsError
         from r2mae.terminal import Terminal
         from r2mae.training.folder import FolderLock, read_json
 

@@ -33,7 +33,7 @@ def run(options: Options) -> int:
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written
         check_folder(folder)
 
-    from r2mae.compare.again import gather_again
+    from r2mae.compare.gather import gather_again
     from r2mae.report.publish import publish
     from r2mae.training.folder import FolderLock
 

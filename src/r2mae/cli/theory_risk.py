@@ -25,7 +25,7 @@ def run(options: Options) -> int:
     """Run the command."""
     output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.report.theory_output import write_risk
+        from r2mae.report.theory_output import write_curves
         from r2mae.theory.problem import risk_rows
 
         problem = read_problem(options)
@@ -33,4 +33,4 @@ def run(options: Options) -> int:
         result = problem.formula()
     rows, null = risk_rows(problem, result), float(result.null[0])
     title = f"risk of predicting zero {null:.4g}"
-    return show(options, problem, rows, title, problem.properties(null), partial(write_risk, problem, result, rows))
+    return show(options, problem, rows, title, problem.properties(null), partial(write_curves, problem, result, rows))

@@ -22,7 +22,7 @@ from r2mae.report.comparison import Comparison
 from r2mae.sweep.cluster_options import ClusterOptions
 from r2mae.sweep.dask_runner import runner_of
 from r2mae.sweep.measure import check_baselines
-from r2mae.sweep.processes import Processes
+from r2mae.sweep.run import Processes
 from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
 from r2mae.sweep.runs import runs_of
 from r2mae.training.config import RunConfig

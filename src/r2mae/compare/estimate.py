@@ -1,6 +1,5 @@
 """How long a comparison will take: the time of one short run, times the number of runs."""
 
-import heapq
 import tempfile
 import time
 from collections.abc import Sequence
@@ -8,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from r2mae.domains.base import Domain
-from r2mae.sweep.processes import Processes
-from r2mae.sweep.runner import check_sweep, finished
+from r2mae.sweep.run import Processes
+from r2mae.sweep.run_states import finished
+from r2mae.sweep.runner import check_sweep
 from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
@@ -34,7 +34,7 @@ class Estimate:
     seconds_per_step : float
         Of its optimiser steps, with the making of batches.
     seconds, elapsed : float
-        Training time of all unfinished runs together, and until the last of them ends.
+        Training time of all unfinished runs together, and with `jobs` of them at the same time.
     """
 
     runs: int
@@ -98,16 +98,8 @@ def estimate(
         steps=steps,
         seconds_per_step=per_step,
         seconds=sum(each),
-        elapsed=elapsed(each, at_once),
+        elapsed=max([sum(each) / at_once, *each]),
     )
-
-
-def elapsed(seconds: Sequence[float], jobs: int) -> float:
-    """Return when the last of some runs ends, if `jobs` of them run at a time, each begun as soon as there is room."""
-    ends = [0.0] * max(1, jobs)
-    for one in seconds:
-        heapq.heapreplace(ends, ends[0] + one)
-    return max(ends)
 
 
 def print_estimate(estimate: Estimate) -> None:

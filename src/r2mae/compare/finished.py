@@ -11,6 +11,7 @@ from r2mae.compare.variants import baseline_variants, variant_of
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
+from r2mae.sweep.run_states import finished
 from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
@@ -104,29 +105,34 @@ def check_options_agree(runs: Sequence[SweepRun]) -> None:
 
 
 def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) -> SweepRun | None:
+    """Return the run in a folder, if it is finished; log one that was measured with other options."""
     run, seed = RunFolder(folder), folder.name.removeprefix("seed-")
     results = run.results
     if results is None or not seed.isdecimal():
         return None
     if isinstance(results.get("baseline"), str):
         config = base.replace(seed=int(seed))
-        if run.baseline_for(config) is None:
-            _warn_of_omission(folder, warn=warn)
-            return None
-        return SweepRun(baseline_variants(config, [results["baseline"]], [])[0], int(seed), config, folder)
-    if not (run.config_file.exists() and run.trained):
+        found = SweepRun(baseline_variants(config, [results["baseline"]], [])[0], int(seed), config, folder)
+    elif run.config_file.exists() and run.trained:
+        config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
+        for name, (value, its) in shared_differences(base, config).items():
+            raise UserError(
+                f"{folder} is no run of this comparison ({name} is {its!r} there and {value!r} in "
+                f"{folder.parents[2] / 'compare.json'}): move it away"
+            )
+        config = replace(config, evaluation=base.evaluation)
+        found = SweepRun(variant_of(config), config.seed, config, folder)
+    else:
         return None
-    config = domain.config.from_dict(run.read_config(), source=str(run.config_file))
-    for name, (value, its) in shared_differences(base, config).items():
-        raise UserError(
-            f"{folder} is no run of this comparison ({name} is {its!r} there and {value!r} in "
-            f"{folder.parents[2] / 'compare.json'}): move it away"
+    if finished(found):
+        return found
+    if warn:
+        logging.getLogger("r2mae").warning(
+            "%s was measured with other options than this comparison and is omitted from its report: to measure it "
+            "again, add its scheme or baseline to the command",
+            folder,
         )
-    config = replace(config, evaluation=base.evaluation)
-    if run.results_for(config) is None:
-        _warn_of_omission(folder, warn=warn)
-        return None
-    return SweepRun(variant_of(config), config.seed, config, folder)
+    return None
 
 
 def check_folder(out: Path) -> Path:
@@ -160,12 +166,3 @@ def read_shared_fields(out: Path) -> dict[str, Any]:
     if not isinstance(shared, dict) or not isinstance(shared.get("domain"), str):
         raise UserError(f"{file} names no domain: repeat the command of the comparison, or choose another folder")
     return shared
-
-
-def _warn_of_omission(folder: Path, *, warn: bool) -> None:
-    if warn:
-        logging.getLogger("r2mae").warning(
-            "%s was measured with other options than this comparison and is omitted from its report: to measure it "
-            "again, add its scheme or baseline to the command",
-            folder,
-        )

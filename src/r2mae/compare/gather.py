@@ -1,26 +1,38 @@
-"""Gather the run folders of a comparison into one :class:`~r2mae.report.comparison.Comparison`."""
+"""Gather run folders into tables, and those of a comparison into a :class:`~r2mae.report.comparison.Comparison`."""
 
+import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
+from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
+from r2mae.compare.variants import default_label
 from r2mae.domains.base import Domain
+from r2mae.domains.lookup import domain_of_run
+from r2mae.errors import UserError
+from r2mae.evaluation.examples import Examples
+from r2mae.evaluation.items import ItemScores
 from r2mae.masking.ratios import Uniform
-from r2mae.report.comparison import Comparison, Reconstructions
+from r2mae.report.comparison import Comparison
 from r2mae.report.pictures import to_reconstructions
-from r2mae.sweep.examples import examples_of
-from r2mae.sweep.gather import curves_of, items_by_run, metrics_of, ordered_runs, table_of
-from r2mae.sweep.runs import SweepRun
+from r2mae.sweep.measure import scores_of
+from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.environment import environment
-from r2mae.training.folder import RunFolder
+from r2mae.training.folder import RunFolder, read_json
 from r2mae.training.initial import INIT, read_initial_weights
+from r2mae.training.measure import items_of
+from r2mae.training.metrics import read_metrics
+from r2mae.training.saving import load_model
 from r2mae.training.scheme import SchemeSpec
 
+_POINTS = 200  # of a training curve
 _QUANTILES = 20_000  # evenly spaced quantiles that represent the ratios of all samples
 
 
@@ -33,6 +45,7 @@ def gather(
     first = _first_seed(trained)
     seeds = sorted({int(run.seed) for run in runs})
     shown = [run for run in trained if run.seed == first]
+    found = examples_of(shown, domain) if examples else None
     return Comparison(
         title=Path(base.data.source).name,
         metrics=domain.metrics_of(base),
@@ -40,7 +53,7 @@ def gather(
         curves=curves_of(trained),
         ratios={run.variant.label: _drawn_ratios(run) for run in shown},
         by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
-        reconstructions=_examples(shown, domain) if examples else None,
+        reconstructions=None if found is None else to_reconstructions(found),
         config={
             **_config_fields(base),
             "schemes": list(dict.fromkeys(run.variant.label for run in ordered)),
@@ -52,6 +65,48 @@ def gather(
         measured=base.measured_in_words(),
         items=items_by_run(ordered),
     )
+
+
+def gather_again(out: Path) -> Comparison:
+    """Return the comparison of all finished runs in a folder, without running anything.
+
+    If the data can no longer be read, the comparison has no examples, and a warning is logged.
+
+    Raises
+    ------
+    UserError
+        If the folder holds no comparison, or no finished run.
+    """
+    shared = read_shared_fields(out)
+    domain = domain_of_run(shared, out)
+    base = domain.config.from_dict(shared, source=str(out / "compare.json"))
+    previous = _previous_config(out)
+    schemes = previous.get("schemes")
+    labels = [str(label) for label in schemes] if isinstance(schemes, list) else []
+    runs, unread = finished_runs(out, domain, base, labels), damaged_results(out)
+    if not any(not run.variant.baseline for run in runs):
+        if unread:
+            raise UserError(unread[0])
+        raise UserError(f"no run in {out} is finished: repeat the command of the comparison to resume it")
+    label = previous.get("default_fixed_label") or default_label(base)
+    default = {"default_fixed_label": label}
+    try:
+        comparison = gather(runs, domain, base, extra=default)
+    except UserError as error:
+        if not domain.has_examples:
+            raise
+        comparison = gather(runs, domain, base, extra=default, examples=False)
+        logging.getLogger("r2mae").warning("%s: the report has no examples (%s)", out, error)
+    return replace(comparison, unread=tuple(unread))
+
+
+def _previous_config(out: Path) -> dict[str, Any]:
+    """Return the configuration in the previous ``results.json``; empty without one."""
+    try:
+        config = read_json(out / "results.json").get("config")
+    except (UserError, OSError, AttributeError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def _initial_weights(trained: Sequence[SweepRun]) -> dict[str, Any]:
@@ -103,7 +158,85 @@ def _used_options(scheme: SchemeSpec) -> dict[str, Any]:
     return {"scheme": scheme.name, **scheme.options, "given": given}
 
 
-def _examples(runs: Sequence[SweepRun], domain: Domain) -> Reconstructions | None:
-    """Return the reconstructions of the same masked examples by each run's model; None if the domain has none."""
-    found = examples_of(runs, domain)
-    return None if found is None else to_reconstructions(found)
+def ordered_runs(runs: Sequence[SweepRun]) -> list[SweepRun]:
+    """Return the runs sorted by variant, in the order of the variants' first runs, then by seed."""
+    order = {label: position for position, label in enumerate(dict.fromkeys(run.variant.label for run in runs))}
+    return sorted(runs, key=lambda run: (order[run.variant.label], run.seed))
+
+
+def table_of(runs: Sequence[SweepRun]) -> pd.DataFrame:
+    """Return one line per run: label, the variant's values, seed, seconds of training, and scores."""
+    return pd.DataFrame([_line(run) for run in runs])
+
+
+def curves_of(trained: Sequence[SweepRun]) -> pd.DataFrame:
+    """Return thinned training curves: label, seed, step, loss, validation_loss."""
+    return pd.concat([_curve(run) for run in trained], ignore_index=True)
+
+
+def items_by_run(runs: Sequence[SweepRun]) -> dict[tuple[str, int], ItemScores]:
+    """Return the scores of single test items by label and seed, for the runs that have some."""
+    found = {(run.variant.label, run.seed): items_of(RunFolder(run.folder)) for run in runs}
+    return {run: items for run, items in found.items() if items is not None}
+
+
+def _line(run: SweepRun) -> dict[str, Any]:
+    folder = RunFolder(run.folder)
+    variant = run.variant
+    return {
+        "label": variant.label,
+        **variant.values,
+        "seed": run.seed,
+        "seconds": float((folder.results or {}).get("seconds") or np.nan),
+        **scores_of(folder),
+    }
+
+
+def metrics_of(run: SweepRun) -> pd.DataFrame:
+    """Return a table of a run's steps: step, ratio, loss and validation loss."""
+    return read_metrics(RunFolder(run.folder).metrics_file)[["step", "ratio", "loss", "validation_loss"]]
+
+
+def _curve(run: SweepRun) -> pd.DataFrame:
+    """Return a training curve as means over windows: with a random ratio, single losses are noisy."""
+    steps = metrics_of(run)
+    window = np.arange(len(steps)) * _POINTS // max(len(steps), _POINTS)
+    means = steps.groupby(window)[["loss", "validation_loss"]].mean()
+    means.insert(0, "step", steps.groupby(window)["step"].max())
+    means.insert(0, "seed", run.seed)
+    means.insert(0, "label", run.variant.label)
+    return means
+
+
+def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None = None) -> dict[str, Examples] | None:
+    """Return the examples of each run by its label, or None if the domain or a model has none.
+
+    Runs of the same data share one reading of them.
+
+    Parameters
+    ----------
+    runs : sequence of SweepRun
+        Finished runs.
+    domain : Domain
+        Domain of the runs.
+    ratio : float, optional
+        The mask ratio; by default the default ratio of the first run's model.
+    """
+    if not domain.has_examples:
+        return None
+    read: dict[Hashable, Any] = {}
+    made: dict[str, Examples] = {}
+    for run in runs:
+        config, task, model = load_model(run.folder, domain)
+        source = (data_key(config), config.seed, config.data.validation)  # these determine the data and their split
+        if source not in read:
+            read.clear()  # one set at a time is held in memory
+            read[source] = domain.load(config)
+        chosen = {} if ratio is None else {"ratio": ratio}
+        examples = domain.examples(
+            replace(config, evaluation=run.config.evaluation), task, model, read[source], **chosen
+        )
+        if examples is None:
+            return None
+        made[run.variant.label], ratio = examples, examples.ratio
+    return made

@@ -19,17 +19,13 @@ Runs = list[tuple[Path, RunConfig]]
 """Run folders with their configurations."""
 
 
-def _domains_with_pictures() -> "list[Domain]":
-    return [domain for domain in all_domains() if domain.has_examples]
-
-
 def runs_with_pictures(paths: Sequence[Path]) -> "tuple[Domain, Runs]":
     """Return the domain of all runs, which must have pictures, and the runs with their configurations."""
     found = [(path, *open_run(path)) for path in paths]
     first = found[0][1]
     for path, domain, _ in found:
         if not domain.has_examples:
-            known = ", ".join(one.name for one in _domains_with_pictures())
+            known = ", ".join(one.name for one in all_domains() if one.has_examples)
             raise UserError(
                 f"{path} is a run of the domain {domain.name}, which has no pictures; domains with pictures: {known}"
             )
@@ -48,9 +44,9 @@ def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Re
     UserError
         If the data of a run have changed, or its examples are not pictures.
     """
+    from r2mae.compare.gather import examples_of
     from r2mae.compare.variants import variant_of
     from r2mae.report.pictures import to_reconstructions
-    from r2mae.sweep.examples import examples_of
     from r2mae.sweep.runs import SweepRun
     from r2mae.training.folder import RunFolder
 

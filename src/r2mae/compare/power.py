@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 
 from r2mae.compare.finished import check_options_agree, finished_runs
+from r2mae.compare.gather import ordered_runs, table_of
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.evaluation.power import detectable, seeds_needed, spread
 from r2mae.report.analysis import analyse, fixed_labels, scores_by_seed
 from r2mae.report.comparison import Comparison
 from r2mae.report.wording import listing
-from r2mae.sweep.gather import ordered_runs, table_of
 from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 
@@ -61,10 +61,9 @@ def plan_power(
     )
     analysis = analyse(comparison)
     metric = analysis.primary.name
-    choice = analysis.best_fixed.get(metric)
-    if choice is None:
+    reference = analysis.best_fixed.get(metric)
+    if reference is None:
         raise UserError("--plan-power compares with the best fixed ratio: name fixed and another scheme in --schemes")
-    reference = choice.reference
     table = scores_by_seed(comparison, metric)
     rows = []
     for label in [name for name in table if name not in fixed_labels(comparison)]:

@@ -1,12 +1,10 @@
-"""Cross-validation folds that share one copy of the data.
+"""Cross-validation folds in the principal axes of the data.
 
-Rows are sorted by fold, so that the training rows of every fold are two views, and rotated once to the principal axes
-of all rows. There the scatter matrix of all rows is diagonal. That of a fold's training rows is the same less the
-scatter of the held-out rows, and nearly diagonal. If there are more features than rows, there are as many coordinates
-as rows.
+Rows are sorted by fold and rotated once to the principal axes of all rows. There the scatter matrix of all rows is
+diagonal. That of a fold's training rows is the same less the scatter of the held-out rows, and nearly diagonal. If
+there are more features than rows, there are as many coordinates as rows.
 """
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -29,40 +27,17 @@ class TrainingRows:
 
     Parameters
     ----------
-    parts : tuple of ndarray, each of shape (rows, d)
-        The features, as views of the shared array.
+    X : ndarray, shape (n, d)
+        The features.
     mean : ndarray, shape (d,)
         Mean over the rows.
     scatter : ndarray, shape (d,)
         Diagonal of the scatter matrix ``Σᵢ (xᵢ−mean)(xᵢ−mean)ᵀ``.
     """
 
-    parts: tuple[Float[np.ndarray, "_ d"], ...]
+    X: Float[np.ndarray, "n d"]
     mean: Float[np.ndarray, " d"]
     scatter: Float[np.ndarray, " d"]
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return sum(len(part) for part in self.parts)
-
-    def times(self, coefficients: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k n"]:
-        """``W Xᵀ``."""
-        out = np.empty((len(coefficients), self.n))
-        start = 0
-        for part in self.parts:
-            np.matmul(coefficients, part.T, out=out[:, start : start + len(part)])
-            start += len(part)
-        return out
-
-    def gather(self, weights: Float[np.ndarray, "k n"]) -> Float[np.ndarray, "k d"]:
-        """``R X``: the features summed with the given weights."""
-        out = np.zeros((len(weights), len(self.mean)))
-        start = 0
-        for part in self.parts:
-            out += weights[:, start : start + len(part)] @ part
-            start += len(part)
-        return out
 
 
 class Folds:
@@ -119,11 +94,11 @@ class Folds:
     def train(self, fold: int | None) -> TrainingRows:
         """Training rows of a fold; all rows for None."""
         out, test = self.held_out(fold), self.test(fold)
-        parts = tuple(part for part in (self._X[: out.start], self._X[out.stop :]) if len(part))
-        n = len(self._X) - len(test)
+        X = self._X if fold is None else np.delete(self._X, out, axis=0)
+        n = len(X)
         mean = -test.sum(axis=0) / n  # all rows sum to zero
         scatter = self._values - np.einsum("ij,ij->j", test, test) - n * mean**2
-        return TrainingRows(parts, mean, np.maximum(scatter, 0.0))
+        return TrainingRows(X, mean, np.maximum(scatter, 0.0))
 
     def scatter_eigh(self, fold: int | None) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
         """Eigenvalues and eigenvectors of the whole scatter matrix of a fold's training rows."""
@@ -141,14 +116,6 @@ class Folds:
         """Convert to coefficients and intercepts for the features as they were given."""
         coefficients = coefficients @ self._axes.T / self._unit
         return coefficients, intercepts - coefficients @ self._offset
-
-
-def number_folds(n: int, splits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Int[np.ndarray, " n"]:
-    """Return for each row the number of the fold that holds it out, from a splitter's (train, test) pairs."""
-    fold = np.zeros(n, dtype=np.int64)
-    for number, (_, test) in enumerate(splits):
-        fold[test] = number
-    return fold
 
 
 def blas_threads(multiplications: int) -> AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
-from r2mae.evaluation.head import Features, as_features, as_floats
+from r2mae.evaluation.head import Features, as_features, as_floats, check_features
 from r2mae.masking.keys import Key, permutation
 from r2mae.masking.masks import element_mask
 
@@ -95,7 +95,9 @@ def fit_attributes(
     if device is None:
         device = features.device if isinstance(features, Tensor) else torch.device("cpu")
     x = as_features(features, torch.device(device))
-    _check_samples(x, attributes)
+    check_features(x, len(attributes), "attribute probe")
+    if attributes.max() > 1:
+        raise UserError(f"attribute probe: attributes must be 0 or 1; found {attributes.max()}")
     y = torch.from_numpy(np.asarray(attributes, dtype=np.float32)).to(x.device)
     key = Key.root(seed).fold("attribute probe")
     with torch.random.fork_rng(devices=[]):
@@ -171,15 +173,3 @@ def _dropout_factors(key: Key, rows: int, hidden: int, dropout: float, device: t
     if not dropout:
         return None
     return ~element_mask((rows, hidden), dropout, key, device=device) / (1 - dropout)
-
-
-def _check_samples(x: Tensor, attributes: Attributes) -> None:
-    if len(x) == 0 or len(x) != len(attributes):
-        raise UserError(
-            f"attribute probe: {len(x)} rows of features and {len(attributes)} of attributes; expected equally "
-            "many, at least one"
-        )
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise UserError("attribute probe: the features contain NaN or infinity; check the model's training")
-    if attributes.max() > 1:
-        raise UserError(f"attribute probe: attributes must be 0 or 1; found {attributes.max()}")

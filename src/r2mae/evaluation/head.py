@@ -98,7 +98,8 @@ def fit_head(
         device = features.device if isinstance(features, Tensor) else torch.device("cpu")
     x = as_features(features, torch.device(device))
     y = torch.as_tensor(labels, device=x.device).long()
-    _check_samples(x, y)
+    check_features(x, len(y), "linear probe")
+    check_classes(y, "linear probe")
     generator = torch.Generator().manual_seed(seed)
     classes, width = int(y.max()) + 1, x.shape[1]
     bound = width**-0.5
@@ -136,12 +137,15 @@ def as_floats(x: Float[Tensor, "batch d"] | UInt8[Tensor, "batch d"]) -> Float[T
     return x.float().mul_(1 / 255) if x.dtype == torch.uint8 else x
 
 
-def _check_samples(x: Float[Tensor, "n d"] | UInt8[Tensor, "n d"], y: Int[Tensor, " m"]) -> None:
-    if len(x) == 0 or len(x) != len(y):
-        raise UserError(
-            f"linear probe: {len(x)} rows of features and {len(y)} labels; expected equally many, at least one"
-        )
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        raise UserError("linear probe: the features contain NaN or infinity; check the model's training")
+def check_features(x: Tensor, labels: int, what: str) -> None:
+    """Refuse features that do not fit the number of labels, or are not finite; `what` names the evaluation."""
+    if len(x) == 0 or len(x) != labels:
+        raise UserError(f"{what}: {len(x)} rows of features and {labels} labels; expected equally many, at least one")
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise UserError(f"{what}: the features contain NaN or infinity; check the model's training")
+
+
+def check_classes(y: Tensor, what: str) -> None:
+    """Refuse labels below 0."""
     if int(y.min()) < 0:
-        raise UserError(f"linear probe: labels must be 0, 1, …; found {int(y.min())}")
+        raise UserError(f"{what}: labels must be 0, 1, …; found {int(y.min())}")

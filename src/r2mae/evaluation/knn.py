@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from r2mae.errors import UserError
+from r2mae.evaluation.head import check_classes, check_features
 
 NEIGHBOURS = 20
 TEMPERATURE = 0.07
@@ -14,22 +15,6 @@ _MAX_ROWS = 1024
 _MAX_SIMILARITIES = 1 << 22  # in memory at a time: 16 MiB
 
 Embeddings = Float[np.ndarray, "n d"] | Float[Tensor, "n d"]
-
-
-def knn_accuracy(
-    train: Embeddings,
-    labels: Integer[np.ndarray, " n"],
-    test: Float[np.ndarray, "m d"] | Float[Tensor, "m d"],
-    test_labels: Integer[np.ndarray, " m"],
-    *,
-    k: int = NEIGHBOURS,
-    temperature: float | None = TEMPERATURE,
-) -> float:
-    """Return the fraction of test samples whose class is predicted by their nearest training samples.
-
-    See :func:`knn_predict`.
-    """
-    return float((knn_predict(train, labels, test, k=k, temperature=temperature) == test_labels).mean())
 
 
 @torch.no_grad()
@@ -69,7 +54,12 @@ def knn_predict(
     """
     known, asked = normalize(_as_floats(train)), normalize(_as_floats(test).to(_as_floats(train).device))
     classes = torch.as_tensor(np.asarray(labels), dtype=torch.int64, device=known.device)
-    _check_samples(known, classes, asked, k)
+    check_features(known, len(classes), "nearest neighbours")
+    if len(asked):
+        check_features(asked, len(asked), "nearest neighbours")
+    check_classes(classes, "nearest neighbours")
+    if k < 1:
+        raise UserError(f"nearest neighbours: k must be 1 or more, not {k}")
     k, count = min(k, len(known)), int(classes.max()) + 1
     rows = max(1, min(_MAX_ROWS, _MAX_SIMILARITIES // len(known)))
     columns = max(k, _MAX_SIMILARITIES // rows)
@@ -108,14 +98,3 @@ def _vote_weights(
 
 def _as_floats(values: Float[np.ndarray, "n d"] | Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return torch.as_tensor(values).detach().float()
-
-
-def _check_samples(known: Tensor, classes: Tensor, asked: Tensor, k: int) -> None:
-    if len(known) == 0 or len(known) != len(classes):
-        raise UserError(f"nearest neighbours: {len(known)} embeddings and {len(classes)} labels; expected equally many")
-    if int(classes.min()) < 0:
-        raise UserError(f"nearest neighbours: labels must be 0, 1, …; found {int(classes.min())}")
-    if k < 1:
-        raise UserError(f"nearest neighbours: k must be 1 or more, not {k}")
-    if not bool(known.isfinite().all()) or not bool(asked.isfinite().all()):
-        raise UserError("nearest neighbours: the embeddings contain NaN or infinity; check the model's training")

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from jaxtyping import Float64
 
-from r2mae.evaluation.crossed import MeanSquares, mean_squares, t_interval, with_verdict
+from r2mae.evaluation.crossed import components, crossed_judgement, t_interval
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.power import detectable, detectable_with_error, spread
 from r2mae.evaluation.statistics import Difference, paired_difference
@@ -90,13 +90,13 @@ def compare_paired(
     if reason != "shared":
         alone = paired_difference(a, b, higher_is_better=higher_is_better, confidence=confidence)
         return PairedComparison(alone, "seeds", reason, 0, detectable(spread(a - b), len(a), confidence=confidence))
-    squares = paired_mean_squares(a, b, items_a, items_b, metric)
-    parts = squares.components
+    first, second = (_item_table(items, metric) for items in (items_a, items_b))
+    total_items = next(one.total_items for one in items_a if one is not None)
+    parts = components(first - second, means=a - b, total_items=total_items)
     found = t_interval(float((a - b).mean()), parts, len(a), confidence=confidence)
     smallest = detectable_with_error(sqrt(parts.variance), parts.df, confidence=confidence)
-    return PairedComparison(
-        with_verdict(found, higher_is_better=higher_is_better), SEEDS_AND_ITEMS, reason, squares.total_items, smallest
-    )
+    difference = crossed_judgement(found, higher_is_better=higher_is_better)
+    return PairedComparison(difference, SEEDS_AND_ITEMS, reason, total_items, smallest)
 
 
 def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemScores | None], metric: str) -> Reason:
@@ -117,19 +117,6 @@ def pairing_reason(items_a: Sequence[ItemScores | None], items_b: Sequence[ItemS
     if len(recorded[0].scores[metric]) < 2:
         return "not kept"
     return "shared" if len(items_a) >= MIN_SEEDS_FOR_ITEMS else "few seeds"
-
-
-def paired_mean_squares(
-    a: Float64[np.ndarray, " seeds"],
-    b: Float64[np.ndarray, " seeds"],
-    items_a: Sequence[ItemScores | None],
-    items_b: Sequence[ItemScores | None],
-    metric: str,
-) -> MeanSquares:
-    """Return the mean squares of a − b over shared seeds and items; parameters as of :func:`compare_paired`."""
-    first, second = (_item_table(items, metric) for items in (items_a, items_b))
-    total_items = next(one.total_items for one in items_a if one is not None)
-    return mean_squares(first - second, means=a - b, total_items=total_items)
 
 
 def _item_table(items: Sequence[ItemScores | None], metric: str) -> Float64[np.ndarray, "seeds kept"]:

@@ -44,7 +44,7 @@ def detectable(sd: float, n: int, *, power: float = POWER, confidence: float = C
     """
     if not (isfinite(sd) and sd > 0):
         return nan
-    return inf if n < 2 else sd * _noncentrality(n, power, confidence) / sqrt(n)
+    return inf if n < 2 else detectable_with_error(sd / sqrt(n), n - 1, power=power, confidence=confidence)
 
 
 def detectable_with_error(error: float, df: float, *, power: float = POWER, confidence: float = CONFIDENCE) -> float:
@@ -54,7 +54,7 @@ def detectable_with_error(error: float, df: float, *, power: float = POWER, conf
     """
     if not (isfinite(error) and error > 0):
         return nan
-    return error * _noncentrality(df + 1, power, confidence)
+    return error * _noncentrality(df, power, confidence)
 
 
 def seeds_needed(
@@ -92,12 +92,9 @@ def spread(differences: Any) -> float:
 
 
 @cache
-def _noncentrality(n: float, power: float, confidence: float) -> float:
-    critical = float(stats.t.ppf((1 + confidence) / 2, n - 1))
-    root = optimize.brentq(
-        lambda nc: _power_at(nc, n - 1, confidence) - power, 0.0, critical * _MAX_NONCENTRALITY, xtol=1e-6
-    )
-    return float(root)
+def _noncentrality(df: float, power: float, confidence: float) -> float:
+    most = float(stats.t.ppf((1 + confidence) / 2, df)) * _MAX_NONCENTRALITY
+    return float(optimize.brentq(lambda nc: _power_at(nc, df, confidence) - power, 0.0, most, xtol=1e-6))
 
 
 def _power_at(noncentrality: float, df: float, confidence: float) -> float:

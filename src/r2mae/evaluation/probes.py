@@ -16,7 +16,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from r2mae.evaluation._folds import Folds, blas_threads, number_folds
+from r2mae.evaluation._folds import Folds, blas_threads
 from r2mae.evaluation._logistic import Solution, solve_path
 
 # The grids of the paper's single-cell evaluation.
@@ -37,9 +37,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     The nearest peer is scikit-learn's ``LogisticRegressionCV``, with the same folds and strengths. At 1,400 to 5,000
     rows of 64 features, the peer takes 3 to 15 times as long to come as close to the optimum (``tol=1e-6``). With its
     default ``tol=1e-4`` it takes 1.7 to 4 times as long, its mean scores are off by 0.0006 to 0.002, and it once chose
-    another strength. `LinearProbe` needs half the memory there (2 to 4 MiB instead of 2 to 7). At 300 features and
-    seven classes of unequal size, the peer takes 3 (``tol=1e-6``) and 1.5 times as long, in half the memory (7 MiB
-    instead of 12: `LinearProbe` uses matrices for weak penalties). ``python -m benchmarks probes`` measures this.
+    another strength. ``python -m benchmarks probes`` measures this.
 
     Parameters
     ----------
@@ -121,34 +119,33 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         score = _chosen_score(self.scoring, _CLASS_SCORES)
         fold = _fold_of_row(X, codes, groups, self.cv, StratifiedKFold)
         solve = partial(solve_path, tol=self.tol, max_iter=self.max_iter)
+        report = progress or (lambda done, total: None)
         with blas_threads(X.shape[0] * X.shape[1] * len(self.classes_)):
             folds = Folds(X, fold, standardize=self.standardize)
             codes = codes[folds.order]
-            report = _FitCounter(progress, len(folds), len(grid))
-            scores, stalled = zip(
-                *(_held_out_scores(folds, k, codes, grid, score, solve, report) for k in range(len(folds))), strict=True
-            )
-            self.cv_scores_ = np.stack(scores, axis=1)
+            self.cv_scores_, stalled, total = np.empty((len(grid), len(folds))), 0, len(grid) * len(folds) + 1
+            for number in range(len(folds)):
+                fits = _held_out_scores(folds, number, codes, grid, score, solve)
+                for done, (row, value, converged) in enumerate(fits, number * len(grid) + 1):
+                    self.cv_scores_[row, number] = value
+                    stalled += not converged
+                    report(done, total)
             self.cv_mean_ = self.cv_scores_.mean(axis=1)
             self.C_ = float(grid[np.argmax(self.cv_mean_)])
-            strengths = _softmax_strengths([self.C_], len(self.classes_))
-            (final,) = solve(folds.train(None), codes, strengths)
-            report.all()
+            (final,) = solve(folds.train(None), codes, _softmax_strengths([self.C_], len(self.classes_)))
+            report(total, total)
         # In the two-class form the first class is the reference.
         theta = final.theta[1:] - final.theta[:1] if len(self.classes_) == 2 else final.theta
         self.coef_, self.intercept_ = folds.restore(theta[:, :-1], theta[:, -1])
         self.n_iter_ = max(final.iterations, 1)
-        self._warn_if_stalled(sum(stalled) + (not final.converged))
-        return self
-
-    def _warn_if_stalled(self, stalled: int) -> None:
-        if stalled:
+        if stalled := stalled + (not final.converged):
             warnings.warn(
-                f"{stalled} of {self.cv_scores_.size + 1} fits stopped short of tol={self.tol:g} "
-                f"after at most max_iter={self.max_iter} steps; raise max_iter or omit the largest Cs",
+                f"{stalled} of {total} fits stopped short of tol={self.tol:g} after at most max_iter={self.max_iter} "
+                "steps; raise max_iter or omit the largest Cs",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
+        return self
 
     def decision_function(self, X: Any) -> Float[np.ndarray, "n ..."]:
         """Return logits, shape (n, n_classes); for two classes those of the second over the first, shape (n,)."""
@@ -265,38 +262,20 @@ def _held_out_scores(
     grid: Float[np.ndarray, " strengths"],
     score: "_Score",
     solve: Callable[..., Iterator[Solution]],
-    report: "_FitCounter",
-) -> tuple[Float[np.ndarray, " strengths"], int]:
-    """Return the scores of one held-out fold for all strengths, and the number of fits that did not converge."""
+) -> Iterator[tuple[int, float, bool]]:
+    """Yield for each strength, ascending, its place in the grid, its score on a fold, and whether it converged."""
     out, test = folds.held_out(number), folds.test(number)
     truth = codes[out]
     seen, local = np.unique(np.delete(codes, out), return_inverse=True)
-    if len(seen) == 1:
-        return np.full(len(grid), score(truth, np.full(len(truth), seen[0]))), 0
     ascending = np.argsort(grid, kind="stable")
-    scores, stalled = np.empty(len(grid)), 0
+    if len(seen) == 1:  # the other rows have one class, which is then predicted
+        constant = score(truth, np.full(len(truth), seen[0]))
+        yield from ((int(row), constant, True) for row in ascending)
+        return
     path = solve(folds.train(number), local, _softmax_strengths(grid[ascending], len(seen)))
-    for done, (row, solution) in enumerate(zip(ascending, path, strict=True), 1):
+    for row, solution in zip(ascending, path, strict=True):
         logits = test @ solution.theta[:, :-1].T + solution.theta[:, -1]
-        scores[row] = score(truth, seen[logits.argmax(axis=1)])
-        stalled += not solution.converged
-        report(number, done)
-    return scores, stalled
-
-
-class _FitCounter:
-    """Reports the number of completed fits of a search to a progress callback."""
-
-    def __init__(self, progress: Progress | None, folds: int, strengths: int) -> None:
-        self.progress, self.strengths, self.total = progress, strengths, folds * strengths + 1
-
-    def __call__(self, fold: int, done: int) -> None:
-        if self.progress is not None:
-            self.progress(fold * self.strengths + done, self.total)
-
-    def all(self) -> None:
-        if self.progress is not None:
-            self.progress(self.total, self.total)
+        yield int(row), score(truth, seen[logits.argmax(axis=1)]), solution.converged
 
 
 def _ridge(
@@ -306,7 +285,7 @@ def _ridge(
     rows = folds.train(fold)
     values, vectors = folds.scatter_eigh(fold)
     mean = target.mean()
-    projected = rows.gather((target - mean)[None])[0] @ vectors
+    projected = (target - mean) @ rows.X @ vectors
     coefficients = (projected / (values + alphas[:, None])) @ vectors.T
     return coefficients, mean - coefficients @ rows.mean
 
@@ -369,4 +348,7 @@ def _fold_of_row(X: Any, codes: Any, groups: Any, cv: Any, ungrouped: type) -> I
         if n_groups < 2:
             raise ValueError("groups has one group only: cross-validation over groups needs two or more")
         splitter = GroupKFold(min(cv, n_groups))
-    return number_folds(len(X), list(splitter.split(X, codes, groups)))
+    fold = np.zeros(len(X), dtype=np.int64)
+    for number, (_, test) in enumerate(splitter.split(X, codes, groups)):
+        fold[test] = number
+    return fold

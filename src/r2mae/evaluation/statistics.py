@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,9 +44,10 @@ class Difference:
     ----------
     mean, low, high, n, method
         As in `Interval`, for the first minus the second.
+        There is no interval if fewer than ten differences are all equal, and not 0: a few equal differences come from
+        scores in steps (an accuracy on few samples), and do not show the spread.
     verdict : {"better", "worse", "undecided"}
-        Whether the first is better. "undecided" if the interval contains 0, if there is no interval, or if fewer than
-        ten differences are all equal.
+        Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
     """
 
     mean: float
@@ -117,7 +118,7 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
     ValueError
         If there are no values, or some are not finite.
     """
-    array = _finite_array(values, "values", ndim=1)
+    array = finite_array(values, "values", ndim=1)
     mean, n = float(array.mean()), len(array)
     if abs(mean) <= _ROUNDING * np.abs(array).max():
         mean = 0.0
@@ -147,18 +148,26 @@ def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confiden
     ValueError
         If lengths differ, there are no values, or some are not finite.
     """
-    first, second = _finite_array(a, "a", ndim=1), _finite_array(b, "b", ndim=1)
+    first, second = finite_array(a, "a", ndim=1), finite_array(b, "b", ndim=1)
     if len(first) != len(second):
         raise ValueError(f"paired scores must have equal lengths; got {len(first)} and {len(second)}")
-    interval = mean_interval(first - second, confidence=confidence)
-    verdict = "undecided"
-    # A few exactly equal differences come from scores in steps (an accuracy on few samples). They do not show the
-    # spread, so their t interval of width zero is no evidence.
     spread, size = np.ptp(first - second), max(np.abs(first).max(), np.abs(second).max())
-    known = interval.n >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size
-    if known and (interval.low > 0.0 or interval.high < 0.0):  # both comparisons are false for NaN
-        verdict = "better" if (interval.low > 0.0) == higher_is_better else "worse"
-    return Difference(interval.mean, interval.low, interval.high, interval.n, interval.method, verdict)
+    interval = mean_interval(first - second, confidence=confidence)
+    known = len(first) >= _MIN_EQUAL_DIFFERENCES or spread > 1e-9 * size or interval.mean == 0.0
+    return judge(interval if known else without_ends(interval), higher_is_better=higher_is_better)
+
+
+def without_ends(found: Interval) -> Interval:
+    """Return a mean whose interval is unknown."""
+    return Interval(found.mean, float("nan"), float("nan"), found.n, "none")
+
+
+def judge(found: Interval, *, higher_is_better: bool) -> Difference:
+    """Return the interval of a difference with its verdict."""
+    verdict = "undecided"
+    if found.low > 0.0 or found.high < 0.0:  # both comparisons are false for NaN
+        verdict = "better" if (found.low > 0.0) == higher_is_better else "worse"
+    return Difference(found.mean, found.low, found.high, found.n, found.method, verdict)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
@@ -180,16 +189,14 @@ def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:
     ValueError
         If there is one seed only, no ratio, or a score that is not finite.
     """
-    table = _finite_array(scores, "scores", ndim=2)
+    table = finite_array(scores, "scores", ndim=2)
     if len(table) < 2:
         raise ValueError("best_fixed needs two or more seeds: the ratio for a seed is chosen on the others")
     scores, chosen = _leave_one_seed_out(table, up=higher_is_better)
     return BestFixed(scores, chosen, _pseudo_values(table, scores, up=higher_is_better))
 
 
-def rank_table(
-    scores: pd.DataFrame, higher_is_better: Mapping[str, bool], *, ties: Literal["min", "average"] = "min"
-) -> pd.DataFrame:
+def rank_table(scores: pd.DataFrame, higher_is_better: Mapping[str, bool]) -> pd.DataFrame:
     """Add average score and average rank over metrics, as in the paper's tables (2, 4 and the appendix's).
 
     Parameters
@@ -198,33 +205,27 @@ def rank_table(
         One score for each method and metric.
     higher_is_better : mapping of str to bool
         For every metric, whether higher scores are better.
-    ties : {"min", "average"}
-        The rank of tied methods: the best of their ranks, as the paper prints, or the mean of their ranks.
 
     Returns
     -------
     DataFrame
         `scores` with two more columns. ``"average score"`` is the mean over the metrics; it is NaN if higher is better
-        for some metrics and lower for others. ``"average rank"`` is the mean over the metrics of the rank (1 = best).
+        for some metrics and lower for others. ``"average rank"`` is the mean over the metrics of the rank (1 = best);
+        tied methods have the best of their ranks, as the paper prints.
 
     Raises
     ------
     ValueError
         If a score is not finite, there are no rows or columns, or a metric has no direction.
     """
-    values = _finite_array(scores, "scores", ndim=2)
+    values = finite_array(scores, "scores", ndim=2)
     missing = [str(column) for column in scores.columns if column not in higher_is_better]
     if missing:
         raise ValueError(f"higher_is_better has no entry for {', '.join(missing)}")
     up = np.array([higher_is_better[column] for column in scores.columns])
-    ranks = stats.rankdata(np.where(up, -values, values), method=ties, axis=0)
-    comparable = up.all() or not up.any()
-    return scores.assign(
-        **{
-            AVERAGE_SCORE: values.mean(axis=1) if comparable else np.nan,
-            AVERAGE_RANK: ranks.mean(axis=1),
-        }
-    )
+    ranks = stats.rankdata(np.where(up, -values, values), method="min", axis=0)
+    average = values.mean(axis=1) if up.all() or not up.any() else np.nan
+    return scores.assign(**{AVERAGE_SCORE: average, AVERAGE_RANK: ranks.mean(axis=1)})
 
 
 def _leave_one_seed_out(
@@ -254,7 +255,8 @@ def _pseudo_values(
     return shifted
 
 
-def _finite_array(values: Any, name: str, *, ndim: int) -> Float[np.ndarray, "..."]:
+def finite_array(values: Any, name: str, *, ndim: int) -> Float[np.ndarray, "..."]:
+    """Return values as an array; a ValueError names what is wrong with them."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != ndim or array.size == 0:
         raise ValueError(f"{name} must be a non-empty array of {ndim} dimension(s); got shape {array.shape}")

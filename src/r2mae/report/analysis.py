@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float64
 
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.pairing import REASONS, compare_paired
 from r2mae.evaluation.spectrum import SPECTRUM
 from r2mae.evaluation.statistics import (
     AVERAGE_RANK,
@@ -20,15 +22,9 @@ from r2mae.evaluation.statistics import (
     best_fixed,
     mean_interval,
     rank_table,
+    wider_partner,
 )
 from r2mae.report.comparison import BASELINE, Comparison
-from r2mae.report.differences import (
-    DIFFERENCE_COLUMNS,
-    Reference,
-    differences_of,
-    interval_sentences,
-    intervals_against,
-)
 from r2mae.report.wording import (
     BEST_FIXED,
     CONFIDENCE,
@@ -36,42 +32,53 @@ from r2mae.report.wording import (
     decimals,
     edge_warning,
     headline,
+    interval_sentence,
     listing,
     standings,
 )
 
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
+DIFFERENCE_COLUMNS = (
+    "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class BestFixedChoice:
-    """The best fixed ratio in a metric, chosen for each seed.
+class Reference:
+    """The scores that variants are compared with in a metric.
 
     Parameters
     ----------
-    seeds : tuple of int
-        Seeds under which every fixed ratio has a score.
-    labels : tuple of str
-        The chosen fixed ratio of each of these seeds.
-    scores : tuple of float
-        Its score under that seed.
-    pseudo : tuple of float
-        Its pseudo-values, see :class:`r2mae.evaluation.statistics.BestFixed`.
+    name : str
+        "best fixed", or the label of a variant.
+    scores : mapping of int to float
+        Score by seed. Of the best fixed ratio these are the seeds under which every fixed ratio has a score.
+    labels : mapping of int to str
+        Label of the variant of each score.
+    pseudo : mapping of int to float, optional
+        Pseudo-values of the scores, if the variant was chosen by its scores
+        (:class:`r2mae.evaluation.statistics.BestFixed`).
     held_out : bool
-        Whether a seed's ratio was chosen without that seed. With one seed and several ratios this is impossible.
+        Whether a seed's variant was chosen without that seed. With one seed and several ratios this is impossible.
     """
 
-    seeds: tuple[int, ...]
-    labels: tuple[str, ...]
-    scores: tuple[float, ...]
-    pseudo: tuple[float, ...]
-    held_out: bool
+    name: str
+    scores: Mapping[int, float]
+    labels: Mapping[int, str]
+    pseudo: Mapping[int, float] | None = None
+    held_out: bool = True
 
-    @property
-    def reference(self) -> Reference:
-        """The reference that variants are compared with."""
-        scores, pseudo = (dict(zip(self.seeds, one, strict=True)) for one in (self.scores, self.pseudo))
-        return Reference(BEST_FIXED, scores, dict(zip(self.seeds, self.labels, strict=True)), pseudo)
+    def partner(self, values: Float64[np.ndarray, " seeds"], seeds: Sequence[int]) -> Float64[np.ndarray, " seeds"]:
+        """Return the values that a variant's scores under these seeds are paired with; their mean is the reference's.
+
+        They are the reference's scores, or its pseudo-values where these give the wider interval
+        (:func:`r2mae.evaluation.statistics.wider_partner`).
+        """
+        scores = np.array([self.scores[seed] for seed in seeds])
+        if self.pseudo is None:
+            return scores
+        pseudo = np.array([self.pseudo[seed] for seed in seeds])
+        return wider_partner(values, scores, pseudo + (scores.mean() - pseudo.mean()))
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ class Analysis:
         with this spread decide four times in five; NaN if the spread is unknown. `over` is "seeds" or "seeds and
         items": the units that the interval samples. `why` is the reason, and `items` the number of items
         (:mod:`r2mae.evaluation.pairing`).
-    best_fixed : mapping of metric name to BestFixedChoice
-        Empty without fixed ratios.
+    best_fixed : mapping of metric name to Reference
+        The best fixed ratio in a metric, chosen for each seed. Empty without fixed ratios.
     default_fixed : str or None
         Label of the default fixed ratio, if it is one of the variants.
     ranks : DataFrame
@@ -110,7 +117,7 @@ class Analysis:
     metrics: tuple[Metric, ...]
     summary: pd.DataFrame
     differences: pd.DataFrame
-    best_fixed: Mapping[str, BestFixedChoice]
+    best_fixed: Mapping[str, Reference]
     default_fixed: str | None
     ranks: pd.DataFrame
     decimals: Mapping[str, int]
@@ -135,18 +142,18 @@ class Analysis:
         """Return the line of `differences`; None if no seeds can be paired."""
         return _matching_line(self.differences, label=label, metric=metric, against=against)
 
-    def interval_units(self, against: str) -> dict[str, str]:
-        """Return the units that the interval of each label's primary difference samples; no entry without interval."""
-        rows = intervals_against(self.differences, self.primary, against)
-        return {str(label): str(over) for label, over in zip(rows["label"], rows["over"], strict=True)}
+    def interval_units(self) -> dict[str, str]:
+        """Return the units that the interval of each label's primary difference from the best fixed ratio samples."""
+        rows = _from_best_fixed(self.differences, self.primary)
+        return {str(row["label"]): str(row["over"]) for _, row in rows[rows["low"].notna()].iterrows()}
 
     def leaders(self, metric: str) -> set[str]:
         """Return the labels with the best mean: several if they tie, none if the metric has no direction."""
-        rows, up = self.summary[self.summary["metric"] == metric], _metric(self.metrics, metric).higher_is_better
+        rows = self.summary[self.summary["metric"] == metric]
+        up = next(one for one in self.metrics if one.name == metric).higher_is_better
         if up is None:
             return set()
-        best = rows["mean"].max() if up else rows["mean"].min()
-        return set(rows.loc[rows["mean"] == best, "label"])
+        return set(rows.loc[rows["mean"] == (rows["mean"].max() if up else rows["mean"].min()), "label"])
 
     def seeds(self, label: str) -> int:
         """Return the number of seeds of a label's primary mean, or without one, the largest of its other metrics."""
@@ -174,21 +181,6 @@ def fixed_labels(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys(table.loc[table["ratio"].notna(), "label"]))
 
 
-def measured_metrics(comparison: Comparison) -> tuple[Metric, ...]:
-    """Return the metrics for which some run has a value.
-
-    Raises
-    ------
-    UserError
-        If there are none.
-    """
-    found = tuple(m for m in comparison.metrics if scores_by_seed(comparison, m.name).notna().to_numpy().any())
-    if not found:
-        names = listing([metric.name for metric in comparison.metrics])
-        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
-    return found
-
-
 def analyse(comparison: Comparison) -> Analysis:
     """Compute all findings of the table, the figures and the report.
 
@@ -202,14 +194,16 @@ def analyse(comparison: Comparison) -> Analysis:
     UserError
         If no run has a score.
     """
-    metrics = measured_metrics(comparison)
-    scores = {metric.name: scores_by_seed(comparison, metric.name) for metric in metrics}
-    fixed = fixed_labels(comparison)
+    every = {metric.name: scores_by_seed(comparison, metric.name) for metric in comparison.metrics}
+    metrics = tuple(metric for metric in comparison.metrics if every[metric.name].notna().to_numpy().any())
+    if not metrics:
+        names = listing([metric.name for metric in comparison.metrics])
+        raise UserError(f"the comparison {comparison.title!r} has no value of {names}: finish its runs first")
+    scores = {metric.name: every[metric.name] for metric in metrics}
+    fixed, primary = fixed_labels(comparison), metrics[0]
     summary = _summary(metrics, scores)
     chosen = {
-        name: choice
-        for name, table in scores.items()
-        if (choice := _best_fixed_choice(_metric(metrics, name), table, fixed))
+        metric.name: choice for metric in metrics if (choice := choose_best_fixed(metric, scores[metric.name], fixed))
     }
     default = comparison.config.get("default_fixed_label")
     default = default if default in comparison.labels else None
@@ -217,7 +211,18 @@ def analyse(comparison: Comparison) -> Analysis:
     places = {
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
-    primary = metrics[0]
+    from_best = _from_best_fixed(differences, primary)
+    others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
+    first = places[primary.name]
+    sentences = [
+        standings(from_best, primary, others, "Against") if len(others) > 1 else "",  # the headline covers a single one
+        standings(from_best, primary, comparison.baselines, "Baselines, against"),
+        decidable_differences(from_best, primary, [*others, *comparison.baselines], first),
+        interval_sentence(from_best, primary),
+        comparison.measured,
+        *(f"{sentence}." for sentence in comparison.unread),
+        *_notes(comparison, metrics, scores, chosen.get(primary.name)),
+    ]
     return Analysis(
         metrics=metrics,
         summary=summary,
@@ -226,17 +231,9 @@ def analyse(comparison: Comparison) -> Analysis:
         default_fixed=default,
         ranks=_ranks(metrics, summary, comparison.labels),
         decimals=places,
-        headline=headline(primary, summary, differences, fixed, places[primary.name], comparison.baselines),
-        notes=(
-            *_standing_sentences(comparison, primary, differences, fixed, places[primary.name]),
-            *interval_sentences(differences, primary, BEST_FIXED),
-            *_notes(comparison, metrics, scores, chosen),
-        ),
+        headline=headline(primary, summary, from_best, fixed, first, comparison.baselines),
+        notes=tuple(sentence for sentence in sentences if sentence),
     )
-
-
-def _metric(metrics: Sequence[Metric], name: str) -> Metric:
-    return next(metric for metric in metrics if metric.name == name)
 
 
 def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -253,26 +250,25 @@ def _summary(metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame]) -> p
     return pd.DataFrame(lines, columns=list(SUMMARY_COLUMNS))
 
 
-def _best_fixed_choice(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> BestFixedChoice | None:
+def choose_best_fixed(metric: Metric, scores: pd.DataFrame, fixed: Sequence[str]) -> Reference | None:
     """Return the best of the fixed ratios that have values, over the seeds that all of them have; None without any."""
     table = scores[list(fixed)].dropna(axis="columns", how="all").dropna()
     if table.empty or metric.higher_is_better is None:
         return None
     values = table.to_numpy()
-    labels = [str(label) for label in table.columns]
-    held_out = len(table) > 1 or len(labels) == 1
     if len(table) > 1:
         best = best_fixed(values, higher_is_better=metric.higher_is_better)
         columns, picked, pseudo = best.chosen, best.scores, best.pseudo
     else:
         columns = (values.argmax if metric.higher_is_better else values.argmin)(axis=1)
         picked = pseudo = values[np.arange(len(values)), columns]
-    return BestFixedChoice(
-        seeds=tuple(int(seed) for seed in table.index),
-        labels=tuple(labels[int(column)] for column in columns),
-        scores=tuple(float(score) for score in picked),
-        pseudo=tuple(float(score) for score in pseudo),
-        held_out=held_out,
+    seeds = [int(seed) for seed in table.index]
+    return Reference(
+        BEST_FIXED,
+        scores=dict(zip(seeds, map(float, picked), strict=True)),
+        labels={seed: str(table.columns[column]) for seed, column in zip(seeds, columns, strict=True)},
+        pseudo=dict(zip(seeds, map(float, pseudo), strict=True)),
+        held_out=len(table) > 1 or len(table.columns) == 1,
     )
 
 
@@ -280,20 +276,51 @@ def _differences(
     comparison: Comparison,
     metrics: Sequence[Metric],
     scores: Mapping[str, pd.DataFrame],
-    chosen: Mapping[str, BestFixedChoice],
+    chosen: Mapping[str, Reference],
     default: str | None,
 ) -> pd.DataFrame:
+    """Return the differences of all variants from the best and from the default fixed ratio, but for itself."""
     lines: list[tuple[Any, ...]] = []
     for metric in metrics:
         if metric.higher_is_better is None:
             continue
-        table, references = scores[metric.name], []
-        if choice := chosen.get(metric.name):
-            references.append(choice.reference)
+        table, references = scores[metric.name], [chosen[metric.name]] if metric.name in chosen else []
         if default is not None:
-            references.append(Reference.of_label(default, table[default].dropna()))
-        lines += differences_of(comparison, metric, table, references)
+            own = {int(str(seed)): float(score) for seed, score in table[default].dropna().items()}
+            references.append(Reference(default, own, dict.fromkeys(own, default)))
+        for reference in references:
+            for label in map(str, table.columns):
+                seeds = [int(seed) for seed in table.index[table[label].notna()] if int(seed) in reference.scores]
+                if label != reference.name and seeds:
+                    lines.append(_difference(comparison, metric, table, reference, label, seeds))
     return pd.DataFrame(lines, columns=list(DIFFERENCE_COLUMNS))
+
+
+def _difference(
+    comparison: Comparison, metric: Metric, scores: pd.DataFrame, reference: Reference, label: str, seeds: list[int]
+) -> tuple[Any, ...]:
+    """Return a line of :data:`DIFFERENCE_COLUMNS`."""
+    values = scores.loc[seeds, label].to_numpy(dtype=np.float64)
+    itself = set(reference.labels.values()) == {label}
+    found = compare_paired(
+        values,
+        values if itself else reference.partner(values, seeds),
+        [comparison.items.get((label, seed)) for seed in seeds],
+        [comparison.items.get((reference.labels[seed], seed)) for seed in seeds],
+        metric.name,
+        higher_is_better=bool(metric.higher_is_better),
+        confidence=CONFIDENCE,
+    )
+    one = found.difference
+    verdict, decides = ("same", np.nan) if itself else (one.verdict, found.smallest_detectable)
+    numbers = (one.mean, one.low, one.high, one.n, one.method, verdict, decides)
+    return (label, metric.name, reference.name, *numbers, found.over, REASONS[found.reason], found.items)
+
+
+def _from_best_fixed(differences: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """Return the differences in a metric from the best fixed ratio, without those that are the best fixed ratio."""
+    rows = differences[(differences["metric"] == metric.name) & (differences["against"] == BEST_FIXED)]
+    return rows[rows["verdict"] != "same"]
 
 
 def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
@@ -306,30 +333,11 @@ def _ranks(metrics: Sequence[Metric], summary: pd.DataFrame, labels: Sequence[st
     return rank_table(complete, directions)
 
 
-def _standing_sentences(
-    comparison: Comparison, primary: Metric, differences: pd.DataFrame, fixed: Sequence[str], places: int
-) -> list[str]:
-    """Return sentences that compare schemes and baselines with the best fixed ratio, and name decidable differences.
-
-    The headline already covers a single scheme.
-    """
-    others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
-    sentences = [standings(differences, primary, others, "Against")] if len(others) > 1 else []
-    sentences.append(standings(differences, primary, comparison.baselines, "Baselines, against"))
-    sentences.append(decidable_differences(differences, primary, [*others, *comparison.baselines], places))
-    return [sentence for sentence in sentences if sentence]
-
-
 def _notes(
-    comparison: Comparison,
-    metrics: Sequence[Metric],
-    scores: Mapping[str, pd.DataFrame],
-    chosen: Mapping[str, BestFixedChoice],
+    comparison: Comparison, metrics: Sequence[Metric], scores: Mapping[str, pd.DataFrame], choice: Reference | None
 ) -> list[str]:
-    notes = [comparison.measured] if comparison.measured else []
-    notes += [f"{sentence}." for sentence in comparison.unread]
-    primary = metrics[0]
-    notes += _given_options_sentences(comparison.config.get("rows") or {})
+    """Return sentences about options, missing values, and the choice of the best fixed ratio."""
+    notes, primary = _given_options_sentences(comparison.config.get("rows") or {}), metrics[0]
     if comparison.config.get("mask_input"):
         notes.append("The pretrained models receive the mask as additional inputs (mask_input).")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
@@ -337,16 +345,16 @@ def _notes(
         notes.append(f"No run has a value of {listing(absent)}; the headline is about {primary.label}.")
     table = scores[primary.name]
     for label in table:
-        if label in comparison.baselines and table[label].isna().all():
-            continue  # the mean image has no embedding to probe: nothing is missing
-        missing = [str(seed) for seed in table.index[table[label].isna()]]
-        if missing:
-            word = "seed" if len(missing) == 1 else "seeds"
-            notes.append(
-                f"{label} has no {primary.label} for {word} {listing(missing)}: means and pairs omit the missing runs."
-            )
-    notes += _collapsed_sentences(comparison, metrics)
-    choice = chosen.get(primary.name)
+        missing = list(table.index[table[label].isna()])
+        # A baseline such as the mean image has no embedding to probe: nothing is missing.
+        if missing and not (label in comparison.baselines and len(missing) == len(table)):
+            notes.append(f"{_lacks(label, primary, missing)}: means and pairs omit the missing runs.")
+    for metric in metrics:  # only a collapsed model lacks a measured effective rank
+        if metric.name in SPECTRUM:
+            runs = comparison.table
+            lacking = runs[runs[metric.name].isna() & (runs["scheme"] != BASELINE)]
+            for label, part in lacking.groupby("label", sort=False):
+                notes.append(f"{_lacks(label, metric, list(part['seed']))}: all its features are zero.")
     if choice and not choice.held_out:
         notes.append("With one seed, the best fixed ratio is chosen on the seed that it is compared on.")
     ratios = comparison.table.drop_duplicates("label").set_index("label")["ratio"].dropna().to_dict()
@@ -356,17 +364,9 @@ def _notes(
     return notes
 
 
-def _collapsed_sentences(comparison: Comparison, metrics: Sequence[Metric]) -> list[str]:
-    """Return a sentence for each variant with collapsed models: only these lack a measured effective rank."""
-    notes, table = [], comparison.table
-    for metric in metrics:
-        if metric.name in SPECTRUM:
-            lacking = table[table[metric.name].isna() & (table["scheme"] != BASELINE)]
-            for label, part in lacking.groupby("label", sort=False):
-                seeds = [str(seed) for seed in part["seed"]]
-                word = "seed" if len(seeds) == 1 else "seeds"
-                notes.append(f"{label} has no {metric.label} for {word} {listing(seeds)}: all its features are zero.")
-    return notes
+def _lacks(label: Any, metric: Metric, seeds: Sequence[Any]) -> str:
+    """Return "r2mae has no accuracy for seeds 0 and 1"."""
+    return f"{label} has no {metric.label} for {'seed' if len(seeds) == 1 else 'seeds'} {listing([*map(str, seeds)])}"
 
 
 def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -375,11 +375,8 @@ def _given_options_sentences(rows: Mapping[str, Mapping[str, Any]]) -> list[str]
     for label, row in rows.items():
         for option in row.get("given", ()):
             takers.setdefault(f"{option} {row[option]}", []).append(label)
-    if not takers:
-        return []
-    return [
-        f"Given options, and the variants that use them: {'; '.join(f'{o} ({listing(r)})' for o, r in takers.items())}."
-    ]
+    uses = "; ".join(f"{option} ({listing(labels)})" for option, labels in takers.items())
+    return [f"Given options, and the variants that use them: {uses}."] if uses else []
 
 
 def _matching_line(table: pd.DataFrame, **where: str) -> dict[str, Any] | None:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import pandas as pd  # its import takes a second, and the command line needs only constants of this module
 
 BASELINE = "baseline"  # the scheme of variants that were not pretrained
-INTERVAL_COLUMNS = ("items", "interval_over")  # the last columns of results.csv: how intervals were computed
-RUN_COLUMNS = ("label", "scheme", "ratio", "low", "high", "seed", "seconds")
 
 
 @dataclass(frozen=True)
@@ -48,10 +46,10 @@ class Comparison:
     metrics : tuple of Metric
         The first is the metric of the headline.
     table : DataFrame
-        One line per run (a variant under a seed): the columns :data:`RUN_COLUMNS`, then one per score. `label` names
-        the variant ("fixed 0.50", "r2mae"). `ratio` is the fixed ratio or NaN. `low` and `high` are the ends of the
-        scheme's ratios. A baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are in the order of
-        display: by label, then by seed.
+        One line per run (a variant under a seed): label, scheme, ratio, low, high, seed, seconds, then one column per
+        score. `label` names the variant ("fixed 0.50", "r2mae"). `ratio` is the fixed ratio or NaN. `low` and `high`
+        are the ends of the scheme's ratios. A baseline has the scheme :data:`BASELINE` and NaN for all three. Lines are
+        in the order of display: by label, then by seed.
     curves : DataFrame
         Training curves, thinned to means over windows: label, seed, step, loss, validation_loss.
     ratios : mapping of label to ndarray
@@ -65,9 +63,6 @@ class Comparison:
         How the scores were measured; empty if there is no choice.
     items : mapping of (label, seed) to ItemScores
         Scores of single test items, for the runs that have some.
-    recorded : DataFrame, optional
-        For a comparison that was read without its runs: the differences in its ``results.json``, used instead of new
-        ones.
     by_sample : tuple of str
         The variants that draw a ratio for every sample. Their runs record only the mean of each step.
     unread : tuple of str
@@ -84,7 +79,6 @@ class Comparison:
     environment: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""
     items: Mapping[tuple[str, int], ItemScores] = field(default_factory=dict)
-    recorded: "pd.DataFrame | None" = None
     by_sample: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 

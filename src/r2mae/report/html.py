@@ -1,7 +1,6 @@
 """The report of a comparison: one HTML file that needs no network, and can be read without scripts."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,9 @@ from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
 from r2mae.report.analysis import Analysis, fixed_labels
 from r2mae.report.comparison import Comparison
-from r2mae.report.drawing import colours_of
-from r2mae.report.figures import comparison_figures, inline_svg
+from r2mae.report.figures import colours_of, comparison_figures, inline_svg
 from r2mae.report.results_json import to_json
 from r2mae.report.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
-
-_WORDS = {"same": "is the best fixed"}
 
 
 def write_report(path: str | Path, comparison: Comparison, analysis: Analysis) -> None:
@@ -71,106 +67,56 @@ def _context(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Value:
-    """A number with its interval, as shown; `sort` is the plain number.
-
-    `decides` is the smallest difference that the seeds could decide, where they did not; `over` is what the interval is
-    over, "seeds" or "seeds and items". `pairs` is how many seeds a difference is of.
-    """
-
-    text: str
-    ends: str
-    sort: float
-    best: bool = False
-    verdict: str = ""
-    decides: str = ""
-    over: str = ""
-    pairs: int = 0
-
-    @property
-    def words(self) -> str:
-        return _WORDS.get(self.verdict, self.verdict)
-
-
-@dataclass(frozen=True)
-class _TableRow:
-    label: str
-    colour: str
-    n: int
-    values: list[_Value | None]
-    rank: str = ""
-    rank_sort: float | None = None
-
-    @property
-    def pairs(self) -> list[int]:
-        """The different numbers of pairs of the differences, rising: one number where all metrics have as many."""
-        return sorted({value.pairs for value in self.values if value})
-
-
-@dataclass(frozen=True)
-class _Differences:
-    """Differences of every label from one reference."""
-
-    against: str
-    rows: list[_TableRow]
-
-    @property
-    def over(self) -> str:
-        """What all intervals are over; empty where they differ, or there is none."""
-        found = {value.over for row in self.rows for value in row.values if value and value.over}
-        return found.pop() if len(found) == 1 else ""
-
-
-def _rows(comparison: Comparison, analysis: Analysis) -> list[_TableRow]:
+def _rows(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the rows of the scores, each with a value for each metric: as text, and as a plain number to sort by."""
     rows, colours = [], colours_of(comparison)
     for label in comparison.labels:
-        values: list[_Value | None] = []
+        values: list[dict[str, Any] | None] = []
         for metric in analysis.metrics:
             line, places = analysis.interval(label, metric.name), analysis.decimals[metric.name]
+            text, ends = number(line["mean"], places), interval(line["low"], line["high"], places)
             best = label in analysis.leaders(metric.name)
-            ends = interval(line["low"], line["high"], places)
-            values.append(_Value(number(line["mean"], places), ends, line["mean"], best) if line["n"] else None)
+            values.append({"text": text, "ends": ends, "sort": line["mean"], "best": best} if line["n"] else None)
         rank = analysis.average_rank(label)
-        rank_sort = rank if math.isfinite(rank) else None
-        colour = to_hex(colours[label])
-        rows.append(_TableRow(label, colour, analysis.seeds(label), values, number(rank, 1), rank_sort))
+        row = {"label": label, "colour": to_hex(colours[label]), "n": analysis.seeds(label), "values": values}
+        rows.append({**row, "rank": number(rank, 1), "rank_sort": rank if math.isfinite(rank) else None})
     return rows
 
 
-def _comparisons(comparison: Comparison, analysis: Analysis) -> list[_Differences]:
+def _comparisons(comparison: Comparison, analysis: Analysis) -> list[dict[str, Any]]:
+    """Return the rows of differences from the best and from the default fixed ratio.
+
+    `over` is what all intervals are over, empty where they differ or there is none. The `pairs` of a row are the
+    different numbers of pairs of its differences, rising: one number where all metrics have as many.
+    """
     comparisons, colours = [], colours_of(comparison)
-    for against in (BEST_FIXED, analysis.default_fixed):
-        rows = []
+    for against in (BEST_FIXED, str(analysis.default_fixed)):
+        rows, over = [], set()
         for label in comparison.labels:
-            values = [_difference(analysis, label, metric, str(against)) for metric in analysis.judged_metrics]
-            if any(values):
-                pairs = max(value.pairs for value in values if value)
-                rows.append(_TableRow(label, to_hex(colours[label]), pairs, values))
+            values = [_difference(analysis, label, metric, against) for metric in analysis.judged_metrics]
+            if pairs := sorted({value["pairs"] for value in values if value}):
+                row = {"label": label, "colour": to_hex(colours[label]), "n": pairs[-1], "pairs": pairs}
+                rows.append({**row, "values": values})
+                over |= {value["over"] for value in values if value and value["over"]}
         if rows:
-            comparisons.append(_Differences(str(against), rows))
+            comparisons.append({"against": against, "rows": rows, "over": over.pop() if len(over) == 1 else ""})
     return comparisons
 
 
-def _difference(analysis: Analysis, label: str, metric: Metric, against: str) -> _Value | None:
+def _difference(analysis: Analysis, label: str, metric: Metric, against: str) -> dict[str, Any] | None:
+    """Return a difference as shown; `decides` is the smallest one that the seeds could decide, where they did not."""
     line = analysis.difference(label, metric.name, against)
     if line is None:
         return None
-    if line["verdict"] == "same":
-        return _Value("", "", 0.0, verdict="same", pairs=line["n"])
+    verdict = line["verdict"]
+    value = {"sort": line["mean"], "verdict": verdict, "words": verdict, "pairs": line["n"]}
+    if verdict == "same":
+        return {**value, "text": "", "ends": "", "words": "is the best fixed", "decides": "", "over": ""}
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
-    missed = line["verdict"] == "undecided" and math.isfinite(line["decides"])
-    decides = number(line["decides"], places) if missed else ""
-    return _Value(
-        number(line["mean"], places, signed=True),
-        ends,
-        line["mean"],
-        verdict=line["verdict"],
-        decides=decides,
-        over=line["over"] if ends else "",
-        pairs=line["n"],
-    )
+    missed = verdict == "undecided" and math.isfinite(line["decides"])
+    value |= {"text": number(line["mean"], places, signed=True), "ends": ends, "over": line["over"] if ends else ""}
+    return {**value, "decides": number(line["decides"], places) if missed else ""}
 
 
 def _yaml(value: Any) -> str:

@@ -12,7 +12,6 @@ from r2mae.report.figures import save_figures
 from r2mae.report.html import write_report
 from r2mae.report.results_json import to_json
 from r2mae.report.table import print_comparison
-from r2mae.report.wording import BEST_FIXED
 from r2mae.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = 
     The last columns are the fingerprint of the run's test items, if it has scores of single items, and the units that
     the interval of its variant's difference from the best fixed ratio samples, in the metric of the headline.
     """
-    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units(BEST_FIXED)
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units()
     runs = zip(table["label"], table["seed"], strict=True)
     items = [comparison.items.get((label, int(seed))) for label, seed in runs]
     columns = {

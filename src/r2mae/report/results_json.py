@@ -38,8 +38,8 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
             metric: {
                 "held_out": choice.held_out,
                 "seeds": [
-                    {"seed": seed, "label": label, "score": score}
-                    for seed, label, score in zip(choice.seeds, choice.labels, choice.scores, strict=True)
+                    {"seed": seed, "label": choice.labels[seed], "score": score}
+                    for seed, score in choice.scores.items()
                 ],
             }
             for metric, choice in analysis.best_fixed.items()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -16,6 +17,11 @@ from r2mae.files import atomic_write
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
 _DPI = 160
 FIGURE_FILES = (".svg", ".png", ".pdf")
+_METADATA: dict[str, dict[str, Any]] = {  # without the date
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 _FORMULAS = (LogFormatterMathtext, LogFormatterSciNotation)
 _STYLE = {
     "font.size": 10,
@@ -34,6 +40,7 @@ _STYLE = {
     "axes.formatter.useoffset": False,
     "text.parse_math": False,  # "$x" in a title is text
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,
     "svg.hashsalt": "r2mae",
 }
 
@@ -67,22 +74,23 @@ def figure_style() -> Iterator[None]:
         yield
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG, 160 dots per inch."""
+def figure_bytes(figure: Figure, suffix: str, **options: Any) -> bytes:
+    """Return a figure as a file of this suffix, the same for equal figures."""
     buffer = BytesIO()
     with figure_style():
         _use_plain_log_ticks(figure)
-        figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+        figure.savefig(buffer, format=suffix.removeprefix("."), metadata=_METADATA[suffix], **options)
     return buffer.getvalue()
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG, 160 dots per inch."""
+    return figure_bytes(figure, ".png", dpi=_DPI)
 
 
 def svg(figure: Figure, *, transparent: bool = False) -> str:
     """Return a figure as SVG with its text as text, the same for equal figures."""
-    buffer = BytesIO()
-    with figure_style():
-        _use_plain_log_ticks(figure)
-        figure.savefig(buffer, format="svg", transparent=transparent, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue().decode()
+    return figure_bytes(figure, ".svg", transparent=transparent).decode()
 
 
 def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
@@ -105,9 +113,8 @@ def write_figure(figure: Figure, path: str | Path) -> None:
         For a suffix that is not in :data:`FIGURE_FILES`.
     """
     suffix = check_suffix(path)
-    writers = {".svg": lambda: svg(figure).encode(), ".png": lambda: png(figure), ".pdf": lambda: _pdf(figure)}
     with atomic_write(path, "wb") as file:
-        file.write(writers[suffix]())
+        file.write(png(figure) if suffix == ".png" else figure_bytes(figure, suffix))
 
 
 def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "figure") -> str:
@@ -134,10 +141,3 @@ def check_suffix(path: str | Path, option: str = "--figure", *, example: str = "
             f"{path.suffix or 'without a suffix'!r}: {option} {path.stem or example}{FIGURE_FILES[0]}"
         )
     return path.suffix.lower()
-
-
-def _pdf(figure: Figure) -> bytes:
-    buffer = BytesIO()
-    with figure_style(), mpl.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    return buffer.getvalue()

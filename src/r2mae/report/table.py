@@ -1,6 +1,5 @@
 """A comparison as a table on the terminal."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -51,7 +50,7 @@ def comparison_table(comparison: Comparison, analysis: Analysis, *, short: bool 
     )
     if paired:
         gaps = [_difference(analysis, label) for label in rows]
-        over = analysis.interval_units(BEST_FIXED)
+        over = analysis.interval_units()
         same = f", over {next(iter(over.values()))}" if len(set(over.values())) == 1 else ""
         columns.append(_Column(f"minus {BEST_FIXED}{same}", [gap for gap, _ in gaps]))
         columns.append(_Column("verdict", [verdict for _, verdict in gaps]))
@@ -81,28 +80,16 @@ def print_comparison(console: Console, comparison: Comparison, analysis: Analysi
     """
     console.print(Text(analysis.headline, style="bold"))
     console.print()
-    table, notes = comparison_table(comparison, analysis), list(analysis.notes)
+    table, notes = comparison_table(comparison, analysis), analysis.notes
     full_width = Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
     if full_width > console.width and len(analysis.metrics) > 1:
         table = comparison_table(comparison, analysis, short=True)
-        kept = [_without_omitted_scores(note, analysis) if note == comparison.measured else note for note in notes]
-        notes = [_OMITTED_NOTE, *filter(None, kept)]
+        notes = (_OMITTED_NOTE, *notes)
     console.print(table)
     if notes:
         console.print()
     for note in notes:
         console.print(Text(note, style="dim"))
-
-
-def _without_omitted_scores(measured: str, analysis: Analysis) -> str:
-    """Return the sentence on how scores were measured, without the parts about scores that a short table omits.
-
-    Such a part begins with the quoted end of a score's label: “as trained” for "linear probe accuracy, as trained".
-    """
-    ends = {metric.label.rpartition(", ")[2] for metric in analysis.metrics[1:]}
-    for end in ends - {analysis.primary.label.rpartition(", ")[2]}:
-        measured = re.sub(rf"; “{re.escape(end)}”: [^.;]*", "", measured)
-    return measured
 
 
 @dataclass(frozen=True)

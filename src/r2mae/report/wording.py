@@ -82,7 +82,7 @@ def seeds(count: int) -> str:
 def headline(
     metric: Metric,
     summary: pd.DataFrame,
-    differences: pd.DataFrame,
+    from_best: pd.DataFrame,
     fixed: Sequence[str],
     places: int,
     baselines: Sequence[str] = (),
@@ -93,8 +93,10 @@ def headline(
     ----------
     metric : Metric
         The primary one.
-    summary, differences : DataFrame
+    summary : DataFrame
         As in :class:`r2mae.report.analysis.Analysis`.
+    from_best : DataFrame
+        The differences in the metric from the best fixed ratio.
     fixed : sequence of str
         Labels of the fixed ratios.
     places : int
@@ -133,36 +135,31 @@ def headline(
         lead_in = f"Of the other schemes {challenger} comes nearest; it"
     else:
         lead_in = "It" if len(leaders) == 1 else challenger
-    against_best = differences[
-        (differences["label"] == challenger)
-        & (differences["metric"] == metric.name)
-        & (differences["against"] == BEST_FIXED)
-    ]
+    against_best = from_best[from_best["label"] == challenger]
     if against_best.empty:
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
-    sentences = f"{first}. {lead_in} {_difference_phrase(against_best.iloc[0].to_dict(), places)}."
-    if len(others) > 1 and against_best.iloc[0]["verdict"] == "better":
+    difference = against_best.iloc[0].to_dict()
+    sentences = f"{first}. {lead_in} {_difference_phrase(difference, places)}."
+    if len(others) > 1 and difference["verdict"] == "better":
         sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
     return sentences
 
 
-def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str | None:
-    """Return a sentence on which labels are better, undecided or worse than the best fixed ratio; None with one seed.
+def standings(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str:
+    """Return a sentence on which labels are better, undecided or worse than the best fixed ratio; "" with one seed.
 
     Parameters
     ----------
-    differences : DataFrame
-        As in :class:`r2mae.report.analysis.Analysis`.
-    metric : Metric
-        The primary one.
+    from_best, metric
+        As for :func:`headline`.
     labels : sequence of str
         The labels.
     lead : str
         First words of the sentence.
     """
-    rows = _differences_from_best_fixed(differences, metric, labels)
+    rows = from_best[from_best["label"].isin(list(labels))]
     if rows.empty or rows["n"].max() < 2:
-        return None
+        return ""
     groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
     parts = [
         f"{listing(groups[verdict])} {'is' if len(groups[verdict]) == 1 else 'are'} {verdict}"
@@ -172,24 +169,20 @@ def standings(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], 
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
 
 
-def decidable_differences(differences: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str | None:
-    """Return a sentence on the smallest differences that these seeds decide; None if no label is undecided.
+def decidable_differences(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str:
+    """Return a sentence on the smallest differences that these seeds decide; "" if no label is undecided.
 
     Parameters
     ----------
-    differences : DataFrame
-        As in :class:`r2mae.report.analysis.Analysis`.
-    metric : Metric
-        The primary one.
+    from_best, metric, places
+        As for :func:`headline`.
     labels : sequence of str
         The labels.
-    places : int
-        Decimals of the metric.
     """
-    rows = _differences_from_best_fixed(differences, metric, labels)
+    rows = from_best[from_best["label"].isin(list(labels))]
     rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
     if rows.empty:
-        return None
+        return ""
     sizes = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
     counts = sorted(set(rows["n"]))
     many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
@@ -201,13 +194,21 @@ def decidable_differences(differences: pd.DataFrame, metric: Metric, labels: Seq
     )
 
 
-def _differences_from_best_fixed(differences: pd.DataFrame, metric: Metric, labels: Sequence[str]) -> pd.DataFrame:
-    """Return the differences of these labels from the best fixed ratio in a metric."""
-    return differences[
-        (differences["metric"] == metric.name)
-        & (differences["against"] == BEST_FIXED)
-        & differences["label"].isin(list(labels))
-    ]
+def interval_sentence(from_best: pd.DataFrame, metric: Metric) -> str:
+    """Return a sentence that says whether intervals are over seeds, or seeds and items, and why; "" without any.
+
+    Parameters
+    ----------
+    from_best, metric
+        As for :func:`headline`.
+    """
+    groups = [*from_best[from_best["low"].notna()].groupby(["over", "why"], sort=False)]
+    parts = []
+    for (over, why), part in groups:
+        whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
+        units = f"seeds and the {int(part['items'].max()):,} test items" if over == SEEDS_AND_ITEMS else "seeds alone"
+        parts.append(f"over {units}{whose}, as {why}")
+    return f"Intervals of the differences in {metric.label} are {'; '.join(parts)}." if parts else ""
 
 
 def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
@@ -238,9 +239,12 @@ def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
 
 def _difference_phrase(difference: Mapping[Hashable, Any], places: int) -> str:
     mean, low, high = (float(difference[key]) for key in ("mean", "low", "high"))
-    if difference["n"] < 2:
-        gap = number(mean, places, signed=True)
-        return f"differs from the best fixed ratio by {gap} on one seed, which decides nothing: use three or more"
+    if not math.isfinite(low):
+        gap, count = number(mean, places, signed=True), difference["n"]
+        where = "on one seed, which decides nothing: use three or more"
+        if count > 1:
+            where = f"under each of {seeds(count)}, which shows no spread and decides nothing: use more seeds"
+        return f"differs from the best fixed ratio by {gap} {where}"
     places = difference_places(mean, low, high, places)
     verdict = difference["verdict"]
     if verdict == "undecided":

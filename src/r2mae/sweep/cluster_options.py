@@ -1,6 +1,5 @@
 """Which cluster a sweep runs on, as the command line says it. Mistakes are found before torch is loaded."""
 
-import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,30 +11,10 @@ from typing import Any
 from r2mae.errors import UserError, nearest
 from r2mae.training.records import read_yaml
 
+ENGINES = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}
+"""What starts workers: module and class. The name is also that of the extra which installs the library."""
 
-@dataclass(frozen=True)
-class Engine:
-    """What starts workers: the class of a library, where its keyword arguments are named, and what brings it."""
-
-    package: str
-    module: str
-    name: str
-    extra: str
-    workers: bool
-    """Whether the class starts no workers unless it is told how many."""
-
-
-ENGINES = {
-    "slurm": Engine("dask_jobqueue", "dask_jobqueue", "SLURMCluster", "slurm", True),
-    "kubernetes": Engine("dask_kubernetes", "dask_kubernetes.operator", "KubeCluster", "kubernetes", False),
-}
-
-# Arguments that a file cannot say, or that belong to programs of another kind.
-_NOT_OURS = {"self", "args", "kwargs", "job_kwargs", "base_class_kwargs", "asynchronous", "loop", "job_cls"} | {
-    *("scheduler", "scheduler_cls", "jupyter")
-}
 _ADDRESS = re.compile(r"(tcp|tls|ucx|ws|wss)://.+:\d+")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?) ?(k|M|G|T)(i?)B")
 
 
 @dataclass(frozen=True)
@@ -76,7 +55,7 @@ def cluster_options(
     Raises
     ------
     UserError
-        For options that do not go together, a cluster of no known kind, a missing library, or unknown settings.
+        For options that do not go together, a cluster of no known kind, or a missing library.
     """
     if where is None:
         for name, value in (("--cluster-config", config), ("--run-memory", memory)):
@@ -88,15 +67,14 @@ def cluster_options(
             "--jobs counts processes of this machine, and --cluster runs none here: omit --jobs (a worker runs as "
             "many runs at once as it has threads: dask worker --nthreads 1)"
         )
-    engine = ENGINES.get(where)
-    if engine is None and not _ADDRESS.fullmatch(where):
+    if where not in ENGINES and not _ADDRESS.fullmatch(where):
         raise UserError(
             f"--cluster {where!r} is neither the address of a scheduler (tcp://HOST:PORT) nor an engine: "
             f"{nearest(where, ENGINES)}"
         )
     _need("distributed", "cluster")
     size = None if memory is None else _bytes(memory)
-    if engine is None:
+    if where not in ENGINES:
         if config is not None:
             raise UserError(
                 "--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings"
@@ -105,33 +83,17 @@ def cluster_options(
     if config is None:
         known = ", ".join(ENGINES)
         raise UserError(f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster.md has examples)")
-    _need(engine.package, engine.extra)
-    return ClusterOptions(where, _settings(engine, Path(config)), size)
+    _need(ENGINES[where][0].split(".")[0], where)
+    settings = read_yaml(Path(config), linked=True)
+    if type(count := settings.get("n_workers")) is not int or count < 1:
+        raise UserError(f"{config}: say how many workers to start, 1 or more (n_workers: 4)")
+    return ClusterOptions(where, settings, size)
 
 
-def engine_class(engine: Engine) -> Any:
+def engine_class(engine: str) -> Any:
     """Return the class that starts a cluster."""
-    return getattr(import_module(engine.module), engine.name)
-
-
-def known_settings(engine: Engine) -> set[str]:
-    """Return the keyword arguments of an engine: those of its class, of the classes below it, and of their jobs."""
-    cls = engine_class(engine)
-    classes = [*cls.__mro__, *getattr(getattr(cls, "job_cls", None), "__mro__", ())]
-    own = [one for one in classes if one.__module__.split(".")[0] == engine.package and "__init__" in vars(one)]
-    return {name for one in own for name in inspect.signature(one.__init__).parameters} - _NOT_OURS
-
-
-def _settings(engine: Engine, file: Path) -> dict[str, Any]:
-    values = read_yaml(file, linked=True)
-    known = known_settings(engine)
-    for name in values:
-        if name not in known:
-            raise UserError(f"{file}: {engine.name} takes no {name!r}: {nearest(name, sorted(known))}")
-    count = values.get("n_workers")
-    if (count is None and engine.workers) or (count is not None and (type(count) is not int or count < 1)):
-        raise UserError(f"{file}: say how many workers to start, 1 or more (n_workers: 4)")
-    return values
+    module, name = ENGINES[engine]
+    return getattr(import_module(module), name)
 
 
 def _need(package: str, extra: str) -> None:
@@ -141,8 +103,12 @@ def _need(package: str, extra: str) -> None:
 
 
 def _bytes(text: str) -> int:
-    found = _MEMORY.fullmatch(text.strip())
-    size = 0 if found is None else int(float(found[1]) * (1024 if found[3] else 1000) ** ("kMGT".index(found[2]) + 1))
+    from dask.utils import parse_bytes
+
+    try:
+        size = int(parse_bytes(text))
+    except ValueError:
+        size = 0
     if size < 1:
         raise UserError(f"--run-memory {text!r} is no amount of memory: say 8GB, for example")
     return size

@@ -1,27 +1,45 @@
-"""Compute the runs of a sweep on the workers of a Dask cluster, whose machines share a disk with this one."""
+"""Compute the runs of a sweep on the workers of a Dask cluster, whose machines share a disk with this one.
 
+The body of a task hands its run to a process below the worker: a task is a thread of its worker, which hears no
+signals, cannot be ended, and shares its process with other tasks.
+"""
+
+import multiprocessing
 import os
 import secrets
+import socket
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+import r2mae
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
+from r2mae.registry import JOBS
 from r2mae.sweep.cluster_options import ENGINES, ClusterOptions, engine_class
-from r2mae.sweep.dask_worker import compute_on_worker
-from r2mae.sweep.dispatch import Progress, Submit, compute_all, request_of, say
-from r2mae.sweep.processes import Processes
 from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run_process import PATIENCE, DiedError, Outcome, Request, close_idle
-from r2mae.sweep.runner import Runner, configs_by_data, finished
+from r2mae.sweep.run import (
+    PATIENCE,
+    DiedError,
+    Outcome,
+    Processes,
+    Progress,
+    Request,
+    Runner,
+    Submit,
+    compute,
+    compute_all,
+    request_of,
+)
+from r2mae.sweep.run_states import finished
+from r2mae.sweep.runner import configs_by_data
 from r2mae.sweep.runs import SweepRun, data_key
 
 _CONNECT = 20.0  # seconds until a scheduler must have answered
@@ -29,8 +47,8 @@ _JOIN = 600.0  # seconds until a scheduler that runs must have a worker
 _CLOSE = 10.0
 _POLL = 0.2
 _SHOWN = 90.0  # seconds until results that a worker wrote must be seen here
+_AWAY = 10.0  # seconds for which a worker that is unfit keeps a run, lest it come back at once
 _VARIABLES = ("R2MAE_DATA",)  # of the environment, given to workers that have none
-_VERSIONS = ("r2mae", "torch")  # on which the numbers of a run depend
 _GONE = (
     "the scheduler of the cluster has gone: start it again, and rerun the same command to resume; finished runs are "
     "kept"
@@ -44,7 +62,7 @@ def runner_of(cluster: ClusterOptions | None, jobs: int | None, device: str, fol
 
 @dataclass(frozen=True)
 class DaskRunner:
-    """Computes runs on a Dask cluster (a :class:`r2mae.sweep.runner.Runner`).
+    """Computes runs on a Dask cluster.
 
     Parameters
     ----------
@@ -61,7 +79,7 @@ class DaskRunner:
     device: str = "auto"
 
     def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
-        """Compute all runs (:func:`r2mae.sweep.dispatch.compute_all`).
+        """Compute all runs (:func:`r2mae.sweep.run.compute_all`).
 
         Raises
         ------
@@ -74,23 +92,26 @@ class DaskRunner:
             request_of(run, index, domain, environment=environment, fingerprint=prints[data_key(run.config)])
             for index, run in enumerate(waiting)
         ]
-        compute_all(waiting, requests, display, partial(self._executor, display.console))
+        compute_all(waiting, requests, display, partial(self._executor, display.say))
         _await_results(waiting)
 
     @contextmanager
-    def _executor(self, console: Console, progress: Progress) -> Iterator[tuple[Submit, tuple[type[Exception], ...]]]:
+    def _executor(
+        self, say: Callable[[str], None], progress: Progress
+    ) -> Iterator[tuple[Submit, tuple[type[Exception], ...]]]:
         """Give the executor of the cluster's client."""
-        with connected(self.cluster, console) as client, _shared_file(self.folder) as shared:
+        with connected(self.cluster, say) as client, _shared_file(self.folder) as shared:
             from distributed import KilledWorker  # connected() sets what Dask logs before it is imported
 
-            resources = check_workers(client, shared, self.device, self.cluster.memory)
+            versions = _versions()
+            resources = check_workers(client, shared, versions, self.device, self.cluster.memory)
             client.subscribe_topic(shared.name, lambda event: progress(*event[1]))
             executor = client.get_executor(pure=False, resources=resources)
 
             def submit(request: Request) -> "Future[Outcome]":
                 if client.status != "running":
                     raise UserError(_GONE)
-                future: Future[Outcome] = executor.submit(compute_on_worker, request, shared)
+                future: Future[Outcome] = executor.submit(compute_on_worker, request, shared, versions)
                 return future
 
             try:
@@ -100,8 +121,84 @@ class DaskRunner:
                     executor.shutdown(wait=False)  # cancels all tasks, as their workers notice
                     client.unsubscribe_topic(shared.name)
                     until = time.monotonic() + PATIENCE
-                    while any(client.run(close_idle, on_error="ignore").values()) and time.monotonic() < until:
+                    while any(client.run(_processes, on_error="ignore").values()) and time.monotonic() < until:
                         time.sleep(_POLL)
+
+
+def compute_on_worker(request: Request, shared: Path, versions: Mapping[str, str]) -> Outcome:
+    """Compute a run in a process below this worker.
+
+    Parameters
+    ----------
+    request : Request
+        The run.
+    shared : Path
+        A file in the folder of the sweep. Its name is the topic of the events that tell how far runs are.
+    versions : mapping
+        Of the libraries on the machine of the command.
+
+    Raises
+    ------
+    distributed.Reschedule
+        If this worker is unfit, such as one that joined late: another may take the run.
+    """
+    import distributed
+
+    worker: Any = distributed.get_worker()
+    key, host = worker.get_current_task(), socket.gethostname()
+    if reason := unfit(shared, versions):
+        distributed.print(f"r2mae: worker {worker.address} on {host} computes no runs: {reason}", file=sys.stderr)
+        time.sleep(_AWAY)
+        raise distributed.Reschedule
+    multiprocessing.current_process().daemon = False  # as Dask starts its workers; a daemon can have no processes
+    environment = {**request.environment, **os.environ, JOBS: str(runs_at_once(worker))}
+    try:
+        return compute(
+            replace(request, environment=environment),
+            lambda done, planned: worker.log_event(shared.name, (request.index, done, planned)),
+            lambda: _is_cancelled(worker, key),
+        )
+    except UserError as error:
+        raise (DiedError if isinstance(error, DiedError) else UserError)(f"{error} (on {host})") from None
+
+
+def unfit(shared: Path, versions: Mapping[str, str]) -> str:
+    """Return why this machine can compute no runs of a sweep, empty if it can; see :func:`compute_on_worker`."""
+    if not shared.exists():
+        return f"it does not see {shared.parent}: put --out on a disk that all machines share"
+    own = _versions()
+    for name, needed in versions.items():
+        if own[name] != needed:
+            return (
+                f"{name} is {own[name]} there and {needed} on the machine of the command: install the same version on "
+                "all machines"
+            )
+    return ""
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions on which the numbers of a run depend."""
+    return {"r2mae": r2mae.__version__, "torch": version("torch").split("+")[0]}
+
+
+def runs_at_once(worker: Any) -> int:
+    """Return how many runs this machine does at once, as far as a worker knows: more workers may share its memory."""
+    from distributed.system import MEMORY_LIMIT
+
+    threads, limit = worker.state.nthreads, worker.memory_manager.memory_limit
+    return max(threads, round(MEMORY_LIMIT / limit) * threads) if limit else int(threads)
+
+
+def _is_cancelled(worker: Any, key: Any) -> bool:
+    """Return whether the worker ends, or the task was cancelled: by its client, or because that has ended."""
+    task = worker.state.tasks.get(key)
+    running = task is not None and task.state in ("executing", "long-running")
+    return not running or worker.status.name not in ("running", "paused")
+
+
+def _processes() -> int:
+    """Return the number of processes below this worker."""
+    return len(multiprocessing.active_children())
 
 
 @contextmanager
@@ -116,25 +213,20 @@ def _shared_file(folder: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def check_workers(client: Any, shared: Path, device: str, memory: int | None) -> dict[str, float]:
+def check_workers(
+    client: Any, shared: Path, versions: Mapping[str, str], device: str, memory: int | None
+) -> dict[str, float]:
     """Refuse a cluster that cannot compute the runs; return what each run takes of the resources of its worker.
 
     Raises
     ------
     UserError
-        If workers have other versions, or none sees the folder or offers what a run takes.
+        If no worker is fit, or none offers what a run takes.
     """
-    versions = client.get_versions(packages=_VERSIONS)
-    here = versions["client"]["packages"]
-    for address, there in versions["workers"].items():
-        for name in _VERSIONS:
-            mine, its = ((one[name] or "missing").split("+")[0] for one in (here, there["packages"]))
-            if mine != its:
-                raise UserError(
-                    f"worker {address}: {name} is {its} there and {mine} here: install the same version on all machines"
-                )
-    if not any(client.run(os.path.exists, str(shared)).values()):
-        raise UserError(f"no worker of the cluster sees {shared.parent}: put --out on a disk that all machines share")
+    reasons = client.run(unfit, shared, versions, on_error="return")  # an error where there is no r2mae
+    if reasons and all(reasons.values()):
+        address, reason = next(iter(reasons.items()))
+        raise UserError(f"no worker of the cluster can compute the runs; {address}: {reason}")
     offers = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
     gpu = device.startswith("cuda") or (device == "auto" and any(offer.get("GPU") for offer in offers))
     taken = {"GPU": 1.0} if gpu else {}
@@ -149,8 +241,8 @@ def check_workers(client: Any, shared: Path, device: str, memory: int | None) ->
 
 
 @contextmanager
-def connected(options: ClusterOptions, console: Console) -> Iterator[Any]:
-    """Give a client of the cluster (`distributed.Client`) that has a worker, and print where its dashboard is.
+def connected(options: ClusterOptions, say: Callable[[str], None]) -> Iterator[Any]:
+    """Give a client of the cluster (`distributed.Client`) that has a worker, and say where its dashboard is.
 
     A cluster that was started here is closed at the end; one that was there stays.
 
@@ -174,14 +266,13 @@ def connected(options: ClusterOptions, console: Console) -> Iterator[Any]:
         try:
             client = connect(where, timeout=_CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200] or "no answer"
             raise UserError(
-                f"no scheduler answers at {options.where} ({reason}): start one with dask scheduler"
+                f"no scheduler answers at {options.where} ({_reason(error)}): start one with dask scheduler"
             ) from None
         stack.callback(_close, client)
-        say(console, f"cluster: {client.scheduler.address}, dashboard at {client.dashboard_link or 'no address'}")
+        say(f"cluster: {client.scheduler.address}, dashboard at {client.dashboard_link or 'no address'}")
         if not client.scheduler_info()["workers"]:
-            say(console, "the cluster has no worker yet: the runs wait for the first")
+            say("the cluster has no worker yet: the runs wait for the first")
         try:
             client.wait_for_workers(1, timeout=None if options.where in ENGINES else _JOIN)
         except TimeoutError:
@@ -194,10 +285,13 @@ def connected(options: ClusterOptions, console: Console) -> Iterator[Any]:
 
 def _started(options: ClusterOptions) -> Any:
     try:
-        return engine_class(ENGINES[options.where])(**options.settings)
+        return engine_class(options.where)(**options.settings)
     except Exception as error:  # of a library that we know only by name: whatever it says of its settings
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UserError(f"no cluster of {options.where} could be started: {reason}") from None
+        raise UserError(f"no cluster of {options.where} could be started: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _close(opened: Any) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
@@ -48,7 +47,7 @@ class ProgressDisplay:
         self.clock = clock
         self._index = {run.folder: index for index, run in enumerate(self.waiting)}
         self._done = len(runs) - len(waiting)
-        self._first_steps: dict[int, int] = {}  # the step from which each run is resumed
+        self._first: dict[int, float] = {}  # the share of each run that an earlier call has done
         self._progress = Progress(
             *time_columns(counted=False),
             TextColumn("{task.fields[note]}"),
@@ -62,69 +61,57 @@ class ProgressDisplay:
     def __enter__(self) -> "ProgressDisplay":
         """Open the display."""
         if self._done:
-            self.console.print(f"{self._done} of {len(self.runs)} runs are finished already", soft_wrap=True)
+            self.say(f"{self._done} of {len(self.runs)} runs are finished already")
         self._began = self._last_line = self.clock()
         self._progress.start()
         self._all = self._progress.add_task("all runs", total=None, note=self._note(), visible=bool(self.waiting))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the display."""
         self._progress.stop()
 
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+
     def update(self, steps: Sequence[tuple[int, int]]) -> None:
         """Show the steps done and planned of every waiting run (0 planned: not started)."""
-        for index, (done, planned) in enumerate(steps):
+        shares = [self._share(index, *step) for index, step in enumerate(steps)]
+        for index, (_, planned) in enumerate(steps):
             if planned:
-                self._first_steps.setdefault(index, done)
+                self._first.setdefault(index, shares[index])
         if self._progress.disable:
-            self._print_line(steps)
-        known = [planned for _, planned in steps if planned]
-        if not known:
-            return
-        # Runs that have not started are assumed to be as long as the others; measuring counts as additional steps.
-        total = (1 + _MEASURING) * len(steps) * sum(known) / len(known)
-        measured = sum(_MEASURING * steps[index][1] for index in self._ended)
-        done_all = sum(done for done, _ in steps) + measured
-        self._progress.update(self._all, completed=done_all, total=total, note=self._note())
-        for index in self._ended & self._bars.keys():
-            self._progress.remove_task(self._bars.pop(index))
+            self._print_line(steps, shares)
+        self._progress.update(self._all, completed=sum(shares), total=len(steps), note=self._note())
         for index, (done, planned) in enumerate(steps):
-            if not planned or index in self._ended:
-                continue
-            if index not in self._bars:
-                run = self.waiting[index]
-                name = f"  {run.variant.label}, seed {run.seed}"
-                self._bars[index] = self._progress.add_task(name, total=planned, note="")
-            note = "" if done < planned else "measuring"
-            self._progress.update(self._bars[index], completed=done, note=note)
+            if index in self._ended:
+                if index in self._bars:
+                    self._progress.remove_task(self._bars.pop(index))
+            elif planned:
+                if index not in self._bars:
+                    name = f"  {self.name_of(self.waiting[index])}"
+                    self._bars[index] = self._progress.add_task(name, total=planned, note="")
+                self._progress.update(self._bars[index], completed=done, note="" if done < planned else "measuring")
 
-    def _print_line(self, steps: Sequence[tuple[int, int]]) -> None:
+    def _share(self, index: int, done: int, planned: int) -> float:
+        """Return the share of a run that is done."""
+        if index in self._ended:
+            return 1.0
+        return done / planned / (1 + _MEASURING) if planned else 0.0
+
+    def _print_line(self, steps: Sequence[tuple[int, int]], shares: Sequence[float]) -> None:
         """Print a line every minute: the time left, or, before any run is finished, the progress of the runs."""
         now = self.clock()
         if now - self._last_line < _LINE_INTERVAL or len(self._ended) == len(self.waiting):
             return
         self._last_line = now
-        left = self._seconds_left(steps, now - self._began)
-        more = _time_left_text(left) if left is not None else self._running_text(steps)
-        text = f"all runs: {self._done} of {len(self.runs)} done{more}"
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
-
-    def _seconds_left(self, steps: Sequence[tuple[int, int]], seconds: float) -> float | None:
-        """Return the estimated time left at the pace so far; None before the first run is finished."""
-        if not self._ended - self._failed:
-            return None
-        known = [planned for _, planned in steps if planned]
-        default = sum(known) / len(known) if known else 1.0
-        work = rest = 0.0
-        for index, (done, planned) in enumerate(steps):
-            full = (1 + _MEASURING) * (planned or default)
-            reached = full if index in self._ended - self._failed else done
-            work += reached - self._first_steps.get(index, 0)
-            rest += 0 if index in self._ended else full - reached
-        return seconds * rest / work if work > 0 else None
+        if self._ended - self._failed:  # the time left at the pace so far
+            work = sum(one - self._first.get(i, 0.0) for i, one in enumerate(shares) if i not in self._failed)
+            text = _time_left_text((now - self._began) * (len(shares) - sum(shares)) / work)
+        else:
+            text = self._running_text(steps)
+        self.say(f"all runs: {self._done} of {len(self.runs)} done{text}")
 
     def _running_text(self, steps: Sequence[tuple[int, int]]) -> str:
         parts = []
@@ -142,21 +129,15 @@ class ProgressDisplay:
         self._ended.add(self._index[run.folder])
         score = scores.get(self.metric.name)
         result = "" if score is None else f": {self.metric.label} {score:.4f}"
-        self.console.print(
-            f"[{self._done}/{len(self.runs)}] {self._run_name(run)}{result} ({seconds:.0f} s)",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
+        self.say(f"[{self._done}/{len(self.runs)}] {self.name_of(run)}{result} ({seconds:.0f} s)")
 
     def failed(self, run: SweepRun, error: Exception) -> None:
         """Print a line about a failed run."""
-        index = self._index[run.folder]
-        self._ended.add(index)
-        self._failed.add(index)
-        self.console.print(f"failed: {self._run_name(run)}: {error}", soft_wrap=True, markup=False, highlight=False)
+        self._ended.add(self._index[run.folder])
+        self._failed.add(self._index[run.folder])
+        self.say(f"failed: {self.name_of(run)}: {error}")
 
-    def _run_name(self, run: SweepRun) -> str:
+    def name_of(self, run: SweepRun) -> str:
         """Return a run's variant and seed, preceded by its data if the sweep has several data sets."""
         several = len({one.config.data.source for one in self.runs}) > 1
         return f"{Path(run.config.data.source).name + ', ' if several else ''}{run.variant.label}, seed {run.seed}"

@@ -10,6 +10,7 @@ from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import confined_file
 from r2mae.registry import DOMAINS
+from r2mae.sweep.runs import SweepRun
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import step_of
 from r2mae.training.records import finite_float
@@ -98,6 +99,14 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
     except UserError:  # a run of a newer version is listed without a score
         return None
     return finite_float(results["scores"].get(metrics[0].name))
+
+
+def finished(run: SweepRun) -> bool:
+    """Return whether a run is trained and measured."""
+    folder = RunFolder(run.folder)
+    if run.variant.baseline:
+        return folder.baseline_for(run.config) is not None
+    return folder.trained and folder.results_for(run.config) is not None
 
 
 def last_step(folder: RunFolder) -> int:

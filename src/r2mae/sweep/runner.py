@@ -1,42 +1,25 @@
-"""Check the runs of a sweep, and run the unfinished ones on any runner."""
+"""Check the runs of a sweep before processes start, and run the unfinished ones."""
 
 from collections.abc import Hashable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from rich.console import Console
 
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.registry import JOBS
-from r2mae.sweep.measure import check_sizes
 from r2mae.sweep.progress_display import ProgressDisplay
+from r2mae.sweep.run import Runner, with_variables
+from r2mae.sweep.run_states import finished
 from r2mae.sweep.runs import SweepRun, data_key
-from r2mae.sweep.worker_start import with_variables
 from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.measure import log_notes
 from r2mae.training.memory import check_fits_memory
-from r2mae.training.task import Data
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
-
-
-@runtime_checkable
-class Runner(Protocol):
-    """Computes runs, for example in processes of this machine."""
-
-    def run(self, waiting: Sequence[SweepRun], domain: Domain, display: ProgressDisplay) -> None:
-        """Compute every run into its folder, and report each that ends to the display.
-
-        Raises
-        ------
-        UserError
-            If a run failed, once all other runs have ended.
-        """
 
 
 def check_sweep(base: RunConfig, *, here: bool = True) -> None:
@@ -78,15 +61,15 @@ def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, j
         if not here:
             continue
         if number == 0:  # baselines have no model
-            check_baseline_sizes(runs, domain, data, jobs)
+            waiting = [run for run in runs if not finished(run)]
+            names = list(dict.fromkeys(run.variant.label for run in waiting if run.variant.baseline))
+            if names:
+                with with_variables({JOBS: str(min(jobs, len(waiting)))}):  # they share the memory
+                    domain.check_baseline_sizes(first, names, data)
         check_fits_memory(first, domain, data)
         for config in others:
-            check_fits_memory(
-                config,
-                domain,
-                data,
-                architecture={**data.architecture, "mask_input": False, **config.model.architecture()},
-            )
+            own = {**data.architecture, "mask_input": False, **config.model.architecture()}
+            check_fits_memory(config, domain, data, architecture=own)
 
 
 def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
@@ -99,19 +82,8 @@ def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
     return [config for config in new if config.hides and {"cl_start", "cl_end"} & {*config.scheme.given}]
 
 
-def check_baseline_sizes(runs: Sequence[SweepRun], domain: Domain, data: Data, jobs: int) -> None:
-    """Refuse unmeasured baselines that do not fit into the memory that `jobs` runs share."""
-    waiting = [run for run in runs if not finished(run)]
-    baselines = [run for run in waiting if run.variant.baseline]
-    if baselines:
-        with with_variables({JOBS: str(min(jobs, len(waiting)))}):
-            check_sizes(baselines[0].config, domain, [*dict.fromkeys(run.variant.label for run in baselines)], data)
-
-
-def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = True) -> dict[str, list[str]]:
-    """Refuse folders of other configurations or other data, before hours are spent on other runs.
-
-    With `locked`, folders in use by another process are refused, too. Without, nothing is written, not even a lock.
+def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[str]]:
+    """Refuse folders of other configurations or other data, or in use, before hours are spent on other runs.
 
     Returns
     -------
@@ -121,7 +93,14 @@ def check_folders(runs: Sequence[SweepRun], domain: Domain, *, locked: bool = Tr
     reads = configs_by_data(runs)
     known = {read: domain.fingerprint(config) for read, config in reads.items()}
     for run in runs:
-        _check_folder(run, known[data_key(run.config)], locked=locked)
+        folder, fingerprint = RunFolder(run.folder), known[data_key(run.config)]
+        if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+            raise UserError(
+                f"{run.folder} was measured on other data: choose another --out, or remove it to measure again"
+            )
+        if folder.config_file.exists():
+            with FolderLock(run.folder):
+                folder.claim(run.config, fingerprint)
     found: dict[str, set[str]] = {}
     for read, config in reads.items():
         found.setdefault(Path(config.data.source).name, set()).add(known[read])
@@ -163,20 +142,3 @@ def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, con
     with ProgressDisplay(runs, waiting, console or Terminal(stderr=True), metric) as display:
         if waiting:
             runner.run(waiting, domain, display)
-
-
-def _check_folder(run: SweepRun, fingerprint: str, *, locked: bool) -> None:
-    folder = RunFolder(run.folder)
-    if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
-        raise UserError(f"{run.folder} was measured on other data: choose another --out, or remove it to measure again")
-    if folder.config_file.exists():
-        with FolderLock(run.folder) if locked else nullcontext():
-            folder.claim(run.config, fingerprint)
-
-
-def finished(run: SweepRun) -> bool:
-    """Return whether a run is trained and measured."""
-    folder = RunFolder(run.folder)
-    if run.variant.baseline:
-        return folder.baseline_for(run.config) is not None
-    return folder.trained and folder.results_for(run.config) is not None
