@@ -159,18 +159,6 @@ def check_column(source: Source, column: str) -> None:
         raise UserError(f"{source} is plain text, which has no columns: omit --text-column {column}")
 
 
-def _from_object(source: Sequence[str | Path] | Iterable[Any], column: str) -> Corpus:
-    """A list of files, or a data set object of the Python API."""
-    if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
-        return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-    kind = type(source).__name__
-    if isinstance(source, Mapping):
-        raise UserError(f"a {kind} holds several splits: give one of {', '.join(map(str, source))}")
-    if iter(source) is source:
-        raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return _rows(kind, column, lambda: source)
-
-
 def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
     """Return the corpus of some files, read in their order.
 

@@ -9,7 +9,7 @@ from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColu
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
-from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading
+from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading, task_names
 from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer import roberta_here
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
-
-
-def _task_names() -> Sequence[str]:
-    from r2mae.text.glue import TASKS
-
-    return tuple(TASKS)
 
 
 def _pattern_of(paths: Sequence[str]) -> str:
@@ -87,7 +81,7 @@ class TextDomain(Domain):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"glue": _task_names, "glue_probes": _task_names},
+        words={"glue": task_names, "glue_probes": task_names},
         example="notes.txt",
         several=SeveralPaths("give a folder, or a pattern in quotes", _pattern_of),
     )
