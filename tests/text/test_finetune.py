@@ -239,5 +239,5 @@ def test_a_new_head_for_every_seed_on_a_copy_of_the_encoder() -> None:
 def test_another_kind_of_model_is_refused(folder: Path) -> None:
     model = tiny()
     model.tokenizer = None
-    with pytest.raises(UserError, match="needs a model roberta with its tokenizer, not a MaskedLanguageModel"):
+    with pytest.raises(UserError, match="needs a model with its tokenizer, not a MaskedLanguageModel"):
         finetune(model, "sst2", folder)

@@ -18,6 +18,7 @@ from r2mae.text.formats import (
     Position,
     cut,
     kind_of,
+    read_fasta,
     read_json_lines,
     read_parquet,
     read_plain,
@@ -108,7 +109,7 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     Parameters
     ----------
     source : str, Path, list of them, or data set
-        A named set; a file (.txt with blank lines between documents, .jsonl, both also compressed; .parquet); a
+        A named set; a file (.txt with blank lines between documents, .jsonl, .fasta, all also compressed; .parquet); a
         folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a list of files; a
         folder that ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or
         ``"hf:NAME:CONFIG:SPLIT"``, streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version; or
@@ -178,7 +179,7 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
             raise UserError(f"{unknown('corpus', str(path), SETS)}, or give a file, a folder or hf:NAME")
         if kind_of(path) is None:
             raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
-    columns = any(kind_of(path) != "text" for path in paths)
+    columns = any(kind_of(path) in ("json", "parquet") for path in paths)
 
     def texts(position: Position) -> Iterator[str]:
         with reading(name, "run the same command again"):
@@ -187,6 +188,8 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
             kind = kind_of(path)
             if kind == "text":
                 yield from read_plain(path, heading, position)
+            elif kind == "fasta":
+                yield from read_fasta(path, position)
             else:
                 yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column, position)
 

@@ -17,9 +17,11 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
+    from r2mae.training.initial import Origin
 
 
 def _pattern_of(paths: Sequence[str]) -> str:
@@ -34,7 +36,7 @@ class TextDomain(Domain):
     """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
 
     name = "text"
-    title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
+    title = "Text: .txt, .jsonl, .fasta or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
     # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
@@ -116,7 +118,11 @@ class TextDomain(Domain):
         corpus = config.data.source
         if corpus not in SETS or corpus in HUB:
             corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
-        return corpus if config.data.tokenizer is None else f"{corpus}-{fingerprint(config.data.tokenizer)}"
+        if config.init is not None and Path(config.init).is_dir():  # with its tokenizer; weights are checked elsewhere
+            files = [file for file in sorted(Path(config.init).iterdir()) if file.suffix in (".json", ".txt", ".model")]
+            return f"{corpus}-{fingerprint(*files)}"
+        tokenizer = config.init or config.data.tokenizer
+        return corpus if tokenizer is None else f"{corpus}-{fingerprint(tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
@@ -140,6 +146,14 @@ class TextDomain(Domain):
             for name in config.evaluation.glue_probes:
                 read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
+
+    def load_initial_weights(self, config: TextConfig, model: "nn.Module") -> "Origin | None":
+        """Load the checkpoint that `init` names into its fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.text.checkpoint import load_checkpoint
+
+        return load_checkpoint(config.init, model)
 
     def load(self, config: TextConfig) -> "TextData":
         """Return the data of a run, tokenised unless that was done before."""

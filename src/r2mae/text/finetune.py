@@ -27,8 +27,9 @@ from torch.nn.utils.rnn import pad_sequence
 from r2mae.errors import UserError
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
+from r2mae.text.formats import reading
 from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task, read_glue, score
-from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
@@ -36,7 +37,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
-    from transformers import RobertaForSequenceClassification
+    from transformers import PreTrainedModel
 
 LENGTH = 128
 """Tokens of an example, the paper's sequence length."""
@@ -83,19 +84,23 @@ class Encoded:
 
 
 def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Encoded:
-    """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``.
+    """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``, or as the tokenizer does.
 
     With more than `length` tokens, the longer sentence is cut first ("longest_first" in transformers).
     """
     from tokenizers.processors import TemplateProcessing
 
-    names = {"open": (tokenizer.roles["bos"], tokenizer.bos_id), "close": (tokenizer.roles["eos"], tokenizer.eos_id)}
     backend = tokenizer.literal()
-    backend.post_processor = TemplateProcessing(
-        single="open $A close",
-        pair="open $A close close $B close",
-        special_tokens=[{"id": role, "ids": [number], "tokens": [name]} for role, (name, number) in names.items()],
-    )
+    if backend.encode("").ids != [tokenizer.bos_id, tokenizer.eos_id]:  # it adds none itself
+        roles = {"open": "bos", "close": "eos"}
+        backend.post_processor = TemplateProcessing(
+            single="open $A close",
+            pair="open $A close close $B close",
+            special_tokens=[
+                {"id": name, "ids": [getattr(tokenizer, f"{role}_id")], "tokens": [tokenizer.roles[role]]}
+                for name, role in roles.items()
+            ],
+        )
     backend.enable_truncation(length)
     pairs = len(examples.texts) == 2
     found = backend.encode_batch_fast(list(zip(*examples.texts, strict=True)) if pairs else list(examples.texts[0]))
@@ -107,22 +112,28 @@ def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Enc
     )
 
 
-def build_classifier(model: MaskedLanguageModel, outputs: int) -> "RobertaForSequenceClassification":
+def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
     Parameters
     ----------
-    model : MaskedLanguageModel
+    model : PretrainedModel
         Is not changed.
     outputs : int
         Number of classes, or 1 for regression.
+
+    Raises
+    ------
+    UserError
+        If transformers has no classifier for such encoders.
     """
-    from transformers import RobertaForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     config = copy.deepcopy(model.config)
     config.num_labels = outputs
-    made = RobertaForSequenceClassification(config)
-    made.roberta.load_state_dict(model.roberta.state_dict())
+    with reading(f"a classifier with the encoder of {type(model.stock()).__name__}", "omit the tasks of GLUE"):
+        made: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        made.base_model.load_state_dict(model.encoder.state_dict(), strict=False)  # a pooler is new
     return made
 
 
@@ -157,7 +168,7 @@ def finetune(
 
     Parameters
     ----------
-    model : MaskedLanguageModel
+    model : PretrainedModel
         A pretrained model with its tokenizer, as in a run. It is copied, not changed. On a GPU autocast uses bf16.
     task, folder
         See :func:`r2mae.text.glue.find_glue`.
@@ -185,10 +196,10 @@ def finetune(
     glue, recipe = glue_task(task), _Recipe(epochs, lr, batch_size)
     if not seeds:
         raise UserError("fine-tuning needs at least one seed")
-    if not isinstance(model, MaskedLanguageModel) or model.tokenizer is None:
-        raise UserError(f"fine-tuning on GLUE needs a model roberta with its tokenizer, not a {type(model).__name__}")
-    if not 8 <= length <= model.positions:
-        raise UserError(f"fine-tuning: length {length} is outside 8 to {model.positions}, the positions of the encoder")
+    if not isinstance(model, PretrainedModel) or model.tokenizer is None:
+        raise UserError(f"fine-tuning on GLUE needs a model with its tokenizer, not a {type(model).__name__}")
+    if not 8 <= length <= (most := model.positions or length):
+        raise UserError(f"fine-tuning: length {length} is outside 8 to {most}, the positions of the encoder")
     train, test = read_glue(glue, folder, limit)
     steps = max(1, round(epochs * len(train) / batch_size))
     with cpu_threads(threads):
@@ -209,7 +220,7 @@ def finetune(
 
 
 def _run(
-    model: MaskedLanguageModel,
+    model: PretrainedModel,
     task: GlueTask,
     train: Encoded,
     test: Encoded,
@@ -283,11 +294,11 @@ class _Cache:
     equal. A file that cannot be read counts as empty.
     """
 
-    def __init__(self, file: Path, model: MaskedLanguageModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
+    def __init__(self, file: Path, model: PretrainedModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
         device = next(model.parameters()).device.type
         values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
         digest = hashlib.blake2b(values.encode(), digest_size=16)
-        for name, tensor in sorted(model.roberta.state_dict().items()):
+        for name, tensor in sorted(model.encoder.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
         for part in parts:

@@ -45,6 +45,8 @@ def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     UserError
         If the step does not fit; the message gives the number of micro-batches that would.
     """
+    if config.init is not None:  # of sizes that are not read yet
+        return
     if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
         return
     free, vocab_size = (

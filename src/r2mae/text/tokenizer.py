@@ -167,13 +167,15 @@ class TextTokenizer:
         backend.encode_special_tokens = True
         return backend
 
-    def files(self, *, max_length: int | None = None) -> dict[str, str]:
+    def files(self, *, max_length: int | None = None, token_types: bool = False) -> dict[str, str]:
         """Return the texts of the files that ``transformers.AutoTokenizer`` opens, by name.
 
         Parameters
         ----------
         max_length : int, optional
             The longest sequence that the model takes.
+        token_types : bool
+            Whether the model takes the sentence of each token (`token_type_ids`).
         """
         roles, rules = self.roles, self.to_json()
         tokens = {name: roles[role] for role, names in ROLES.items() if role in roles for name in names}
@@ -182,6 +184,7 @@ class TextTokenizer:
             # PreTrainedTokenizerFast takes the rules from tokenizer.json, whatever they are.
             "tokenizer_class": "RobertaTokenizer" if like_roberta else "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", *(["token_type_ids"] if token_types else []), "attention_mask"],
             **tokens,
         }
         if max_length is not None:
@@ -369,13 +372,34 @@ def _from_hugging_face(name: str) -> TextTokenizer:
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(name)
-        if not getattr(loaded, "is_fast", False):
+        if type(loaded).__name__ == "EsmTokenizer":
+            backend = _longest_match(loaded)
+        elif getattr(loaded, "is_fast", False):
+            backend = loaded.backend_tokenizer
+        else:
             raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
         roles = {}
         for role, names in ROLES.items():
             if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
                 roles[role] = str(token)
-        return TextTokenizer.of(loaded.backend_tokenizer, roles, name)
+        return TextTokenizer.of(backend, roles, name)
+
+
+def _longest_match(slow: Any) -> "Tokenizer":
+    """Return the tokenizer of ESM, which takes the longest token of its vocabulary at every place."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+    backend = Tokenizer(models.WordLevel(slow.get_vocab(), unk_token=slow.unk_token))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = set(slow.all_special_tokens)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in slow.get_vocab() if token not in special])
+    names = {name: slow.convert_tokens_to_ids(name) for name in (slow.cls_token, slow.eos_token)}
+    opens, closes = names
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{opens} $A {closes}", pair=f"{opens} $A {closes} $B {closes}", special_tokens=[*names.items()]
+    )
+    return backend
 
 
 def _roles(folder: Path) -> dict[str, str]:
