@@ -152,6 +152,8 @@ def broken(folder: Path, how: str) -> None:
             save_file(weights, folder / "model.safetensors", {"format": "pt"})
         case "huge":
             (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 2**24}))
+        case "layers":
+            (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9}))
         case "other tokens":
             (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 50}))
         case "more rows":
@@ -180,6 +182,7 @@ def broken(folder: Path, how: str) -> None:
         ("cut", "cannot be read"),
         ("nan", "word_embeddings.weight is not finite"),
         ("huge", "and the files have"),
+        ("layers", "num_hidden_layers is 1,000,000,000"),
         ("other tokens", "its tokenizer has 63 tokens, and its embedding 50 rows"),
         ("more rows", "its tokenizer has 63 tokens, and its embedding 30,522 rows"),
         ("no masked language model", "cannot be read"),
@@ -208,7 +211,7 @@ def test_a_sequence_is_at_most_as_long_as_the_positions(tmp_path: Path) -> None:
         (["--init", "./nothing"], "init './nothing' does not exist"),
         (["--init", "Bert", "--preset", "tiny"], "omit preset"),
         (["--init", "Bert", "--tokenizer", "x.json"], "omit preset and tokenizer"),
-        (["--init", "Bert", "--hidden-size", "8"], "hidden_size belongs to the model 'roberta', not to 'pretrained'"),
+        (["--init", "Bert", "--hidden-size", "8"], "the model 'pretrained' has no setting model.hidden_size: omit it"),
         (["--init", "Bert", "--model", "roberta"], "init is for the model pretrained"),
         (["--model", "pretrained"], "init is for the model pretrained, which needs it"),
     ],
@@ -253,7 +256,7 @@ def test_a_classifier_takes_the_encoder_and_the_tokenizer_frames_pairs(tmp_path:
     made = build_classifier(model, 2)
     assert type(made).__name__ == "BertForSequenceClassification"
     word = "embeddings.word_embeddings.weight"
-    assert torch.equal(made.base_model.get_parameter(word), model.encoder.get_parameter(word))
+    assert torch.equal(made.base_model.get_parameter(word), model.base_model.get_parameter(word))
     examples = GlueExamples(Path("x"), (("alpha",), ("beta",)), np.array([1]))
     assert model.tokenizer is not None
     assert encode(model.tokenizer, examples, 16).ids[0].tolist() == [2, 5, 3, 6, 3]

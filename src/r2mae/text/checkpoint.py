@@ -64,13 +64,13 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
             model = PretrainedModel(AutoModelForMaskedLM.from_config(config, dtype=torch.float32))
         table: Any = model.stock().get_input_embeddings()
         rows, size = len(table.weight), sum(file.stat().st_size for file in _weight_files(folder))
+        if tokenizer.vocab_size > rows or tokenizer.vocab_size < rows - _UNUSED_ROWS:
+            raise UserError(
+                f"checkpoint {init}: its tokenizer has {tokenizer.vocab_size:,} tokens, and its embedding {rows:,} "
+                "rows: they are of different models, put the right tokenizer into the folder"
+            )
         if (least := sum(value.numel() for value in model.parameters())) > size:  # a byte a weight
             raise ValueError(f"a model of {least:,} weights, and the files have {size:,} bytes")
-    if tokenizer.vocab_size > rows or tokenizer.vocab_size < rows - _UNUSED_ROWS:
-        raise UserError(
-            f"checkpoint {init}: its tokenizer has {tokenizer.vocab_size:,} tokens, and its embedding {rows:,} rows: "
-            "they are of different models, put the right tokenizer into the folder"
-        )
     if model.positions is not None and length > model.positions:
         raise UserError(f"sequence_length {length}: {init} has {model.positions} positions: give at most these")
     return {"config": config_text(model.stock()), "hidden_size": int(config.hidden_size)}

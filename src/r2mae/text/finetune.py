@@ -133,7 +133,7 @@ def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     config.num_labels = outputs
     with reading(f"a classifier with the encoder of {type(model.stock()).__name__}", "omit the tasks of GLUE"):
         made: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
-        made.base_model.load_state_dict(model.encoder.state_dict(), strict=False)  # a pooler is new
+        made.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # a pooler is new
     return made
 
 
@@ -298,7 +298,7 @@ class _Cache:
         device = next(model.parameters()).device.type
         values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
         digest = hashlib.blake2b(values.encode(), digest_size=16)
-        for name, tensor in sorted(model.encoder.state_dict().items()):
+        for name, tensor in sorted(model.base_model.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
         for part in parts:

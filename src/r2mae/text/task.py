@@ -28,7 +28,7 @@ _STATES = 2048  # whose logits are computed at a time where no gradients are kep
 
 
 class TokenModel(nn.Module, ABC):
-    """A masked language model that :class:`TokenTask` trains. A model defines :meth:`encode` and :meth:`head`."""
+    """A masked language model that :class:`TokenTask` trains. A model defines :meth:`encode` and :meth:`logits`."""
 
     tokenizer: "TextTokenizer | None" = None  # set for the model of a run folder
 
@@ -58,7 +58,7 @@ class TokenModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+    def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
 
     def forward(
@@ -96,7 +96,7 @@ class TokenModel(nn.Module, ABC):
         Arguments are as in :meth:`forward`.
         """
         states = chosen_units(self.encode(input_ids, columns=columns), units)
-        return states, lambda part: self.head(states[part])
+        return states, lambda part: self.logits(states[part])
 
 
 def chosen_units(
@@ -156,7 +156,7 @@ class TokenOutput(Output):
     @property
     def prediction(self) -> Float[Tensor, "units words"]:
         """Logits over the vocabulary at the units."""
-        return self.model.head(self.representation)
+        return self.model.logits(self.representation)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from r2mae.text.models import PretrainedSettings as Settings
 from r2mae.text.task import TokenModel, TokenTask, chosen_units
 from r2mae.text.tokenizer import tokenizer_of
+from r2mae.training.models import MAX_LAYERS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -36,6 +37,8 @@ class PretrainedModel(TokenModel):
 
     def __init__(self, stock: "PreTrainedModel") -> None:
         super().__init__()
+        if taken := {name for name, _ in stock.named_children()} & {*dir(type(self))}:
+            raise ValueError(f"a part of {type(stock).__name__} is called {', '.join(sorted(taken))}")
         for part in ("_parameters", "_buffers", "_modules"):  # shared, so that moves and sharding reach both
             self.__dict__[part] = stock.__dict__[part]
         self.__dict__["_stock"] = stock
@@ -52,7 +55,7 @@ class PretrainedModel(TokenModel):
         return found
 
     @property
-    def encoder(self) -> nn.Module:
+    def base_model(self) -> nn.Module:
         """The part of the model below its head."""
         found: nn.Module = self.stock().base_model
         return found
@@ -65,13 +68,13 @@ class PretrainedModel(TokenModel):
 
     def units(self) -> list[nn.Module]:
         """Return the layers, which are the longest list of modules; see :func:`r2mae.training.units.units_of`."""
-        lists = [module for module in self.encoder.modules() if isinstance(module, nn.ModuleList)]
+        lists = [module for module in self.base_model.modules() if isinstance(module, nn.ModuleList)]
         return [*max(lists, key=len, default=())]
 
     @cached_property
     def positions(self) -> int | None:
         """The longest sequence that the model has positions for; None for relative positions."""
-        for name, module in self.encoder.named_modules():
+        for name, module in self.base_model.named_modules():
             if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
                 # RoBERTa's positions begin after the padding's number
                 return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
@@ -97,10 +100,10 @@ class PretrainedModel(TokenModel):
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states; see :class:`TokenModel`."""
         mask = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
-        states: Tensor = self.encoder(input_ids=input_ids, **mask)[0]
+        states: Tensor = self.base_model(input_ids=input_ids, **mask)[0]
         return states if columns is None else _gathered(states, columns)
 
-    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+    def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary, by the stock model with these states in place of its encoder's.
 
         Raises
@@ -112,13 +115,13 @@ class PretrainedModel(TokenModel):
 
         if not self.positionwise:
             raise ValueError(f"the head of {type(self.stock()).__name__} needs all hidden states")
-        encoder, rows = self.encoder, states.reshape(1, -1, states.shape[-1])
-        encoder.forward = lambda *given, **named: BaseModelOutput(last_hidden_state=rows)
+        base, rows = self.base_model, states.reshape(1, -1, states.shape[-1])
+        base.forward = lambda *given, **named: BaseModelOutput(last_hidden_state=rows)
         try:
-            logits: Tensor = self.stock()(input_ids=torch.zeros(rows.shape[:2], dtype=torch.long)).logits
+            found: Tensor = self.stock()(input_ids=torch.zeros(rows.shape[:2], dtype=torch.long)).logits
         finally:
-            del encoder.forward
-        return logits.reshape(*states.shape[:-1], -1)
+            del base.forward
+        return found.reshape(*states.shape[:-1], found.shape[-1])
 
     def at_hidden(
         self,
@@ -135,7 +138,7 @@ class PretrainedModel(TokenModel):
     def _everywhere(self, input_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the last hidden states and the logits at all tokens."""
         seen: list[Tensor] = []
-        handle = self.encoder.register_forward_hook(lambda module, given, output: seen.append(output[0]))
+        handle = self.base_model.register_forward_hook(lambda module, given, output: seen.append(output[0]))
         try:
             logits: Tensor = self.stock()(input_ids=input_ids).logits
         finally:
@@ -149,7 +152,7 @@ class PretrainedModel(TokenModel):
         self.eval()
         try:
             states, logits = self._everywhere(torch.arange(16).view(2, 8) % self.config.vocab_size)
-            self.positionwise = torch.allclose(self.head(states[:, 2:5]), logits[:, 2:5], rtol=1e-3, atol=1e-4)
+            self.positionwise = torch.allclose(self.logits(states[:, 2:5]), logits[:, 2:5], rtol=1e-3, atol=1e-4)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):  # a head of another kind
             self.positionwise = False
         self.train(training)
@@ -163,10 +166,18 @@ def config_text(stock: "PreTrainedModel") -> str:
 
 
 def config_of(text: str) -> "PreTrainedConfig":
-    """Return the configuration of a model of transformers from the text of its config.json; no code is loaded."""
+    """Return the configuration of a model of transformers from the text of its config.json; no code is loaded.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or asks for more than :data:`~r2mae.training.models.MAX_LAYERS` layers.
+    """
     from transformers import AutoConfig
 
-    values = json.loads(text)
+    values = dict(json.loads(text))
+    if most := [name for name, value in values.items() if "layers" in name and type(value) is int and value > MAX_LAYERS]:
+        raise ValueError(f"{most[0]} is {values[most[0]]:,}, and {MAX_LAYERS:,} is the most")
     return AutoConfig.for_model(values.pop("model_type"), **values)
 
 

@@ -103,7 +103,7 @@ class MaskedLanguageModel(PretrainedModel):
             states = within(layer, self._layer, layer, states, mask, columns if layer is last else None)
         return states
 
-    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+    def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
         features = self.lm_head.layer_norm(gelu(self.lm_head.dense(states)))
         logits: Tensor = self.lm_head.decoder(features)
