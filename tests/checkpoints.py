@@ -44,7 +44,9 @@ def checkpoint(kind: str, folder: Path, **options: Any) -> Path:
     ids = {f"{role}_token_id": getattr(made, f"{role}_token_id") for role in ("pad", "cls", "sep", "mask")}
     ids = {name: value for name, value in ids.items() if value is not None}
     special = {"bos_token_id": ids["cls_token_id"], "eos_token_id": ids.get("sep_token_id", 2), **ids}
-    config = getattr(transformers, f"{kind}Config")(**{"vocab_size": len(made), **sizes, **special, **KINDS[kind], **options})
+    config = getattr(transformers, f"{kind}Config")(
+        **{"vocab_size": len(made), **sizes, **special, **KINDS[kind], **options}
+    )
     torch.manual_seed(0)
     getattr(transformers, f"{kind}ForMaskedLM")(config).save_pretrained(folder)
     return folder

@@ -144,7 +144,9 @@ def broken(folder: Path, how: str) -> None:
         case "no head":
             BertModel(BertConfig(**config)).save_pretrained(folder)
         case "another head":
-            save_file({**weights, "cls.predictions.bias": torch.zeros(7)}, folder / "model.safetensors", {"format": "pt"})
+            save_file(
+                {**weights, "cls.predictions.bias": torch.zeros(7)}, folder / "model.safetensors", {"format": "pt"}
+            )
         case "cut":
             (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-100])
         case "nan":
@@ -163,7 +165,9 @@ def broken(folder: Path, how: str) -> None:
         case "unknown":
             (folder / "config.json").write_text(json.dumps({"model_type": "of tomorrow"}))
         case "code":
-            (folder / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}))
+            (folder / "config.json").write_text(
+                json.dumps({**config, "model_type": "own", "auto_map": {"AutoConfig": "x.Y"}})
+            )
         case "no mask":
             rules = (folder / "tokenizer.json").read_text().replace("[MASK]", "[HIDE]")
             (folder / "tokenizer.json").write_text(rules)
@@ -201,7 +205,7 @@ def test_what_is_wrong_with_a_checkpoint_is_one_line(how: str, words: str, tmp_p
 
 def test_a_sequence_is_at_most_as_long_as_the_positions(tmp_path: Path) -> None:
     checkpoint("Bert", tmp_path / "Bert")
-    with pytest.raises(UserError, match="sequence_length 64: .*Bert has 40 positions"):
+    with pytest.raises(UserError, match=r"sequence_length 64: .*Bert has 40 positions"):
         started(config_for(tmp_path, "Bert", sequence_length=64))
 
 

@@ -352,7 +352,8 @@ class RunConfig:
         for field, value in values.items():
             short = field.removeprefix("model.")
             if short != field and short not in own:
-                raise UserError(f"the model {name!r} has no setting {field}: {nearest(short, own) if own else 'omit it'}")
+                hint = nearest(short, own) if own else "omit it"
+                raise UserError(f"the model {name!r} has no setting {field}: {hint}")
             if short != field or (field in own and field not in known):
                 if short in given:
                     raise UserError(f"{short} and model.{short} are the same setting: give one of them")

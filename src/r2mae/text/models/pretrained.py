@@ -176,8 +176,9 @@ def config_of(text: str) -> "PreTrainedConfig":
     from transformers import AutoConfig
 
     values = dict(json.loads(text))
-    if most := [name for name, value in values.items() if "layers" in name and type(value) is int and value > MAX_LAYERS]:
-        raise ValueError(f"{most[0]} is {values[most[0]]:,}, and {MAX_LAYERS:,} is the most")
+    for name, value in values.items():
+        if "layers" in name and isinstance(value, int) and value > MAX_LAYERS:
+            raise ValueError(f"{name} is {value:,}, and {MAX_LAYERS:,} is the most")
     return AutoConfig.for_model(values.pop("model_type"), **values)
 
 

@@ -8,7 +8,6 @@ padding. Losses and gradients equal the stock ones.
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
