@@ -26,7 +26,7 @@ def fill(folder: Path, text: str, most: int = 3) -> list[str]:
     place = int((inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0])
     with torch.no_grad():
         logits = model(**inputs).logits[0, place]
-    return [tokenizer.decode([number]).strip() for number in logits.topk(most).indices.tolist()]
+    return [str(tokenizer.decode([number])).strip() for number in logits.topk(most).indices.tolist()]
 
 
 def main() -> None:

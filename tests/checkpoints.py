@@ -67,16 +67,17 @@ def corpus(kind: str, folder: Path, documents: int = 60) -> Path:
 
 
 def _tokenizer(kind: str, folder: Path) -> Any:
+    kinds: Any = transformers
     letters = "abcdefghijklmnopqrstuvwxyz"
     if kind == "Esm":
         (folder / "vocab.txt").write_text("\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *AMINO_ACIDS, "-", "<mask>"]))
-        made: Any = transformers.EsmTokenizer(str(folder / "vocab.txt"))
+        made: Any = kinds.EsmTokenizer(str(folder / "vocab.txt"))
     elif kind == "Roberta":
         train_bpe([" ".join(WORDS)] * 3, 300).save(folder)
         return transformers.AutoTokenizer.from_pretrained(folder)
     elif kind in ("Bert", "DistilBert", "Electra"):
         words = [*BERT, *WORDS[:6], *letters, *(f"##{letter}" for letter in letters)]
-        made = transformers.BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
+        made = kinds.BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
     else:
         made = _fast(kind, [*WORDS[:8], *letters])
     made.save_pretrained(folder)
@@ -101,7 +102,8 @@ def _fast(kind: str, words: list[str]) -> Any:
         single=f"{opens} $A {closes}", pair=f"{opens} $A {closes} {second}",
         special_tokens=[(name, backend.token_to_id(name)) for name in (opens, closes)],
     )  # fmt: skip
-    return transformers.PreTrainedTokenizerFast(
+    kinds: Any = transformers
+    return kinds.PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token=names[0], unk_token=names[1], cls_token=opens, sep_token=closes,
         mask_token=names[4],
     )  # fmt: skip

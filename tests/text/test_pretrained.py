@@ -52,7 +52,9 @@ def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, 
     theirs, tokenizer = AutoModelForMaskedLM.from_pretrained(source).eval(), AutoTokenizer.from_pretrained(source)
     assert {name for name, _ in model.named_parameters()} == {name for name, _ in theirs.named_parameters()}
     assert len(model.units()) == 2
-    assert set(batch.unique().tolist()) & set(task.special_ids) == {tokenizer.cls_token_id, model.tokenizer.eos_id}
+    assert model.tokenizer is not None
+    frame = {tokenizer.cls_token_id, model.tokenizer.eos_id}
+    assert set(batch.flatten().tolist()) & set(task.special_ids) == frame
 
     hidden = task.corrupt(batch, 0.4, Key.root(1))
     assert task.mask_id == tokenizer.mask_token_id and (hidden.inputs == task.mask_id).any()
@@ -71,7 +73,7 @@ def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, 
 
     fit(config, DOMAIN, tmp_path / "run")
     save_pretrained(tmp_path / "run", tmp_path / "export")
-    _, _, finished = load_model(tmp_path / "run", DOMAIN)
+    finished: Any = load_model(tmp_path / "run", DOMAIN)[2]
     for folder in (tmp_path / "run", tmp_path / "export"):
         again = AutoModelForMaskedLM.from_pretrained(folder).eval()
         assert type(again) is type(theirs)
@@ -85,7 +87,8 @@ def test_losses_gradients_tokens_and_files_are_those_of_transformers(kind: str, 
         again(**loaded(text, return_tensors="pt"))
     # A run is a checkpoint, too.
     task, model, _ = started(config.replace(init=str(tmp_path / "run")))
-    torch.testing.assert_close(model.stock()(hidden.inputs).logits, finished.stock()(hidden.inputs).logits)
+    again = model.stock()
+    torch.testing.assert_close(again(hidden.inputs).logits, finished.stock()(hidden.inputs).logits)
     assert task.special_ids
 
 
@@ -212,12 +215,12 @@ def test_a_sequence_is_at_most_as_long_as_the_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--init", "./nothing"], "init './nothing' does not exist"),
+        (["--init", "./nothing"], "nothing is no folder: name that of a checkpoint"),
         (["--init", "Bert", "--preset", "tiny"], "omit preset"),
         (["--init", "Bert", "--tokenizer", "x.json"], "omit preset and tokenizer"),
         (["--init", "Bert", "--hidden-size", "8"], "the model 'pretrained' has no setting model.hidden_size: omit it"),
         (["--init", "Bert", "--model", "roberta"], "init is for the model pretrained"),
-        (["--model", "pretrained"], "init is for the model pretrained, which needs it"),
+        (["--model", "pretrained"], "the model pretrained is the checkpoint of init, which is missing"),
     ],
 )
 def test_options_that_do_not_go_with_it(
@@ -240,6 +243,27 @@ def test_defaults_are_those_of_a_checkpoint(tmp_path: Path) -> None:
     assert (other.optimizer.lr, other.optimizer.batch_size) == (3e-4, 8)
     assert TextConfig.from_dict(other.to_dict()) == other
     assert other.replace(seed=1).optimizer.lr == 3e-4
+
+
+def test_a_run_needs_its_checkpoint_only_to_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = checkpoint("Bert", Path("Bert"))
+    sizes = ["--sequence-length", "16", "--validation", "0", "--batch-size", "8", "--steps", "2", "--device", "cpu"]
+    line = ["pretrain", "text", str(corpus("Bert", Path())), "--init", "Bert", *sizes, "--out", "run"]
+    assert main(line) == 0
+    Path("run/model.json").unlink()
+    assert main(line) == 0
+    Path("run/model.json").unlink()
+    weights = load_file(source / "model.safetensors")
+    save_file({name: value + 1 for name, value in weights.items()}, source / "model.safetensors", {"format": "pt"})
+    assert main(line) == 2
+    assert "has changed since" in capsys.readouterr().err
+    save_file(weights, source / "model.safetensors", {"format": "pt"})
+    assert main(line) == 0
+    source.rename("elsewhere")
+    assert main(["embed", "run", "corpus.txt", "-o", "e.npz"]) == 0
 
 
 def test_a_comparison_continues_one_checkpoint(

@@ -14,7 +14,7 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
-from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
+from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, PRETRAINED, ROBERTA, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.training.progress import counting_bar
@@ -132,6 +132,8 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextDat
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
+    if config.model.name == PRETRAINED and config.init is None:
+        raise UserError(f"the model {PRETRAINED} is the checkpoint of init, which is missing: give --init PATH")
     if config.init is not None:
         tokenizer = load_tokenizer(checkpoint_folder(config.init))
     elif config.data.tokenizer is None:

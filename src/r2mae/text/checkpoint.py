@@ -1,6 +1,5 @@
 """Checkpoints that a run continues (`init`): a folder or a name of the Hugging Face Hub. Nothing is unpickled."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,8 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
         if getattr(config, "legacy", False) and "lm_predictions.lm_head.bias" in _names(folder):
             config.legacy = False  # the layout of DeBERTa's own checkpoints
         with torch.device("meta"):
-            model = PretrainedModel(AutoModelForMaskedLM.from_config(config, dtype=torch.float32))
+            kinds: Any = AutoModelForMaskedLM
+            model = PretrainedModel(kinds.from_config(config, dtype=torch.float32))
         table: Any = model.stock().get_input_embeddings()
         rows, size = len(table.weight), sum(file.stat().st_size for file in _weight_files(folder))
         if tokenizer.vocab_size > rows or tokenizer.vocab_size < rows - _UNUSED_ROWS:
@@ -91,11 +91,13 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
     assert isinstance(model, PretrainedModel)
     folder = checkpoint_folder(init)
     with reading(f"checkpoint {init}", "fetch it again, or name another"):
-        logging.set_verbosity_error()  # what does not fit is told below
-        logging.disable_progress_bar()
-        options: Mapping[str, Any] = {"config": model.config, "dtype": torch.float32, "local_files_only": True}
-        read, found = AutoModelForMaskedLM.from_pretrained(
-            folder, weights_only=True, output_loading_info=True, ignore_mismatched_sizes=True, **options
+        shown: Any = logging
+        shown.set_verbosity_error()  # what does not fit is told below
+        shown.disable_progress_bar()
+        kinds: Any = AutoModelForMaskedLM
+        how = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        read, found = kinds.from_pretrained(
+            folder, config=model.config, dtype=torch.float32, local_files_only=True, **how
         )
     unfit = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
     if unfit:
@@ -120,6 +122,6 @@ def _names(folder: Path) -> set[str]:
 
     names: set[str] = set()
     for file in folder.glob(WEIGHTS[0]):
-        with safe_open(file, "pt") as opened:  # type: ignore[no-untyped-call]
+        with safe_open(file, "pt") as opened:
             names |= set(opened.keys())
     return names

@@ -160,8 +160,6 @@ class TextConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         data = self.data
-        if (self.init is not None) != (self.model.name == PRETRAINED):
-            raise UserError(f"init is for the model {PRETRAINED}, which needs it: give both or neither (--init PATH)")
         if self.init is not None:
             self._check_init(self.init)
         if self.preset in PAPER_PRESETS and data.tokenizer == ROBERTA and data.vocab_size != PAPER_VOCABULARY:
@@ -169,13 +167,13 @@ class TextConfig(RunConfig):
 
     def _check_init(self, init: str) -> None:
         """Refuse what a checkpoint determines; make a path absolute, for use from any folder."""
+        if self.model.name != PRETRAINED:
+            raise UserError(f"init is for the model {PRETRAINED}, not for {self.model.name}: omit the model")
         if self.preset is not None or self.data.tokenizer is not None:
             raise UserError("init brings its own sizes and tokenizer: omit preset and tokenizer")
         path = Path(init).expanduser()
-        if path.exists():
+        if path.exists() or init.startswith((".", "~")):  # else a name of the Hub
             object.__setattr__(self, "init", str(path.absolute()))
-        elif not init or path.is_absolute() or init.startswith(".") or init.count("/") > 1:
-            raise UserError(f"init {init!r} does not exist: name a folder, or a model of the Hugging Face Hub")
 
     @classmethod
     def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat, SeveralPaths
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
@@ -138,6 +139,8 @@ class TextDomain(Domain):
         from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
+        if config.init is not None and Path(config.init).is_absolute() and not Path(config.init).is_dir():
+            raise UserError(f"init {config.init} is no folder: name that of a checkpoint, or a model of the Hub")
         if config.data.tokenizer == ROBERTA:
             roberta_here()
         for name in (*config.evaluation.glue, *config.evaluation.glue_probes):

@@ -132,7 +132,8 @@ def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     config = copy.deepcopy(model.config)
     config.num_labels = outputs
     with reading(f"a classifier with the encoder of {type(model.stock()).__name__}", "omit the tasks of GLUE"):
-        made: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        kinds: Any = AutoModelForSequenceClassification
+        made: PreTrainedModel = kinds.from_config(config, dtype=torch.float32)
         made.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # a pooler is new
     return made
 

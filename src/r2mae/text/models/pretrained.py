@@ -186,8 +186,8 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, PretrainedModel]:
     """Return the task and a freshly initialised model; see :mod:`r2mae.text.models`."""
     from transformers import AutoModelForMaskedLM
 
-    stock = AutoModelForMaskedLM.from_config(config_of(architecture["config"]), dtype=torch.float32)
-    model = PretrainedModel(stock)
+    kinds: Any = AutoModelForMaskedLM
+    model = PretrainedModel(kinds.from_config(config_of(architecture["config"]), dtype=torch.float32))
     if not next(model.parameters()).is_meta:
         model.find_positionwise()
     model.tokenizer = tokenizer_of(architecture)

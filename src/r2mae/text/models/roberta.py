@@ -40,6 +40,10 @@ class MaskedLanguageModel(PretrainedModel):
         Dropout of hidden states and attention probabilities.
     """
 
+    roberta: Any
+    lm_head: Any
+    positions: int
+
     def __init__(
         self,
         *,
