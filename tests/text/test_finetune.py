@@ -211,7 +211,7 @@ def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypa
     assert done[6:] == [0]
     done.clear()
     whole = (tmp_path / "kept.json").read_text(encoding="utf-8")
-    for damaged in ("{", "[]", whole.replace('"scores"', '"score"')):
+    for damaged in ("{", "[]", whole.replace('"accuracy"', '"score"')):
         (tmp_path / "kept.json").write_text(damaged, encoding="utf-8")
         assert again(encoder).runs == expected
     assert done == [0, 1] * 3

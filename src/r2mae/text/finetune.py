@@ -12,7 +12,7 @@ examples, and starts from a model in memory. The two loops share the order of th
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,18 +138,6 @@ def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     return made
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    epochs: float
-    lr: float
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
-
-
 def finetune(
     model: TokenModel,
     task: str,
@@ -194,7 +182,10 @@ def finetune(
         For unreadable files, training examples of one class only, another kind of model, one without positions for
         `length`, or a loss that is not finite.
     """
-    glue, recipe = glue_task(task), _Recipe(epochs, lr, batch_size)
+    glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    for name, value in recipe.items():
+        if not value > 0:
+            raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
     if not seeds:
         raise UserError("fine-tuning needs at least one seed")
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:
@@ -205,15 +196,16 @@ def finetune(
     steps = max(1, round(epochs * len(train) / batch_size))
     with cpu_threads(threads):
         parts = [encode(model.tokenizer, part, length) for part in (train, test)]
-        cache = _Cache(Path(kept), model, parts, [glue.name, vars(recipe)]) if kept else None
+        file, name = Path(kept or ""), _identity(model, parts, [glue.name, recipe]) if kept else ""
         by_seed: list[dict[Score, float]] = []
         for run, seed in enumerate(map(int, seeds)):
             report = (lambda step, run=run: progress(run * steps + step, steps * len(seeds))) if progress else None
-            found = cache.scores(seed) if cache else None
+            found = _finished(file, f"{name}-{seed}", glue) if kept else None
             if found is None:
-                found = score(glue, test.labels, _run(model, glue, parts[0], parts[1], recipe, steps, seed, report))
-                if cache:
-                    cache.keep(seed, glue.name, found)
+                outputs = _run(model, glue, parts[0], parts[1], recipe, steps, seed, report)
+                found = score(glue, test.labels, outputs)
+                if kept:
+                    write_json(file, {**_read(file), f"{name}-{seed}": {"task": glue.name, "seed": seed, **found}})
             elif report:
                 report(steps)
             by_seed.append(found)
@@ -225,7 +217,7 @@ def _run(
     task: GlueTask,
     train: Encoded,
     test: Encoded,
-    recipe: _Recipe,
+    recipe: Mapping[str, float],
     steps: int,
     seed: int,
     report: Callable[[int], None] | None,
@@ -239,13 +231,13 @@ def _run(
         plain = [parameter for parameter in classifier.parameters() if parameter.ndim < 2]  # biases and norms
         decayed = [parameter for parameter in classifier.parameters() if parameter.ndim >= 2]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=WEIGHT_DECAY, fused=True)
-        order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
+        optimizer = torch.optim.AdamW(groups, lr=recipe["lr"], weight_decay=WEIGHT_DECAY, fused=True)
+        order = BatchOrder(len(train.ids), int(recipe["batch_size"]), steps, key)
         total = torch.zeros((), device=device)
         for step in range(steps):
             rows = order.indices(step)
             for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * learning_rate_factor(step, steps, "linear", WARMUP)
+                group["lr"] = recipe["lr"] * learning_rate_factor(step, steps, "linear", WARMUP)
             optimizer.zero_grad()
             parts = min(_PARTS if device.type == "cpu" else 1, len(rows))
             for part in np.array_split(train.by_length(rows), parts):
@@ -258,7 +250,7 @@ def _run(
             if report is not None:
                 report(step + 1)
         if not bool(total.isfinite()):
-            raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe.lr:g}")
+            raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe['lr']:g}")
         return _predict(classifier.eval(), test, device)
 
 
@@ -288,40 +280,32 @@ def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float
     return outputs
 
 
-class _Cache:
-    """Scores of finished runs by seed, in a JSON file, so that an interrupted evaluation can be resumed.
+def _identity(model: PretrainedModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> str:
+    """Return a hash of the encoder, the examples and the values of `recipe`: equal ones give equal scores."""
+    device = next(model.parameters()).device.type
+    values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
+    digest = hashlib.blake2b(values.encode(), digest_size=16)
+    for name, tensor in sorted(model.base_model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
+    for part in parts:
+        digest.update(part.labels.numpy().data)
+        for ids in part.ids:
+            digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
+    return digest.hexdigest()
 
-    Two runs are the same if the encoder's weights and configuration, the examples, and the values of `recipe` are
-    equal. A file that cannot be read counts as empty.
-    """
 
-    def __init__(self, file: Path, model: PretrainedModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
-        device = next(model.parameters()).device.type
-        values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
-        digest = hashlib.blake2b(values.encode(), digest_size=16)
-        for name, tensor in sorted(model.base_model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
-        for part in parts:
-            digest.update(part.labels.numpy().data)
-            for ids in part.ids:
-                digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
-        self.file, self.name = file, digest.hexdigest()
+def _read(file: Path) -> dict[str, Any]:
+    """Return the finished runs of a file by name; one that is missing or damaged counts as empty."""
+    try:
+        return dict(json.loads(read_confined(file)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
 
-    def scores(self, seed: int) -> dict[Score, float] | None:
-        """Return the scores of a finished run, or None."""
-        try:
-            return {name: float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):  # not there, or damaged
-            return None
 
-    def keep(self, seed: int, task: str, scores: dict[Score, float]) -> None:
-        """Save the scores of a run."""
-        write_json(self.file, {**self._read(), f"{self.name}-{seed}": {"task": task, "seed": seed, "scores": scores}})
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            runs = json.loads(read_confined(self.file))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return runs if isinstance(runs, dict) else {}
+def _finished(file: Path, name: str, task: GlueTask) -> dict[Score, float] | None:
+    """Return the scores of a finished run, or None."""
+    try:
+        return {one: float(_read(file)[name][one]) for one in task.scores}
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None

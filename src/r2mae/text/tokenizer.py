@@ -22,23 +22,18 @@ if TYPE_CHECKING:
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a tokenizer that is trained here, in the order of their numbers; the first four are RoBERTa's."""
 EXPECTED = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
-ROLES = {
-    "bos": ("cls_token", "bos_token"),
-    "eos": ("sep_token", "eos_token"),
-    "pad": ("pad_token",),
-    "unk": ("unk_token",),
-    "mask": ("mask_token",),
+_ROLES = {
+    "bos": (("cls_token", "bos_token"), ("<s>", "[CLS]", "<cls>", "<bos>")),
+    "eos": (("sep_token", "eos_token"), ("</s>", "[SEP]", "<sep>", "<eos>")),
+    "pad": (("pad_token",), ("<pad>", "[PAD]")),
+    "unk": (("unk_token",), ("<unk>", "[UNK]")),
+    "mask": (("mask_token",), ("<mask>", "[MASK]")),
 }
-"""The names of roles in configurations of Hugging Face; BERT's [CLS] and [SEP] open and close a sequence."""
+"""The names of roles in configurations of Hugging Face, and the default tokens without a configuration.
+
+BERT's [CLS] and [SEP] open and close a sequence.
+"""
 _MAX_NUMBER = 1 << 24  # of a token; the largest vocabularies have a million
-# The special tokens of tokenizers without a configuration.
-_NAMES = {
-    "bos": ("<s>", "[CLS]", "<cls>", "<bos>"),
-    "eos": ("</s>", "[SEP]", "<sep>", "<eos>"),
-    "pad": ("<pad>", "[PAD]"),
-    "unk": ("<unk>", "[UNK]"),
-    "mask": ("<mask>", "[MASK]"),
-}
 LONGEST_WORD = 256
 """Bytes of a word (a run of letters, digits, other signs or spaces) after which training takes it for two words.
 
@@ -102,13 +97,13 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         found: dict[str, int | None] = {}
-        for role, names in _NAMES.items():
+        for role, (_, names) in _ROLES.items():
             known = [backend.token_to_id(name) for name in ((roles[role],) if role in roles else names)]
             found[role] = next((number for number in known if number is not None), None)
         for role, use in (("mask", "hide"), ("bos", "begin"), ("eos", "end"), ("pad", "pad")):
             if found[role] is None:
                 raise UserError(
-                    f"tokenizer {source}: has no {role} token ({' or '.join(_NAMES[role][:2])}) to {use} text with: "
+                    f"tokenizer {source}: has no {role} token ({' or '.join(_ROLES[role][1][:2])}) to {use} text with: "
                     "add one, or take a tokenizer of a masked language model, such as RoBERTa's"
                 )
         return cls(backend, **{f"{role}_id": number for role, number in found.items()})  # type: ignore[arg-type]
@@ -153,7 +148,7 @@ class TextTokenizer:
 
     @property
     def _ids(self) -> dict[str, int | None]:
-        return {role: getattr(self, f"{role}_id") for role in _NAMES}
+        return {role: getattr(self, f"{role}_id") for role in _ROLES}
 
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json."""
@@ -178,7 +173,7 @@ class TextTokenizer:
             Whether the model takes the sentence of each token (`token_type_ids`).
         """
         roles, rules = self.roles, self.to_json()
-        tokens = {name: roles[role] for role, names in ROLES.items() if role in roles for name in names}
+        tokens = {name: roles[role] for role, (names, _) in _ROLES.items() if role in roles for name in names}
         like_roberta = '"RobertaProcessing"' in rules and '"byte_fallback":false' in rules
         config: dict[str, Any] = {
             # PreTrainedTokenizerFast takes the rules from tokenizer.json, whatever they are.
@@ -378,11 +373,7 @@ def _from_hugging_face(name: str) -> TextTokenizer:
             backend = loaded.backend_tokenizer
         else:
             raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
-        roles = {}
-        for role, names in ROLES.items():
-            if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
-                roles[role] = str(token)
-        return TextTokenizer.of(backend, roles, name)
+        return TextTokenizer.of(backend, _roles_of({key: str(one) for key, one in loaded.special_tokens_map.items()}), name)
 
 
 def _longest_match(slow: Any) -> "Tokenizer":
@@ -408,8 +399,13 @@ def _roles(folder: Path) -> dict[str, str]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             values |= {key: value for key, value in _read_object(folder / name).items() if value is not None}
+    return _roles_of(values)
+
+
+def _roles_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return special tokens by role, as a configuration names them."""
     roles = {}
-    for role, names in ROLES.items():
+    for role, (names, _) in _ROLES.items():
         token = next((values[name] for name in names if name in values), None)
         token = token.get("content") if isinstance(token, dict) else token
         if isinstance(token, str):
