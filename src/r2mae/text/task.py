@@ -80,8 +80,9 @@ class TokenModel(nn.Module, ABC):
             Which of the flattened `columns` are used; all by default.
         """
         states, logits = self.at_hidden(input_ids, columns, units)
-        rows = max(1, len(states) if torch.is_grad_enabled() else _STATES)
-        parts = [slice(first, first + rows) for first in range(0, len(states) or 1, rows)]
+        parts = [slice(None)]  # whole: compiled code has no other length for it
+        if not torch.is_grad_enabled():
+            parts = [slice(first, first + _STATES) for first in range(0, len(states) or 1, _STATES)]
         losses = [cross_entropy(logits(part).float(), targets[part], reduction="none") for part in parts]
         return torch.cat(losses), states
 

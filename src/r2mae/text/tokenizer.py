@@ -373,7 +373,9 @@ def _from_hugging_face(name: str) -> TextTokenizer:
             backend = loaded.backend_tokenizer
         else:
             raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
-        return TextTokenizer.of(backend, _roles_of({key: str(one) for key, one in loaded.special_tokens_map.items()}), name)
+        return TextTokenizer.of(
+            backend, _roles_of({key: str(one) for key, one in loaded.special_tokens_map.items()}), name
+        )
 
 
 def _longest_match(slow: Any) -> "Tokenizer":

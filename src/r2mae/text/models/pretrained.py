@@ -3,7 +3,6 @@
 import copy
 import json
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ class PretrainedModel(TokenModel):
 
     """
 
+    positions: int | None
+    """The longest sequence that the model has positions for; None for relative positions."""
     positionwise = True
     """Whether the head maps each hidden state by itself; otherwise logits are computed at all tokens."""
 
@@ -43,6 +44,7 @@ class PretrainedModel(TokenModel):
             self.__dict__[part] = stock.__dict__[part]
         self.__dict__["_stock"] = stock
         self.config: Any = stock.config
+        self.positions = _positions(stock)
         first: dict[int, str] = {}
         named = stock.named_parameters(remove_duplicate=False)
         self._tied = {name: one for name, value in named if (one := first.setdefault(id(value), name)) != name}
@@ -70,15 +72,6 @@ class PretrainedModel(TokenModel):
         """Return the layers, which are the longest list of modules; see :func:`r2mae.training.units.units_of`."""
         lists = [module for module in self.base_model.modules() if isinstance(module, nn.ModuleList)]
         return [*max(lists, key=len, default=())]
-
-    @cached_property
-    def positions(self) -> int | None:
-        """The longest sequence that the model has positions for; None for relative positions."""
-        for name, module in self.base_model.named_modules():
-            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-                # RoBERTa's positions begin after the padding's number
-                return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-        return None
 
     def side_files(self, architecture: Mapping[str, Any]) -> dict[str, str]:
         """Return the files of configuration and tokenizer that Hugging Face's libraries load with the weights."""
@@ -156,6 +149,14 @@ class PretrainedModel(TokenModel):
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):  # a head of another kind
             self.positionwise = False
         self.train(training)
+
+
+def _positions(stock: nn.Module) -> int | None:
+    for name, module in stock.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa's positions begin after the padding's number
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return None
 
 
 def config_text(stock: "PreTrainedModel") -> str:
