@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from checkpoints import checkpoint
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import get_domain
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
@@ -62,6 +63,8 @@ class Entry:
         Settings of models by their name, to keep them small; a model that is not named has its own defaults.
     changed : callable
         ``changed(batch, hidden)`` is the batch with other values wherever something is hidden.
+    made : mapping of str to callable
+        For a model that needs files: ``made[model](folder)`` writes them, and returns fields of the configuration.
     hiding : mapping
         Values of the architecture with which the model sees nothing of what is hidden, where there are others.
     module : callable, optional
@@ -73,6 +76,7 @@ class Entry:
     fields: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     changed: Callable[[Any, Tensor], Any] = other_numbers
+    made: Mapping[str, Callable[[Path], Mapping[str, Any]]] = field(default_factory=dict)
     hiding: Mapping[str, Any] = field(default_factory=dict)
     module: Callable[[], str] | None = None
 
@@ -125,9 +129,16 @@ def write_text(folder: Path) -> str:
     return str(folder / "corpus.txt")
 
 
+def write_bert(folder: Path) -> dict[str, Any]:
+    """Write a random checkpoint, unless it is there."""
+    if not (folder / "bert").exists():
+        checkpoint("Bert", folder / "bert", hidden_dropout_prob=0.1)
+    return {"init": str(folder / "bert")}
+
+
 def other_tokens(batch: Tensor, hidden: Tensor) -> Tensor:
     """Return rows with one or the other of two ordinary tokens in every hidden place."""
-    return torch.where(hidden, 100 + (batch == 100).to(batch.dtype), batch)
+    return torch.where(hidden, 40 + (batch == 40).to(batch.dtype), batch)
 
 
 def write_genome(folder: Path) -> str:
@@ -191,6 +202,7 @@ ENTRIES = {
         fields={"batch_size": 8, "vocab_size": 300, "sequence_length": 16, "validation": 0.1},
         sizes={"roberta": {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32}},
         changed=other_tokens,
+        made={"pretrained": write_bert},
         hiding={"corruption": "mask"},  # of "80-10-10" the model sees a tenth of the hidden tokens, as it should
     ),
     "genome": Entry(
@@ -260,6 +272,7 @@ class Case:
     def config(self, **fields: Any) -> RunConfig:
         """Return the configuration of a short run."""
         values = {"data": self.source, "threads": 1, "device": "cpu", **self.entry.fields, **fields}
+        values |= self.entry.made.get(self.model, lambda folder: {})(self.folder)
         if self.model:
             values["model"] = {"name": self.model, **self.entry.sizes.get(self.model, {})}
         return self.domain.config.make(**values)

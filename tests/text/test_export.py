@@ -76,7 +76,7 @@ def test_the_folder_opens_as_stock_roberta(run: RunFolder, tmp_path: Path) -> No
     assert type(stock) is RobertaForMaskedLM
     assert stock.lm_head.decoder.weight is stock.roberta.embeddings.word_embeddings.weight
     assert stock.lm_head.decoder.bias is stock.lm_head.bias
-    torch.testing.assert_close(stock.eval()(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stock.eval()(ids()).logits, ours.logits(ours.encode(ids())), rtol=1e-5, atol=1e-6)
     classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf", num_labels=3)
     assert type(classifier) is RobertaForSequenceClassification
     for name, one in classifier.roberta.named_parameters():
@@ -102,14 +102,14 @@ def test_a_finished_run_is_saved(tmp_path: Path) -> None:
     assert not (tmp_path / "hf").exists()
     save_model(run, architecture(), ours, {"domain": "text", "steps": 1, "seconds": 1.0})
     stock = RobertaForMaskedLM.from_pretrained(save_pretrained(run.path, tmp_path / "hf")).eval()
-    torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stock(ids()).logits, ours.logits(ours.encode(ids())), rtol=1e-5, atol=1e-6)
 
 
 def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run.path), "--to", "transformers", "-o", str(tmp_path / "hf")]) == 0
     assert "AutoModelForMaskedLM" in capsys.readouterr().out
     stock = RobertaForMaskedLM.from_pretrained(tmp_path / "hf").eval()
-    torch.testing.assert_close(stock(ids()).logits, model().head(model().encode(ids())), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stock(ids()).logits, model().logits(model().encode(ids())), rtol=1e-5, atol=1e-6)
     for words, told in {
         "--to timm": "unknown layout of the domain text 'timm': choose from: transformers",
         "--to transformers --encoder": "--to transformers of the domain text has no --encoder: omit it",
@@ -135,7 +135,7 @@ def test_the_run_folder_itself_opens_in_transformers(run: RunFolder) -> None:
     assert (tokenizer.mask_token_id, tokenizer.model_max_length) == (TOKENIZER.mask_id, 512)
     stock, ours = AutoModelForMaskedLM.from_pretrained(run.path).eval(), model()
     assert type(stock) is RobertaForMaskedLM
-    torch.testing.assert_close(stock(ids()).logits, ours.head(ours.encode(ids())), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(stock(ids()).logits, ours.logits(ours.encode(ids())), rtol=1e-5, atol=1e-6)
 
 
 def test_the_description_holds_the_tokenizer_of_the_model(run: RunFolder) -> None:

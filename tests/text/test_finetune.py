@@ -211,7 +211,7 @@ def test_finished_runs_are_not_done_again(folder: Path, tmp_path: Path, monkeypa
     assert done[6:] == [0]
     done.clear()
     whole = (tmp_path / "kept.json").read_text(encoding="utf-8")
-    for damaged in ("{", "[]", whole.replace('"scores"', '"score"')):
+    for damaged in ("{", "[]", whole.replace('"accuracy"', '"score"')):
         (tmp_path / "kept.json").write_text(damaged, encoding="utf-8")
         assert again(encoder).runs == expected
     assert done == [0, 1] * 3
@@ -239,5 +239,5 @@ def test_a_new_head_for_every_seed_on_a_copy_of_the_encoder() -> None:
 def test_another_kind_of_model_is_refused(folder: Path) -> None:
     model = tiny()
     model.tokenizer = None
-    with pytest.raises(UserError, match="needs a model roberta with its tokenizer, not a MaskedLanguageModel"):
+    with pytest.raises(UserError, match="needs a model with its tokenizer, not a MaskedLanguageModel"):
         finetune(model, "sst2", folder)

@@ -54,7 +54,6 @@ def test_documents_come_back_in_order(corpus: Path, tokenizer: TextTokenizer) ->
     assert store.tokens.dtype == np.uint16
     assert decoded(store, tokenizer) == TEXTS
     assert store.vocab_size == tokenizer.vocab_size
-    store.verify()
 
 
 @given(
@@ -191,7 +190,7 @@ def test_processes_that_are_forked_later_print_no_warning(corpus: Path, tokenize
 
 def refused(folder: Path, *parts: str) -> None:
     with pytest.raises(UserError) as caught:
-        TokenStore(folder).verify()
+        TokenStore(folder)
     message = str(caught.value)
     assert "\n" not in message
     for part in (str(folder), *parts):
@@ -212,8 +211,6 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     refused(folder, TOKENS, "delete the folder")
     with_file(TOKENS, None)
     refused(folder, "cannot be read", "delete the folder")
-    with_file(TOKENS, bytes([whole[TOKENS][0] ^ 4]) + whole[TOKENS][1:])
-    refused(folder, "has changed")
     with_file(OFFSETS, whole[OFFSETS][:-4])
     refused(folder, "cannot be read")
     with_file(OFFSETS, whole[OFFSETS][:-8] + bytes(8))
@@ -227,11 +224,11 @@ def test_damaged_stores(corpus: Path, tokenizer: TextTokenizer) -> None:
     for text in ("{", "[]", "{}", json.dumps(meta | {"format": 99}), "[" * 100_000):
         with_file(META, text.encode())
         refused(folder, "cannot be read")
-    for change in ({"vocab_size": "many"}, {"vocab_size": 10**19}, {"unknown": None}, {"content": "abc"}):
+    for change in ({"vocab_size": "many"}, {"vocab_size": 10**19}, {"unknown": None}):
         with_file(META, json.dumps(meta | change).encode())
         refused(folder, "cannot be read")
     with_file(META, whole[META])
-    TokenStore(folder).verify()
+    TokenStore(folder)
 
 
 def test_bad_text_leaves_nothing_behind(tmp_path: Path, tokenizer: TextTokenizer, own_cache: Path) -> None:
@@ -273,7 +270,6 @@ SLOW = """
         print("block", flush=True)
         time.sleep(float(sys.argv[3]))
     store = open_store(sys.argv[1], load_tokenizer(sys.argv[2]), progress=slow)
-    store.verify()
     print("done", blocks, store.folder)
 """
 

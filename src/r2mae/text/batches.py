@@ -13,7 +13,8 @@ from torch import Tensor
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
-from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, ROBERTA, TextConfig
+from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
+from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, PRETRAINED, ROBERTA, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.training.progress import counting_bar
@@ -131,7 +132,11 @@ def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextDat
     UserError
         As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
-    if config.data.tokenizer is None:
+    if config.model.name == PRETRAINED and config.init is None:
+        raise UserError(f"the model {PRETRAINED} is the checkpoint of init, which is missing: give --init PATH")
+    if config.init is not None:
+        tokenizer = load_tokenizer(checkpoint_folder(config.init))
+    elif config.data.tokenizer is None:
         options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
         tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     else:
@@ -233,7 +238,9 @@ def _validation_documents(store: TokenStore, config: TextConfig) -> Int64[np.nda
 
 def architecture(config: TextConfig, tokenizer: TextTokenizer) -> dict[str, Any]:
     """Return the values that the model is built from, including the tokenizer, so that no data are needed."""
+    own = {} if config.init is None else checkpoint_architecture(config.init, tokenizer, config.data.sequence_length)
     return {
+        **own,
         "vocab_size": tokenizer.vocab_size,
         "special_ids": list(tokenizer.special_ids),
         "mask_id": tokenizer.mask_id,

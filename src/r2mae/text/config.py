@@ -3,12 +3,15 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
+
+_Own = TypeVar("_Own", bound="TextConfig")
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, with its vocabulary."""
@@ -17,6 +20,10 @@ Split = Literal["train", "validation", "test", "all"]
 """Parts of a corpus."""
 MOST_SEQUENCES = 2000
 """Default of the most held-out sequences that a model is measured on."""
+PRETRAINED = "pretrained"
+"""The model that begins with a checkpoint."""
+CONTINUED: Mapping[str, Any] = {"lr": 1e-4, "batch_size": 256}
+"""Defaults of continued pretraining."""
 ROBERTA = "roberta-50265"
 """The value of `tokenizer` for RoBERTa's own byte-level BPE, wherever its files are."""
 
@@ -132,14 +139,21 @@ class TextConfig(RunConfig):
     """A masked language model, by default RoBERTa-medium with a vocabulary of 8,000.
 
     A table in the documentation of text lists which defaults are the paper's and which are our own.
+
+    Parameters
+    ----------
+    init : str, optional
+        Continue the pretraining of a checkpoint with its own tokenizer: a folder or a name of the Hugging Face Hub that
+        AutoModelForMaskedLM opens, such as a BERT or ESM-2. The defaults are then a batch of 256 and a rate of 1e-4.
     """
 
     domain: ClassVar[str] = "text"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
 
-    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size")
+    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size", "init")
 
+    init: str | None = None
     data: TextDataConfig = TextDataConfig()
     model: Any = RobertaSettings()
     task: TextTaskConfig = TextTaskConfig()
@@ -151,8 +165,32 @@ class TextConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         data = self.data
+        if self.init is not None:
+            self._check_init(self.init)
         if self.preset in PAPER_PRESETS and data.tokenizer == ROBERTA and data.vocab_size != PAPER_VOCABULARY:
             object.__setattr__(self, "data", dataclasses.replace(data, tokenizer=None))
+
+    def _check_init(self, init: str) -> None:
+        """Refuse what a checkpoint determines; make a path absolute, for use from any folder."""
+        if self.model.name != PRETRAINED:
+            raise UserError(f"init is for the model {PRETRAINED}, not for {self.model.name}: omit the model")
+        if self.preset is not None or self.data.tokenizer is not None:
+            raise UserError("init brings its own sizes and tokenizer: omit preset and tokenizer")
+        path = Path(init).expanduser()
+        if path.exists() or init.startswith((".", "~")):  # else a name of the Hub
+            object.__setattr__(self, "init", str(path.absolute()))
+
+    @classmethod
+    def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:
+        if values.get("init") is not None:
+            if values.get("preset") is not None:
+                raise UserError("init brings its own sizes and tokenizer: omit preset")
+            groups = any(isinstance(value, Mapping) for value in values.values())  # of a finished configuration
+            own = {} if before is not None or groups else dict(CONTINUED)
+            if values.get("base_lr") is not None:
+                own.pop("lr", None)
+            values = {**own, "model": PRETRAINED, **values}
+        return super()._make(before, values)
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""

@@ -18,6 +18,7 @@ from r2mae.text.formats import (
     Position,
     cut,
     kind_of,
+    read_fasta,
     read_json_lines,
     read_parquet,
     read_plain,
@@ -108,7 +109,7 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     Parameters
     ----------
     source : str, Path, list of them, or data set
-        A named set; a file (.txt with blank lines between documents, .jsonl, both also compressed; .parquet); a
+        A named set; a file (.txt with blank lines between documents, .jsonl, .fasta, all also compressed; .parquet); a
         folder, with everything below it that has such a name; a pattern such as ``corpus/*.txt``; a list of files; a
         folder that ``datasets.Dataset.save_to_disk`` wrote; ``"hf:NAME"``, ``"hf:NAME:CONFIG"`` or
         ``"hf:NAME:CONFIG:SPLIT"``, streamed from the Hugging Face Hub, where ``NAME@REVISION`` fixes the version; or
@@ -159,18 +160,6 @@ def check_column(source: Source, column: str) -> None:
         raise UserError(f"{source} is plain text, which has no columns: omit --text-column {column}")
 
 
-def _from_object(source: Sequence[str | Path] | Iterable[Any], column: str) -> Corpus:
-    """A list of files, or a data set object of the Python API."""
-    if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
-        return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-    kind = type(source).__name__
-    if isinstance(source, Mapping):
-        raise UserError(f"a {kind} holds several splits: give one of {', '.join(map(str, source))}")
-    if iter(source) is source:
-        raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
-    return _rows(kind, column, lambda: source)
-
-
 def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
     """Return the corpus of some files, read in their order.
 
@@ -190,7 +179,7 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
             raise UserError(f"{unknown('corpus', str(path), SETS)}, or give a file, a folder or hf:NAME")
         if kind_of(path) is None:
             raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
-    columns = any(kind_of(path) != "text" for path in paths)
+    columns = any(kind_of(path) in ("json", "parquet") for path in paths)
 
     def texts(position: Position) -> Iterator[str]:
         with reading(name, "run the same command again"):
@@ -199,6 +188,8 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
             kind = kind_of(path)
             if kind == "text":
                 yield from read_plain(path, heading, position)
+            elif kind == "fasta":
+                yield from read_fasta(path, position)
             else:
                 yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column, position)
 

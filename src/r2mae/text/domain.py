@@ -1,14 +1,15 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
 from r2mae.domains.options import CommandLine, Embedding, Evaluation, FigureColumns, ModelFormat
+from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 from r2mae.text.config import ROBERTA, Split, TextConfig
 from r2mae.text.models import MODELS
-from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading
+from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading, task_names
 from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
 from r2mae.text.tokenizer import roberta_here
@@ -16,22 +17,18 @@ from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
-
-
-def _task_names() -> Sequence[str]:
-    from r2mae.text.glue import TASKS
-
-    return tuple(TASKS)
+    from r2mae.training.initial import Origin
 
 
 class TextDomain(Domain):
     """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
 
     name = "text"
-    title = "Text: .txt, .jsonl or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
+    title = "Text: .txt, .jsonl, .fasta or .parquet (also compressed), or hf:NAME of the Hugging Face Hub"
     config = TextConfig
     # The paper has no curricula for text: the defaults are those of its other token models, of DNA.
     presets: Mapping[str, Mapping[str, Any]] = Presets(PLAIN_PRESETS)
@@ -78,7 +75,7 @@ class TextDomain(Domain):
                 examples=("runs/text --to transformers -o my_roberta",),
             ),
         ),
-        words={"glue": _task_names, "glue_probes": _task_names},
+        words={"glue": task_names, "glue_probes": task_names},
         example="notes.txt",
         several="give a folder, or a pattern in quotes such as 'notes/*.txt'",
     )
@@ -113,7 +110,11 @@ class TextDomain(Domain):
         corpus = config.data.source
         if corpus not in SETS or corpus in HUB:
             corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
-        return corpus if config.data.tokenizer is None else f"{corpus}-{fingerprint(config.data.tokenizer)}"
+        if config.init is not None and Path(config.init).is_dir():  # with its tokenizer; weights are checked elsewhere
+            files = [file for file in sorted(Path(config.init).iterdir()) if file.suffix in (".json", ".txt", ".model")]
+            return f"{corpus}-{fingerprint(*files)}"
+        tokenizer = config.init or config.data.tokenizer
+        return corpus if tokenizer is None else f"{corpus}-{fingerprint(tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
@@ -129,6 +130,8 @@ class TextDomain(Domain):
         from r2mae.text.glue import find_glue, glue_task, read_glue
 
         self.check_source(config)
+        if config.init is not None and Path(config.init).is_absolute() and not Path(config.init).is_dir():
+            raise UserError(f"init {config.init} is no folder: name that of a checkpoint, or a model of the Hub")
         if config.data.tokenizer == ROBERTA:
             roberta_here()
         for name in (*config.evaluation.glue, *config.evaluation.glue_probes):
@@ -137,6 +140,14 @@ class TextDomain(Domain):
             for name in config.evaluation.glue_probes:
                 read_glue(glue_task(name), data_root() / "glue", config.evaluation.glue_limit, fewest=2)
         check_memory(config, config.scheme.make().ends[1])
+
+    def load_initial_weights(self, config: TextConfig, model: "nn.Module") -> "Origin | None":
+        """Load the checkpoint that `init` names into its fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.text.checkpoint import load_checkpoint
+
+        return load_checkpoint(config.init, model)
 
     def load(self, config: TextConfig) -> "TextData":
         """Return the data of a run, tokenised unless that was done before."""

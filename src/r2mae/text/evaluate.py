@@ -189,17 +189,15 @@ def _sums(
 
     The first two are also added to `of_rows`, row by row.
     """
-    states = model.encode(corrupted.inputs, columns=corrupted.columns).flatten(0, 1)
+    states, logits_of = model.at_hidden(corrupted.inputs, corrupted.columns, corrupted.units)
     targets, real = corrupted.targets, corrupted.real
-    if corrupted.units is not None:
-        states = states.index_select(0, corrupted.units)
     counted = torch.ones(len(targets), device=states.device) if real is None else real
     tally = torch.zeros(3, dtype=torch.float64, device=states.device)
     row_of = None if of_rows is None else corrupted.loss_rows()
     block = max(1, (_LOGITS if states.device.type == "cpu" else _DEVICE_LOGITS) // task.vocab_size)
     for first in range(0, len(targets), block):
         part = slice(first, first + block)
-        logits = model.head(states[part]).float()
+        logits = logits_of(part).float()
         chosen = logits.gather(1, targets[part, None])[:, 0]
         highest, answer = logits.max(1)
         losses = logits.sub_(highest[:, None]).exp_().sum(1).log() + highest - chosen

@@ -1,4 +1,4 @@
-"""Export finished runs as Hugging Face folders: ``RobertaForMaskedLM`` and its tokenizer, ready for fine-tuning."""
+"""Export finished runs as Hugging Face folders: a ``*ForMaskedLM`` and its tokenizer, ready for fine-tuning."""
 
 import shutil
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED
-from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.training.folder import RunFolder
 
 
@@ -36,7 +36,7 @@ def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     from r2mae.training.saving import load_model
 
     _, _, model = load_model(run, DOMAIN)
-    assert isinstance(model, MaskedLanguageModel)
+    assert isinstance(model, PretrainedModel)
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name a new folder, or remove this one")

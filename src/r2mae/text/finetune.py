@@ -12,7 +12,7 @@ examples, and starts from a model in memory. The two loops share the order of th
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ from torch.nn.utils.rnn import pad_sequence
 from r2mae.errors import UserError
 from r2mae.files import read_confined, write_json
 from r2mae.masking.keys import Key
+from r2mae.text.formats import reading
 from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task, read_glue, score
-from r2mae.text.models.roberta import MaskedLanguageModel
+from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
@@ -36,7 +37,7 @@ from r2mae.training.order import BatchOrder
 from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
-    from transformers import RobertaForSequenceClassification
+    from transformers import PreTrainedModel
 
 LENGTH = 128
 """Tokens of an example, the paper's sequence length."""
@@ -83,19 +84,23 @@ class Encoded:
 
 
 def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Encoded:
-    """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``.
+    """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``, or as the tokenizer does.
 
     With more than `length` tokens, the longer sentence is cut first ("longest_first" in transformers).
     """
     from tokenizers.processors import TemplateProcessing
 
-    names = {"open": (tokenizer.roles["bos"], tokenizer.bos_id), "close": (tokenizer.roles["eos"], tokenizer.eos_id)}
     backend = tokenizer.literal()
-    backend.post_processor = TemplateProcessing(
-        single="open $A close",
-        pair="open $A close close $B close",
-        special_tokens=[{"id": role, "ids": [number], "tokens": [name]} for role, (name, number) in names.items()],
-    )
+    if backend.encode("").ids != [tokenizer.bos_id, tokenizer.eos_id]:  # it adds none itself
+        roles = {"open": "bos", "close": "eos"}
+        backend.post_processor = TemplateProcessing(
+            single="open $A close",
+            pair="open $A close close $B close",
+            special_tokens=[
+                {"id": name, "ids": [getattr(tokenizer, f"{role}_id")], "tokens": [tokenizer.roles[role]]}
+                for name, role in roles.items()
+            ],
+        )
     backend.enable_truncation(length)
     pairs = len(examples.texts) == 2
     found = backend.encode_batch_fast(list(zip(*examples.texts, strict=True)) if pairs else list(examples.texts[0]))
@@ -107,35 +112,30 @@ def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Enc
     )
 
 
-def build_classifier(model: MaskedLanguageModel, outputs: int) -> "RobertaForSequenceClassification":
+def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
     Parameters
     ----------
-    model : MaskedLanguageModel
+    model : PretrainedModel
         Is not changed.
     outputs : int
         Number of classes, or 1 for regression.
+
+    Raises
+    ------
+    UserError
+        If transformers has no classifier for such encoders.
     """
-    from transformers import RobertaForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
     config = copy.deepcopy(model.config)
     config.num_labels = outputs
-    made = RobertaForSequenceClassification(config)
-    made.roberta.load_state_dict(model.roberta.state_dict())
+    with reading(f"a classifier with the encoder of {type(model.stock()).__name__}", "omit the tasks of GLUE"):
+        kinds: Any = AutoModelForSequenceClassification
+        made: PreTrainedModel = kinds.from_config(config, dtype=torch.float32)
+        made.base_model.load_state_dict(model.base_model.state_dict(), strict=False)  # a pooler is new
     return made
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    epochs: float
-    lr: float
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
 
 
 def finetune(
@@ -157,7 +157,7 @@ def finetune(
 
     Parameters
     ----------
-    model : MaskedLanguageModel
+    model : PretrainedModel
         A pretrained model with its tokenizer, as in a run. It is copied, not changed. On a GPU autocast uses bf16.
     task, folder
         See :func:`r2mae.text.glue.find_glue`.
@@ -182,26 +182,30 @@ def finetune(
         For unreadable files, training examples of one class only, another kind of model, one without positions for
         `length`, or a loss that is not finite.
     """
-    glue, recipe = glue_task(task), _Recipe(epochs, lr, batch_size)
+    glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
+    for name, value in recipe.items():
+        if not value > 0:
+            raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
     if not seeds:
         raise UserError("fine-tuning needs at least one seed")
-    if not isinstance(model, MaskedLanguageModel) or model.tokenizer is None:
-        raise UserError(f"fine-tuning on GLUE needs a model roberta with its tokenizer, not a {type(model).__name__}")
-    if not 8 <= length <= model.positions:
-        raise UserError(f"fine-tuning: length {length} is outside 8 to {model.positions}, the positions of the encoder")
+    if not isinstance(model, PretrainedModel) or model.tokenizer is None:
+        raise UserError(f"fine-tuning on GLUE needs a model with its tokenizer, not a {type(model).__name__}")
+    if not 8 <= length <= (most := model.positions or length):
+        raise UserError(f"fine-tuning: length {length} is outside 8 to {most}, the positions of the encoder")
     train, test = read_glue(glue, folder, limit)
     steps = max(1, round(epochs * len(train) / batch_size))
     with cpu_threads(threads):
         parts = [encode(model.tokenizer, part, length) for part in (train, test)]
-        cache = _Cache(Path(kept), model, parts, [glue.name, vars(recipe)]) if kept else None
+        file, name = Path(kept or ""), _identity(model, parts, [glue.name, recipe]) if kept else ""
         by_seed: list[dict[Score, float]] = []
         for run, seed in enumerate(map(int, seeds)):
             report = (lambda step, run=run: progress(run * steps + step, steps * len(seeds))) if progress else None
-            found = cache.scores(seed) if cache else None
+            found = _finished(file, f"{name}-{seed}", glue) if kept else None
             if found is None:
-                found = score(glue, test.labels, _run(model, glue, parts[0], parts[1], recipe, steps, seed, report))
-                if cache:
-                    cache.keep(seed, glue.name, found)
+                outputs = _run(model, glue, parts[0], parts[1], recipe, steps, seed, report)
+                found = score(glue, test.labels, outputs)
+                if kept:
+                    write_json(file, {**_read(file), f"{name}-{seed}": {"task": glue.name, "seed": seed, **found}})
             elif report:
                 report(steps)
             by_seed.append(found)
@@ -209,11 +213,11 @@ def finetune(
 
 
 def _run(
-    model: MaskedLanguageModel,
+    model: PretrainedModel,
     task: GlueTask,
     train: Encoded,
     test: Encoded,
-    recipe: _Recipe,
+    recipe: Mapping[str, float],
     steps: int,
     seed: int,
     report: Callable[[int], None] | None,
@@ -227,13 +231,13 @@ def _run(
         plain = [parameter for parameter in classifier.parameters() if parameter.ndim < 2]  # biases and norms
         decayed = [parameter for parameter in classifier.parameters() if parameter.ndim >= 2]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=WEIGHT_DECAY, fused=True)
-        order = BatchOrder(len(train.ids), recipe.batch_size, steps, key)
+        optimizer = torch.optim.AdamW(groups, lr=recipe["lr"], weight_decay=WEIGHT_DECAY, fused=True)
+        order = BatchOrder(len(train.ids), int(recipe["batch_size"]), steps, key)
         total = torch.zeros((), device=device)
         for step in range(steps):
             rows = order.indices(step)
             for group in optimizer.param_groups:
-                group["lr"] = recipe.lr * learning_rate_factor(step, steps, "linear", WARMUP)
+                group["lr"] = recipe["lr"] * learning_rate_factor(step, steps, "linear", WARMUP)
             optimizer.zero_grad()
             parts = min(_PARTS if device.type == "cpu" else 1, len(rows))
             for part in np.array_split(train.by_length(rows), parts):
@@ -246,7 +250,7 @@ def _run(
             if report is not None:
                 report(step + 1)
         if not bool(total.isfinite()):
-            raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe.lr:g}")
+            raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe['lr']:g}")
         return _predict(classifier.eval(), test, device)
 
 
@@ -276,40 +280,32 @@ def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float
     return outputs
 
 
-class _Cache:
-    """Scores of finished runs by seed, in a JSON file, so that an interrupted evaluation can be resumed.
+def _identity(model: PretrainedModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> str:
+    """Return a hash of the encoder, the examples and the values of `recipe`: equal ones give equal scores."""
+    device = next(model.parameters()).device.type
+    values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
+    digest = hashlib.blake2b(values.encode(), digest_size=16)
+    for name, tensor in sorted(model.base_model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
+    for part in parts:
+        digest.update(part.labels.numpy().data)
+        for ids in part.ids:
+            digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
+    return digest.hexdigest()
 
-    Two runs are the same if the encoder's weights and configuration, the examples, and the values of `recipe` are
-    equal. A file that cannot be read counts as empty.
-    """
 
-    def __init__(self, file: Path, model: MaskedLanguageModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> None:
-        device = next(model.parameters()).device.type
-        values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
-        digest = hashlib.blake2b(values.encode(), digest_size=16)
-        for name, tensor in sorted(model.roberta.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
-        for part in parts:
-            digest.update(part.labels.numpy().data)
-            for ids in part.ids:
-                digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
-        self.file, self.name = file, digest.hexdigest()
+def _read(file: Path) -> dict[str, Any]:
+    """Return the finished runs of a file by name; one that is missing or damaged counts as empty."""
+    try:
+        return dict(json.loads(read_confined(file)))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
 
-    def scores(self, seed: int) -> dict[Score, float] | None:
-        """Return the scores of a finished run, or None."""
-        try:
-            return {name: float(value) for name, value in self._read()[f"{self.name}-{seed}"]["scores"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):  # not there, or damaged
-            return None
 
-    def keep(self, seed: int, task: str, scores: dict[Score, float]) -> None:
-        """Save the scores of a run."""
-        write_json(self.file, {**self._read(), f"{self.name}-{seed}": {"task": task, "seed": seed, "scores": scores}})
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            runs = json.loads(read_confined(self.file))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return runs if isinstance(runs, dict) else {}
+def _finished(file: Path, name: str, task: GlueTask) -> dict[Score, float] | None:
+    """Return the scores of a finished run, or None."""
+    try:
+        return {one: float(_read(file)[name][one]) for one in task.scores}
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from r2mae.errors import UserError
-from r2mae.text.config import TextConfig
+from r2mae.text.config import PRETRAINED, TextConfig
 from r2mae.training.memory import available_memory
 
 _MARGIN = 0.95  # for steps of five shapes, the estimate was 0.95 to 1.1 of the memory used
@@ -45,6 +45,8 @@ def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     UserError
         If the step does not fit; the message gives the number of micro-batches that would.
     """
+    if config.model.name == PRETRAINED:  # of sizes that are not read yet
+        return
     if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
         return
     free, vocab_size = (

@@ -1,4 +1,4 @@
-"""Files of text: plain, JSON lines, Parquet; compressed files are unpacked while they are read."""
+"""Files of text: plain, JSON lines, Parquet, FASTA; compressed files are unpacked while they are read."""
 
 import bz2
 import gzip
@@ -17,8 +17,11 @@ from r2mae.errors import UserError, nearest
 
 LONGEST = 1 << 20
 """Characters after which a document is cut, at the end of a line where there is one: memory stays bounded."""
-KINDS = ".txt, .jsonl (both also .gz, .xz, .bz2, .zst or .lz4) or .parquet"
-_SUFFIXES = {".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+KINDS = ".txt, .jsonl, .fasta (each also .gz, .xz, .bz2, .zst or .lz4) or .parquet"
+_SUFFIXES = {
+    **{".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"},
+    **dict.fromkeys((".fasta", ".fa", ".faa", ".fna"), "fasta"),
+}
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can write half of a pair; UTF-8 cannot, and marks wrong bytes so
 
 
@@ -54,7 +57,7 @@ class Position:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return "text", "json" or "parquet", by the name; None for hidden files and all others."""
+    """Return "text", "json", "fasta" or "parquet", by the name; None for hidden files and all others."""
     packed = path.suffix.lower() in _UNPACKERS
     kind = _SUFFIXES.get(Path(path.stem if packed else path.name).suffix.lower())
     return None if path.name.startswith(".") or (kind == "parquet" and packed) else kind
@@ -132,6 +135,24 @@ def read_plain(path: Path, heading: str | None, position: Position) -> Iterator[
         if not line.isspace():
             parts.append(line)
             length += len(line)
+    yield "".join(parts)
+
+
+def read_fasta(path: Path, position: Position) -> Iterator[str]:
+    """Read sequences in FASTA, each one a document in upper case, without line ends; see :func:`read_plain`."""
+    parts: list[str] = []
+    length, named = 0, False
+    for number, line in _lines(path, position):
+        if line.startswith(">") or length >= LONGEST:
+            yield "".join(parts)
+            parts, length = [], 0
+        if line.startswith(">"):
+            named = True
+        elif named:
+            parts.append("".join(line.split()).upper())
+            length += len(parts[-1])
+        elif not line.isspace():
+            raise UserError(f"{path}, line {number}: expected FASTA, whose first line begins with >: rename it to .txt")
     yield "".join(parts)
 
 

@@ -6,7 +6,8 @@ from r2mae.text.config import Split
 from r2mae.training.fields import option
 
 
-def _task_names() -> tuple[str, ...]:
+def task_names() -> tuple[str, ...]:
+    """Return the names of GLUE's tasks."""
     from r2mae.text.glue import TASKS
 
     return tuple(TASKS)
@@ -67,7 +68,7 @@ class FineTuning(OfGlue):
         The tasks, such as sst2 qnli.
     """
 
-    glue: tuple[str, ...] = option(flag="task", metavar="TASK", words=_task_names)
+    glue: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,4 +81,4 @@ class Probing(OfGlue):
         The tasks, such as sst2 qnli.
     """
 
-    glue_probes: tuple[str, ...] = option(flag="task", metavar="TASK", words=_task_names)
+    glue_probes: tuple[str, ...] = option(flag="task", metavar="TASK", words=task_names)

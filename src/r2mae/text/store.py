@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,7 @@ from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
 FORMAT = 3
-_MAX_READ = 1 << 30  # bytes; larger files of tokens are not compared with their hash when they are opened
-_BLOCK = 1 << 20  # characters that are tokenised at a time
+_BLOCK = 1 << 19  # characters that are tokenised at a time
 _MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
 
 Progress = Callable[[int, int | None], None]
@@ -44,13 +45,11 @@ class TokenStore:
     ----------
     vocab_size, unknown : int
         Size of the vocabulary; number of tokens that the tokenizer does not know.
-    content : str
-        blake2b of the tokens.
 
     Raises
     ------
     UserError
-        If there is no store, or a damaged one (tokens of up to 1 GiB are compared with their hash).
+        If there is no store, or its files do not fit each other.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -59,12 +58,10 @@ class TokenStore:
             meta = json.loads((self.folder / META).read_text("utf-8"))
             if meta["format"] != FORMAT:
                 raise ValueError(f"{META} is not of format {FORMAT}")
-            self.vocab_size, self.unknown, self.content = int(meta["vocab_size"]), int(meta["unknown"]), meta["content"]
+            self.vocab_size, self.unknown = int(meta["vocab_size"]), int(meta["unknown"])
             offsets, size = self.offsets(), (self.folder / TOKENS).stat().st_size
             if offsets[0] != 0 or size != offsets[-1] * self.dtype.itemsize or (np.diff(offsets) < 2).any():
                 raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
-            if size <= _MAX_READ:
-                self.verify()
         self._documents, self._tokens = len(offsets) - 1, int(offsets[-1])
 
     def __len__(self) -> int:
@@ -97,19 +94,6 @@ class TokenStore:
         with self.reading():
             found: Int64[np.ndarray, " bounds"] = np.array(np.lib.format.open_memmap(self.folder / OFFSETS, mode="r"))
         return found
-
-    def verify(self) -> None:
-        """Read all tokens and compare them with their hash.
-
-        Raises
-        ------
-        UserError
-            If they have changed.
-        """
-        with self.reading(), (self.folder / TOKENS).open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-            if digest != self.content:
-                raise ValueError(f"{TOKENS} has changed")
 
 
 def open_store(
@@ -206,12 +190,17 @@ def encoded(
     """
     # Unless it is set, each process that is forked later prints a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    backend = tokenizer.literal()
-    for block in _blocks(documents):
-        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
-        lengths = np.array([len(one) + 2 for one in ids], np.int64)
-        framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
-        yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
+    encode = partial(tokenizer.literal().encode_batch_fast, add_special_tokens=False)
+    with ThreadPoolExecutor(1) as pool:  # encodes a block while the one before is converted and written
+        pending: deque[Future[Any]] = deque()
+        for block in chain(_blocks(documents), [None]):
+            if block is not None:
+                pending.append(pool.submit(encode, block))
+            if pending and (block is None or len(pending) > 1):
+                ids = [one.ids for one in pending.popleft().result()]
+                lengths = np.array([len(one) + 2 for one in ids], np.int64)
+                framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
+                yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
 
 
 def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
@@ -271,10 +260,9 @@ def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: 
     """Write a store."""
     dtype = _dtype(tokenizer.vocab_size)
     lengths: list[Int64[np.ndarray, " n"]] = []
-    digest, position, unknown = hashlib.blake2b(digest_size=16), Position(), 0
+    position, unknown = Position(), 0
     with (folder / TOKENS).open("wb") as file:
         for tokens, counts in encoded(corpus.documents(position), tokenizer, dtype):
-            digest.update(tokens.data)
             file.write(tokens.data)
             lengths.append(counts)
             unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
@@ -282,8 +270,7 @@ def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: 
                 progress(position.done, position.total)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
-    found = {"vocab_size": tokenizer.vocab_size, "unknown": unknown, "content": digest.hexdigest()}
-    write_json(folder / META, {"format": FORMAT, **found})
+    write_json(folder / META, {"format": FORMAT, "vocab_size": tokenizer.vocab_size, "unknown": unknown})
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

@@ -4,7 +4,7 @@ A batch is an integer tensor (batch, length) of tokens, packed without padding.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ _STATES = 2048  # whose logits are computed at a time where no gradients are kep
 
 
 class TokenModel(nn.Module, ABC):
-    """A masked language model that :class:`TokenTask` trains. A model defines :meth:`encode` and :meth:`head`."""
+    """A masked language model that :class:`TokenTask` trains. A model defines :meth:`encode` and :meth:`logits`."""
 
     tokenizer: "TextTokenizer | None" = None  # set for the model of a run folder
 
@@ -58,7 +58,7 @@ class TokenModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+    def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
 
     def forward(
@@ -79,13 +79,33 @@ class TokenModel(nn.Module, ABC):
         units : integer tensor, shape (units,), optional
             Which of the flattened `columns` are used; all by default.
         """
-        states = self.encode(input_ids, columns=columns).flatten(0, 1)
-        if units is not None:
-            states = states.index_select(0, units)
-        rows = max(1, len(states) if torch.is_grad_enabled() else _STATES)
-        parts = zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
-        losses = [cross_entropy(self.head(part).float(), labels, reduction="none") for part, labels in parts]
+        states, logits = self.at_hidden(input_ids, columns, units)
+        parts = [slice(None)]  # whole: compiled code has no other length for it
+        if not torch.is_grad_enabled():
+            parts = [slice(first, first + _STATES) for first in range(0, len(states) or 1, _STATES)]
+        losses = [cross_entropy(logits(part).float(), targets[part], reduction="none") for part in parts]
         return torch.cat(losses), states
+
+    def at_hidden(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        columns: Int[Tensor, "batch most"],
+        units: Int[Tensor, " units"] | None = None,
+    ) -> tuple[Float[Tensor, "units width"], Callable[[slice], Float[Tensor, "part words"]]]:
+        """Return the last hidden states at the units, and a function that returns the logits at a part of them.
+
+        Arguments are as in :meth:`forward`.
+        """
+        states = chosen_units(self.encode(input_ids, columns=columns), units)
+        return states, lambda part: self.logits(states[part])
+
+
+def chosen_units(
+    values: Float[Tensor, "batch most size"], units: Int[Tensor, " units"] | None
+) -> Float[Tensor, "units size"]:
+    """Return the values at `units` of the flattened columns; all by default."""
+    flat = values.flatten(0, 1)
+    return flat if units is None else flat.index_select(0, units)
 
 
 class HiddenTokens(MaskedTokens):
@@ -137,7 +157,7 @@ class TokenOutput(Output):
     @property
     def prediction(self) -> Float[Tensor, "units words"]:
         """Logits over the vocabulary at the units."""
-        return self.model.head(self.representation)
+        return self.model.logits(self.representation)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,23 +22,18 @@ if TYPE_CHECKING:
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special tokens of a tokenizer that is trained here, in the order of their numbers; the first four are RoBERTa's."""
 EXPECTED = "a tokenizer.json, a folder with a tokenizer's files, or a Hugging Face name"
-ROLES = {
-    "bos": ("cls_token", "bos_token"),
-    "eos": ("sep_token", "eos_token"),
-    "pad": ("pad_token",),
-    "unk": ("unk_token",),
-    "mask": ("mask_token",),
+_ROLES = {
+    "bos": (("cls_token", "bos_token"), ("<s>", "[CLS]", "<cls>", "<bos>")),
+    "eos": (("sep_token", "eos_token"), ("</s>", "[SEP]", "<sep>", "<eos>")),
+    "pad": (("pad_token",), ("<pad>", "[PAD]")),
+    "unk": (("unk_token",), ("<unk>", "[UNK]")),
+    "mask": (("mask_token",), ("<mask>", "[MASK]")),
 }
-"""The names of roles in configurations of Hugging Face; BERT's [CLS] and [SEP] open and close a sequence."""
+"""The names of roles in configurations of Hugging Face, and the default tokens without a configuration.
+
+BERT's [CLS] and [SEP] open and close a sequence.
+"""
 _MAX_NUMBER = 1 << 24  # of a token; the largest vocabularies have a million
-# The special tokens of tokenizers without a configuration.
-_NAMES = {
-    "bos": ("<s>", "[CLS]", "<cls>", "<bos>"),
-    "eos": ("</s>", "[SEP]", "<sep>", "<eos>"),
-    "pad": ("<pad>", "[PAD]"),
-    "unk": ("<unk>", "[UNK]"),
-    "mask": ("<mask>", "[MASK]"),
-}
 LONGEST_WORD = 256
 """Bytes of a word (a run of letters, digits, other signs or spaces) after which training takes it for two words.
 
@@ -102,13 +97,13 @@ class TextTokenizer:
         backend.no_truncation()
         backend.no_padding()
         found: dict[str, int | None] = {}
-        for role, names in _NAMES.items():
+        for role, (_, names) in _ROLES.items():
             known = [backend.token_to_id(name) for name in ((roles[role],) if role in roles else names)]
             found[role] = next((number for number in known if number is not None), None)
         for role, use in (("mask", "hide"), ("bos", "begin"), ("eos", "end"), ("pad", "pad")):
             if found[role] is None:
                 raise UserError(
-                    f"tokenizer {source}: has no {role} token ({' or '.join(_NAMES[role][:2])}) to {use} text with: "
+                    f"tokenizer {source}: has no {role} token ({' or '.join(_ROLES[role][1][:2])}) to {use} text with: "
                     "add one, or take a tokenizer of a masked language model, such as RoBERTa's"
                 )
         return cls(backend, **{f"{role}_id": number for role, number in found.items()})  # type: ignore[arg-type]
@@ -153,7 +148,7 @@ class TextTokenizer:
 
     @property
     def _ids(self) -> dict[str, int | None]:
-        return {role: getattr(self, f"{role}_id") for role in _NAMES}
+        return {role: getattr(self, f"{role}_id") for role in _ROLES}
 
     def to_json(self) -> str:
         """Return the tokenizer as the text of a tokenizer.json."""
@@ -167,21 +162,24 @@ class TextTokenizer:
         backend.encode_special_tokens = True
         return backend
 
-    def files(self, *, max_length: int | None = None) -> dict[str, str]:
+    def files(self, *, max_length: int | None = None, token_types: bool = False) -> dict[str, str]:
         """Return the texts of the files that ``transformers.AutoTokenizer`` opens, by name.
 
         Parameters
         ----------
         max_length : int, optional
             The longest sequence that the model takes.
+        token_types : bool
+            Whether the model takes the sentence of each token (`token_type_ids`).
         """
         roles, rules = self.roles, self.to_json()
-        tokens = {name: roles[role] for role, names in ROLES.items() if role in roles for name in names}
+        tokens = {name: roles[role] for role, (names, _) in _ROLES.items() if role in roles for name in names}
         like_roberta = '"RobertaProcessing"' in rules and '"byte_fallback":false' in rules
         config: dict[str, Any] = {
             # PreTrainedTokenizerFast takes the rules from tokenizer.json, whatever they are.
             "tokenizer_class": "RobertaTokenizer" if like_roberta else "PreTrainedTokenizerFast",
             "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", *(["token_type_ids"] if token_types else []), "attention_mask"],
             **tokens,
         }
         if max_length is not None:
@@ -369,13 +367,32 @@ def _from_hugging_face(name: str) -> TextTokenizer:
         from transformers import AutoTokenizer
 
         loaded = AutoTokenizer.from_pretrained(name)
-        if not getattr(loaded, "is_fast", False):
+        if type(loaded).__name__ == "EsmTokenizer":
+            backend = _longest_match(loaded)
+        elif getattr(loaded, "is_fast", False):
+            backend = loaded.backend_tokenizer
+        else:
             raise UserError(f"tokenizer {name}: is one of the slow ones, in Python: take one that has a tokenizer.json")
-        roles = {}
-        for role, names in ROLES.items():
-            if token := next((getattr(loaded, key) for key in names if getattr(loaded, key, None)), None):
-                roles[role] = str(token)
-        return TextTokenizer.of(loaded.backend_tokenizer, roles, name)
+        return TextTokenizer.of(
+            backend, _roles_of({key: str(one) for key, one in loaded.special_tokens_map.items()}), name
+        )
+
+
+def _longest_match(slow: Any) -> "Tokenizer":
+    """Return the tokenizer of ESM, which takes the longest token of its vocabulary at every place."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+    backend = Tokenizer(models.WordLevel(slow.get_vocab(), unk_token=slow.unk_token))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = set(slow.all_special_tokens)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in slow.get_vocab() if token not in special])
+    names = {name: slow.convert_tokens_to_ids(name) for name in (slow.cls_token, slow.eos_token)}
+    opens, closes = names
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{opens} $A {closes}", pair=f"{opens} $A {closes} $B {closes}", special_tokens=[*names.items()]
+    )
+    return backend
 
 
 def _roles(folder: Path) -> dict[str, str]:
@@ -384,8 +401,13 @@ def _roles(folder: Path) -> dict[str, str]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             values |= {key: value for key, value in _read_object(folder / name).items() if value is not None}
+    return _roles_of(values)
+
+
+def _roles_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return special tokens by role, as a configuration names them."""
     roles = {}
-    for role, names in ROLES.items():
+    for role, (names, _) in _ROLES.items():
         token = next((values[name] for name in names if name in values), None)
         token = token.get("content") if isinstance(token, dict) else token
         if isinstance(token, str):

@@ -317,7 +317,8 @@ class RunConfig:
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> UserError:
         """Return the error for a name that is no field, and no setting of the model."""
         if name.startswith(PREFIX):
-            hint = nearest(name.removeprefix(PREFIX), model.own_fields())
+            own = model.own_fields()
+            hint = nearest(name.removeprefix(PREFIX), own) if own else "omit it"
             return UserError(f"unknown field {name}: the model {named!r} has no such setting: {hint}")
         if name in type(cls.model).own_fields():
             return UserError(

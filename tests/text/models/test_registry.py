@@ -61,7 +61,7 @@ def test_a_new_model_is_a_module_and_a_line(monkeypatch: pytest.MonkeyPatch) -> 
         ) -> Tensor:
             return self.table(input_ids if columns is None else input_ids.gather(1, columns))
 
-        def head(self, states: Tensor) -> Tensor:
+        def logits(self, states: Tensor) -> Tensor:
             return self.out(states)
 
     def made(architecture: Mapping[str, Any]) -> tuple[TokenTask, Bag]:

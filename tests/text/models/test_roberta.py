@@ -91,7 +91,7 @@ def test_padding_is_not_attended_to() -> None:
     torch.testing.assert_close(found[0, :10], model.encode(tokens(2)[:1, :10])[0], rtol=1e-5, atol=1e-6)
     theirs = twin(model).roberta(padded, attention_mask=seen.long()).last_hidden_state
     torch.testing.assert_close(found[seen], theirs[seen], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(model.train(False).head(found)[seen], twin(model)(padded, seen.long()).logits[seen])
+    torch.testing.assert_close(model.train(False).logits(found)[seen], twin(model)(padded, seen.long()).logits[seen])
 
 
 def test_training_differs_by_dropout_alone() -> None:
@@ -173,13 +173,13 @@ def test_the_stock_model_shares_the_parameters() -> None:
     model = small().eval()
     stock = model.stock()
     assert {id(one) for one in stock.parameters()} == {id(one) for one in model.parameters()}
-    torch.testing.assert_close(stock(tokens()).logits, model.head(model.encode(tokens())))
+    torch.testing.assert_close(stock(tokens()).logits, model.logits(model.encode(tokens())))
 
 
 def test_tokenizers_whose_padding_comes_late_and_long_sequences() -> None:
     model = small(vocab_size=700, pad_id=650, length=600).eval()
     ids = torch.randint(5, 600, (2, 600), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(model.head(model.encode(ids)), twin(model)(ids).logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.logits(model.encode(ids)), twin(model)(ids).logits, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="sequences have 601 tokens, and the model has 600 positions"):
         model.encode(torch.zeros(1, 601, dtype=torch.long))
     with pytest.raises(ValueError, match="multiple of the 3 heads"):

@@ -18,6 +18,7 @@ from r2mae.training.models import ModelSettings, check_dropout, check_sizes
 
 MODELS = {
     "roberta": "r2mae.text.models.roberta",
+    "pretrained": "r2mae.text.models.pretrained",
 }
 
 
@@ -56,3 +57,12 @@ class RobertaSettings(ModelSettings):
                 f"hidden_size {self.hidden_size} is not a multiple of heads {self.heads}: give another size or number"
             )
         check_dropout(self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedSettings(ModelSettings):
+    """A masked language model of transformers, with the sizes and weights of the checkpoint `init`."""
+
+    mask_tokens: ClassVar[bool] = True
+
+    name: str = "pretrained"

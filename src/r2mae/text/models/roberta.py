@@ -5,35 +5,26 @@ layer and the logits at hidden tokens alone, where the stock one computes them a
 padding. Losses and gradients equal the stock ones.
 """
 
-import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from r2mae.text.models import RobertaSettings as Settings
-from r2mae.text.task import TokenModel, TokenTask
+from r2mae.text.models.pretrained import PretrainedModel
+from r2mae.text.task import TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import saved_layers
 from r2mae.training.units import within
 
-if TYPE_CHECKING:
-    from transformers import RobertaForMaskedLM
-
 __all__ = ["MaskedLanguageModel", "Settings", "build"]
 
 _POSITIONS = 512  # as in stock RoBERTa, so that a model pretrained on short sequences can be fine-tuned on longer ones
-# The second name of each tied tensor in `RobertaForMaskedLM`, and its first name.
-_TIED = {
-    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-    "lm_head.decoder.bias": "lm_head.bias",
-}
 
 
-class MaskedLanguageModel(TokenModel):
+class MaskedLanguageModel(PretrainedModel):
     """RobertaForMaskedLM with a forward pass for hidden tokens (RoBERTa appendix of the paper).
 
     Parameters
@@ -48,6 +39,10 @@ class MaskedLanguageModel(TokenModel):
     dropout : float
         Dropout of hidden states and attention probabilities.
     """
+
+    roberta: Any
+    lm_head: Any
+    positions: int
 
     def __init__(
         self,
@@ -65,10 +60,9 @@ class MaskedLanguageModel(TokenModel):
     ) -> None:
         from transformers import RobertaConfig, RobertaForMaskedLM
 
-        super().__init__()
         if hidden_size % heads:
             raise ValueError(f"hidden_size {hidden_size} is not a multiple of the {heads} heads")
-        self.config = RobertaConfig(
+        config = RobertaConfig(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
             num_hidden_layers=layers,
@@ -83,10 +77,7 @@ class MaskedLanguageModel(TokenModel):
             bos_token_id=bos_id,
             eos_token_id=eos_id,
         )
-        stock = RobertaForMaskedLM(self.config)
-        self.roberta, self.lm_head = stock.roberta, stock.lm_head
-        self.register_state_dict_post_hook(_leave_out_tied)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_put_in_tied)  # type: ignore[no-untyped-call]
+        super().__init__(RobertaForMaskedLM(config))
 
     @classmethod
     def from_architecture(cls, architecture: Mapping[str, Any]) -> "MaskedLanguageModel":
@@ -94,38 +85,6 @@ class MaskedLanguageModel(TokenModel):
         names = ("vocab_size", "hidden_size", "heads", "intermediate_size", "length")
         sizes = {name: int(architecture[name]) for name in (*names, "pad_id", "bos_id", "eos_id")}
         return cls(**sizes, layers=saved_layers(architecture), dropout=float(architecture["dropout"]))
-
-    def side_files(self, architecture: Mapping[str, Any]) -> dict[str, str]:
-        """Return the files of configuration and tokenizer that Hugging Face's libraries load with the weights."""
-        config = copy.deepcopy(self.config)
-        config.architectures = ["RobertaForMaskedLM"]
-        made = {"config.json": str(config.to_json_string())}
-        if "tokenizer" not in architecture:
-            return made
-        files = tokenizer_of(architecture).files(max_length=self.positions)
-        rules = architecture["tokenizer"]  # unchanged, independent of the version of the tokenizers library
-        return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
-
-    @property
-    def positions(self) -> int:
-        """The longest sequence that the model has positions for; RoBERTa's begin after the padding's number."""
-        embeddings: Any = self.roberta.embeddings
-        found: int = len(embeddings.position_embeddings.weight) - embeddings.padding_idx - 1
-        return found
-
-    def units(self) -> list[nn.Module]:
-        """Return the layers; see :func:`r2mae.training.units.units_of`."""
-        return [*self.roberta.encoder.layer]
-
-    def stock(self) -> "RobertaForMaskedLM":
-        """Return a ``RobertaForMaskedLM`` that shares these parameters."""
-        from transformers import RobertaForMaskedLM
-
-        with torch.device("meta"):
-            model = RobertaForMaskedLM(self.config)
-        model.roberta, model.lm_head = self.roberta, self.lm_head
-        model.train(self.training)
-        return model
 
     def encode(
         self,
@@ -147,7 +106,7 @@ class MaskedLanguageModel(TokenModel):
             states = within(layer, self._layer, layer, states, mask, columns if layer is last else None)
         return states
 
-    def head(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
+    def logits(self, states: Float[Tensor, "*units width"]) -> Float[Tensor, "*units words"]:
         """Return logits over the vocabulary."""
         features = self.lm_head.layer_norm(gelu(self.lm_head.dense(states)))
         logits: Tensor = self.lm_head.decoder(features)
@@ -183,14 +142,3 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, MaskedLanguageMod
     model = MaskedLanguageModel.from_architecture(architecture)
     model.tokenizer = tokenizer_of(architecture)
     return TokenTask.from_architecture(architecture), model
-
-
-def _leave_out_tied(module: nn.Module, state: dict[str, Any], prefix: str, metadata: object) -> None:
-    for second in _TIED:
-        state.pop(prefix + second, None)
-
-
-def _put_in_tied(module: nn.Module, state: dict[str, Any], prefix: str, *details: object) -> None:
-    for second, first in _TIED.items():
-        if prefix + first in state:
-            state.setdefault(prefix + second, state[prefix + first])

@@ -1,0 +1,127 @@
+"""Checkpoints that a run continues (`init`): a folder or a name of the Hugging Face Hub. Nothing is unpickled."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from r2mae.errors import UserError
+from r2mae.text.formats import reading
+from r2mae.text.models.pretrained import PretrainedModel, config_of, config_text
+from r2mae.training.initial import Origin
+
+if TYPE_CHECKING:
+    from r2mae.text.tokenizer import TextTokenizer
+
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+"""Files with weights; the second kind is read only where the first is missing, by torch's reader of plain tensors."""
+_UNUSED_ROWS = 1024  # an embedding may be padded by; mDeBERTa's has 900 more rows than its tokenizer has tokens
+_HINT = "name a folder or a model of the Hub that AutoModelForMaskedLM opens"
+
+
+def checkpoint_folder(init: str) -> Path:
+    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before.
+
+    Raises
+    ------
+    UserError
+        If there is no such checkpoint, or it lacks a configuration or weights.
+    """
+    folder = Path(init)
+    if not folder.is_dir():
+        with reading(f"checkpoint {init}", _HINT):
+            from huggingface_hub import snapshot_download
+
+            folder = Path(snapshot_download(init, allow_patterns=["*.json", "*.txt", "*.model", WEIGHTS[0]]))
+            if not _weight_files(folder):
+                folder = Path(snapshot_download(init, allow_patterns=["*.json", "*.txt", "*.model", WEIGHTS[1]]))
+    if not (folder / "config.json").is_file():
+        raise UserError(f"checkpoint {init}: holds no config.json: {_HINT}")
+    if not _weight_files(folder):
+        raise UserError(f"checkpoint {init}: holds no weights ({' or '.join(WEIGHTS)}): {_HINT}")
+    return folder
+
+
+def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) -> dict[str, Any]:
+    """Return what a run's architecture holds of a checkpoint, whose weights are not read.
+
+    Raises
+    ------
+    UserError
+        If it is no masked language model, larger than its files, too short for `length` tokens, or of another
+        tokenizer.
+    """
+    import torch
+    from transformers import AutoModelForMaskedLM
+
+    folder = checkpoint_folder(init)
+    with reading(f"checkpoint {init}", _HINT):
+        config: Any = config_of((folder / "config.json").read_text("utf-8"))
+        if getattr(config, "legacy", False) and "lm_predictions.lm_head.bias" in _names(folder):
+            config.legacy = False  # the layout of DeBERTa's own checkpoints
+        with torch.device("meta"):
+            kinds: Any = AutoModelForMaskedLM
+            model = PretrainedModel(kinds.from_config(config, dtype=torch.float32))
+        table: Any = model.stock().get_input_embeddings()
+        rows, size = len(table.weight), sum(file.stat().st_size for file in _weight_files(folder))
+        if tokenizer.vocab_size > rows or tokenizer.vocab_size < rows - _UNUSED_ROWS:
+            raise UserError(
+                f"checkpoint {init}: its tokenizer has {tokenizer.vocab_size:,} tokens, and its embedding {rows:,} "
+                "rows: they are of different models, put the right tokenizer into the folder"
+            )
+        if (least := sum(value.numel() for value in model.parameters())) > size:  # a byte a weight
+            raise ValueError(f"a model of {least:,} weights, and the files have {size:,} bytes")
+    if model.positions is not None and length > model.positions:
+        raise UserError(f"sequence_length {length}: {init} has {model.positions} positions: give at most these")
+    return {"config": config_text(model.stock()), "hidden_size": int(config.hidden_size)}
+
+
+def load_checkpoint(init: str, model: nn.Module) -> Origin:
+    """Load the weights of a checkpoint into its fresh model.
+
+    Raises
+    ------
+    UserError
+        If files are damaged, lack weights, such as those of the head, or have others in their place.
+    """
+    import torch
+    from transformers import AutoModelForMaskedLM
+    from transformers.utils import logging
+
+    assert isinstance(model, PretrainedModel)
+    folder = checkpoint_folder(init)
+    with reading(f"checkpoint {init}", "fetch it again, or name another"):
+        shown: Any = logging
+        shown.set_verbosity_error()  # what does not fit is told below
+        shown.disable_progress_bar()
+        kinds: Any = AutoModelForMaskedLM
+        how = {"weights_only": True, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        read, found = kinds.from_pretrained(
+            folder, config=model.config, dtype=torch.float32, local_files_only=True, **how
+        )
+    unfit = sorted([*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])])
+    if unfit:
+        names = ", ".join(unfit[:3]) + ", …" * (len(unfit) > 3)
+        raise UserError(f"checkpoint {init}: has no weights that fit for {names}: {_HINT}, with its head")
+    bad = next((name for name, value in read.state_dict().items() if not value.isfinite().all()), None)
+    if bad is not None:
+        raise UserError(f"checkpoint {init}: {bad} is not finite (NaN or infinite): fetch it again")
+    model.load_state_dict(read.state_dict())
+    name = type(read).__name__
+    note = f"the head of {name} needs all tokens: logits are computed at all of them, and a step takes longer"
+    return Origin(Path(init), tuple(_weight_files(folder)), name, () if model.positionwise else (note,))
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    return next((files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the names of the tensors in safetensors files."""
+    from safetensors import safe_open
+
+    names: set[str] = set()
+    for file in folder.glob(WEIGHTS[0]):
+        with safe_open(file, "pt") as opened:
+            names |= set(opened.keys())
+    return names
