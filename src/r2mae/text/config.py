@@ -1,7 +1,7 @@
 """The configuration of a run on text. Neither torch nor transformers."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -10,6 +10,7 @@ from r2mae.errors import UserError
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
+from r2mae.training.layers import Layer
 
 _Own = TypeVar("_Own", bound="TextConfig")
 
@@ -181,16 +182,12 @@ class TextConfig(RunConfig):
             object.__setattr__(self, "init", str(path.absolute()))
 
     @classmethod
-    def _make(cls: type[_Own], before: _Own | None, values: Mapping[str, Any]) -> _Own:
-        if values.get("init") is not None:
-            if values.get("preset") is not None:
-                raise UserError("init brings its own sizes and tokenizer: omit preset")
-            groups = any(isinstance(value, Mapping) for value in values.values())  # of a finished configuration
-            own = {} if before is not None or groups else dict(CONTINUED)
-            if values.get("base_lr") is not None:
-                own.pop("lr", None)
-            values = {**own, "model": PRETRAINED, **values}
-        return super()._make(before, values)
+    def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
+        """Return the configuration of several sources; before the one that gives `init` come its defaults."""
+        given = next((place for place, layer in enumerate(layers) if layer.values.get("init") is not None), None)
+        if given is not None:
+            layers = [*layers[:given], Layer({"model": PRETRAINED, **CONTINUED}), *layers[given:]]
+        return super().of_layers(layers)
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""

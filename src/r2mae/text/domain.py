@@ -1,6 +1,7 @@
 """The domain `text`, as used by the layers above. It imports torch and transformers only for data and models."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
