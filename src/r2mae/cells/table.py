@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
-from r2mae.cells.counts import Counts, Totals, check_counts
+from r2mae.cells.counts import ENTRY, Choice, Counts, Rows, Stored, Totals, check_counts, copied, mapped, packed
 from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.packing import Choice, Kept, copied, packed
 from r2mae.cells.rules import cells_in_words
-from r2mae.cells.sources import ENTRY, Source, memory_limit, open_source
+from r2mae.cells.sources import Source, memory_limit, open_source
 from r2mae.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -107,14 +106,14 @@ def load_cells(
     with open_source(source, layer) as raw:
         _check_names(raw, least=2 if genes is None else 1)
         notes = check_columns(raw, batch_key, donor_key, columns)
-        totals = check_counts(raw.counts, raw.name, raw.where, raw.genes, raw.layers, list(raw.obs.index))
+        totals = check_counts(raw)
         if genes is None:
             indices, more = _choose(raw, totals, n_top_genes)
             names = tuple(raw.genes[index] for index in indices)
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
         entries = int(totals.cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, Choice(indices, names, min_genes, entries), totals, backed)
+        counts, kept, still_more = _take(raw, Choice(indices, min_genes, entries), totals, backed)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
@@ -160,7 +159,7 @@ def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
 
 
 def _check_names(source: Source, least: int) -> None:
-    cells, genes = source.counts.shape
+    cells, genes = source.matrix.shape
     if cells < least or genes < least:
         what = "masking needs two cells and two genes" if least > 1 else "embedding needs one cell and one gene"
         raise UserError(f"{source.name}: {what} or more, not {cells} and {genes}")
@@ -203,7 +202,7 @@ def _choose(
     if len(columns) < 2:
         raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
     if n_top_genes is not None:
-        columns = highly_variable_genes(source.counts, n_top_genes, totals.library)
+        columns = highly_variable_genes(source.matrix, n_top_genes, totals.library)
         columns = columns[~empty[columns]]
         if len(columns) < 2:
             few = f"{len(columns)} gene{'' if len(columns) == 1 else 's'} with a count"
@@ -224,17 +223,18 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
     return columns, notes
 
 
-def _take(source: Source, choice: Choice, totals: Totals, backed: bool | None) -> tuple[Counts, Kept, tuple[str, ...]]:
+def _take(source: Source, choice: Choice, totals: Totals, backed: bool | None) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
-    counts = source.counts
+    matrix = source.matrix
     on_disk = choice.entries * ENTRY > memory_limit() if backed is None else backed
-    if not on_disk or isinstance(counts, Counts):
-        return *packed(counts, choice), ()
-    everything = np.array_equal(choice.columns, np.arange(counts.shape[1])) and choice.entries == counts.indptr[-1]
-    if everything and (totals.genes_of_cell >= choice.min_genes).all() and (mapped := counts.mapped()) is not None:
-        return mapped, np.arange(counts.shape[0]), ()
+    if not on_disk or not isinstance(matrix, Stored):
+        return *packed(matrix, choice), ()
+    cells, genes = matrix.shape
+    everything = np.array_equal(choice.columns, np.arange(genes)) and choice.entries == matrix.indptr[-1]
+    if everything and (totals.genes_of_cell >= choice.min_genes).all() and (found := mapped(matrix)) is not None:
+        return found, np.arange(cells), ()
     assert source.path is not None
-    made, kept, folder = copied(counts, choice, source.path, source.where)
+    made, kept, folder = copied(matrix, choice, source.path, source.where)
     size = sum(file.stat().st_size for file in folder.iterdir()) / 2**30
     return made, kept, (f"counts are read from an uncompressed copy, {folder} ({size:.2f} GiB)",)
 
