@@ -9,7 +9,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,12 +207,12 @@ class Choice:
         """The type of column numbers, and of the ends of the rows: scipy copies all of one if they differ."""
         return np.dtype(np.int32 if self.entries < 2**31 else np.int64)
 
-    def write(self, matrix: csr_matrix | Stored, data: Any, indices: Any) -> tuple[Int64[np.ndarray, " ends"], Rows]:
-        """Write the chosen counts above zero, as float32, and their columns, to files or memory maps.
+    def write(self, matrix: csr_matrix | Stored, put: Callable[..., object]) -> tuple[Int64[np.ndarray, " ends"], Rows]:
+        """Call ``put(first, data, indices)`` with blocks of the chosen counts above zero as float32, and their columns.
 
-        Returns the ends of the rows, and the indices of their cells.
+        `first` is the number of counts before. Returns the ends of the rows, and the indices of their cells.
         """
-        lengths, kept = [np.zeros(1, dtype=np.int64)], []
+        lengths, kept, written = [np.zeros(1, dtype=np.int64)], [], 0
         for first, block in blocks(matrix):
             parts = block.data.astype(np.float32), block.indices, block.indptr
             # The last column, number −1, is empty.
@@ -221,8 +221,8 @@ class Choice:
             part.sort_indices()
             enough = np.flatnonzero(np.diff(part.indptr) >= self.min_genes)
             part = part[enough]
-            data.write(part.data)
-            indices.write(part.indices.astype(self.index_type, copy=False))
+            put(written, part.data, part.indices.astype(self.index_type, copy=False))
+            written += part.nnz
             lengths.append(np.diff(part.indptr))
             kept.append(first + enough)
         return np.cumsum(np.concatenate(lengths)), np.concatenate(kept)
@@ -230,12 +230,14 @@ class Choice:
 
 def packed(matrix: csr_matrix | Stored, choice: Choice) -> tuple[Counts, Rows]:
     """Read the chosen counts into memory, a block at a time; return also the indices of their cells."""
-    places = [mmap.mmap(-1, max(1, choice.entries * size)) for size in (4, choice.index_type.itemsize)]
-    indptr, kept = choice.write(matrix, *places)
-    arrays = (
-        np.frombuffer(place, kind, int(indptr[-1]))
-        for place, kind in zip(places, (np.float32, choice.index_type), strict=True)
-    )
+    data, indices = np.empty(choice.entries, dtype=np.float32), np.empty(choice.entries, dtype=choice.index_type)
+
+    def put(first: int, *parts: np.ndarray) -> None:
+        for array, part in zip((data, indices), parts, strict=True):
+            array[first : first + len(part)] = part
+
+    indptr, kept = choice.write(matrix, put)
+    arrays = data[: indptr[-1]], indices[: indptr[-1]]
     return Counts(_matrix(*arrays, indptr, (len(kept), len(choice.columns)))), kept
 
 
@@ -265,7 +267,7 @@ def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Co
     if not folder.exists():
         with _new_folder(folder, choice.entries) as unfinished:
             with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
-                indptr, kept = choice.write(matrix, data, indices)
+                indptr, kept = choice.write(matrix, lambda _, *parts: (parts[0].tofile(data), parts[1].tofile(indices)))
             np.savez(unfinished / "cells.npz", indptr=indptr, kept=kept)
     with np.load(folder / "cells.npz") as arrays:
         indptr, kept = arrays["indptr"], arrays["kept"]
