@@ -116,7 +116,8 @@ def test_imputation_does_not_look_at_the_gene(adata: anndata.AnnData, model: Mas
 
 def test_save_and_load(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
-    assert {path.name for path in (tmp_path / "m").iterdir()} == {"model.json", "model.safetensors"}
+    names = {"config.yaml", "metrics.csv", "model.json", "model.safetensors", "statistics.safetensors"}
+    assert {path.name for path in (tmp_path / "m").iterdir()} == names
     loaded = MaskedAutoencoder.load(tmp_path / "m", adata)
     np.testing.assert_array_equal(loaded.get_latent_representation(), model.get_latent_representation())
     pd.testing.assert_frame_equal(loaded.history, model.history)  # type: ignore[arg-type]
@@ -139,7 +140,7 @@ def test_load_in_another_process(adata: anndata.AnnData, model: MaskedAutoencode
 
 
 def test_damaged_models_are_told(adata: anndata.AnnData, model: MaskedAutoencoder, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no saved model \(model\.json is missing\)"):
+    with pytest.raises(UserError, match="there is no run folder"):
         MaskedAutoencoder.load(tmp_path / "nothing", adata)
     model.save(tmp_path / "m")
     description = json.loads((tmp_path / "m" / "model.json").read_text())

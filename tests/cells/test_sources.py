@@ -104,7 +104,7 @@ def test_files_of_other_making(make: Make, write: Write, tmp_path: Path) -> None
     path = write(make(), tmp_path / "cells.h5ad")
     with h5py.File(path, "r+") as file:
         del file["X"].attrs["encoding-type"]
-    with pytest.raises(UserError, match="is not a readable AnnData file .No read method registered"):
+    with pytest.raises(UserError, match=r"is not a readable AnnData file .No read method registered"):
         read_source(path)
     with h5py.File(path, "r+") as file:
         del file["var"]["_index"]

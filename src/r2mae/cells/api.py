@@ -13,8 +13,9 @@ from jaxtyping import Float32
 from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.embed import embed_rows, expected_expression
-from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
+from r2mae.cells.saved import TrainedModel, load_trained, save_trained
 from r2mae.cells.setup import (
     InMemoryDomain,
     check_options,
@@ -24,7 +25,7 @@ from r2mae.cells.setup import (
     with_current_obs,
     write_setup,
 )
-from r2mae.cells.table import CellTable, from_anndata, load_cells, log_notes, with_batches
+from r2mae.cells.table import CellTable, load_cells, log_notes, with_batches
 from r2mae.errors import UserError
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
@@ -81,9 +82,16 @@ class MaskedAutoencoder:
         norm: Literal["batch", "layer"] = "batch",
     ) -> None:
         self.adata = adata
-        self._setup = read_setup(adata)
-        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
-        options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
+        setup = read_setup(adata)
+        self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
+        options: dict[str, Any] = {
+            **setup,
+            "n_hidden": n_hidden,
+            "n_latent": n_latent,
+            "ratio": ratio,
+            "low": low,
+            "high": high,
+        }
         options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
         options["norm"] = norm
         self._config = make_config(options)
@@ -172,7 +180,7 @@ class MaskedAutoencoder:
                 "the model is trained already: make a new model, or pass restart=True to train from scratch"
             )
         check_options(options)
-        key = self._setup["batch_key"]
+        key = self._config.data.batch_key
         numbered = with_batches(with_current_obs(self._table, self.adata, key), key)
         self._table = replace(numbered, obs=numbered.obs.copy())
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
@@ -180,8 +188,6 @@ class MaskedAutoencoder:
             {
                 **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
-                "layer": self._setup["layer"],
-                "batch_key": key,
                 "epochs": max_epochs,
                 "batch_size": min(batch_size, max(2, len(self._table))),
                 "lr": lr,
@@ -203,7 +209,7 @@ class MaskedAutoencoder:
         domain = InMemoryDomain(self._table)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, domain, run, data=data, reporter=reporter)
-        self._trained = replace(load_run(fitted.folder.path, domain, device=config.machine.device), setup=self._setup)
+        self._trained = load_trained(fitted.folder.path, domain, device=config.machine.device)
         self._config = config
 
     def get_latent_representation(
@@ -338,8 +344,8 @@ class MaskedAutoencoder:
         from r2mae.cells.donors import check_probes
         from r2mae.cells.evaluate import evaluate_embedding
 
-        trained, key = self._require_trained(), self._setup["labels_key"]
-        named = names_of(labels) if labels is not None else names_of(key or ())
+        trained = self._require_trained()
+        named = self._config.data.labels if labels is None else names_of(labels)
         if not named and not names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
         config = self._config.replace(
@@ -361,7 +367,7 @@ class MaskedAutoencoder:
         return evaluate_embedding(table, lookup, config, intervals=intervals)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write weights (safetensors) and everything needed to load them (JSON).
+        """Write the model as a run folder: :meth:`load` reads it, and the command line, such as ``r2mae embed``.
 
         Raises
         ------
@@ -370,7 +376,7 @@ class MaskedAutoencoder:
         OSError
             If the disk is full or the folder is read-only; an earlier saved model remains intact.
         """
-        save_trained(Path(folder), self._require_trained(), overwrite=overwrite)
+        save_trained(Path(folder), replace(self._require_trained(), config=self._config), overwrite=overwrite)
 
     @classmethod
     def load(
@@ -394,12 +400,11 @@ class MaskedAutoencoder:
         UserError
             If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
-        trained = load_trained(Path(folder), device=device)
-        if layer is not None:
-            trained = replace(trained, setup={**trained.setup, "layer": layer})
+        trained = load_trained(Path(folder), DOMAIN, device=device)
         self = cls.__new__(cls)
-        self.adata, self._setup, self._config, self._trained = adata, trained.setup, trained.config, trained
-        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
+        self.adata, self._trained = adata, trained
+        self._config = trained.config if layer is None else trained.config.replace(layer=layer)
+        self._table = log_notes(load_cells(adata, layer=self._config.data.layer, genes=trained.model.gene_names))
         return self
 
     def _require_trained(self) -> TrainedModel:
@@ -409,13 +414,13 @@ class MaskedAutoencoder:
 
     def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
-        model, key = self._require_trained().model, self._setup["batch_key"]
+        model, key = self._require_trained().model, self._config.data.batch_key
         if adata is None:
             table = with_current_obs(self._table, self.adata, key)
         else:
-            table = log_notes(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
+            table = log_notes(load_cells(adata, layer=self._config.data.layer, genes=model.gene_names))
         batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)
         return replace(table, batch=batch, batches=model.batch_names)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm")
+_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")
