@@ -212,7 +212,7 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
     assert found.genes == tuple(wanted)
     own = make().X.toarray()
     np.testing.assert_array_equal(dense(found), np.stack([own[:, 3], 0 * own[:, 0], own[:, 0], own[:, 5]], axis=1))
-    assert found.notes[0] == "1 of the model's 4 genes are missing and count as zero"
+    assert found.notes[0] == "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored"
     with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .*name genes in var_names"):
         from_anndata(make(), genes=["g0", *(f"x{i}" for i in range(19))])
 

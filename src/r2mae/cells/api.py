@@ -84,17 +84,9 @@ class MaskedAutoencoder:
         self.adata = adata
         setup = read_setup(adata)
         self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
-        options: dict[str, Any] = {
-            **setup,
-            "n_hidden": n_hidden,
-            "n_latent": n_latent,
-            "ratio": ratio,
-            "low": low,
-            "high": high,
-        }
-        options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
-        options["norm"] = norm
-        self._config = make_config(options)
+        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
+        masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
+        self._config = make_config({**setup, **sizes, **masking, "seed": seed})
         self._trained: TrainedModel | None = None
 
     @staticmethod
@@ -414,13 +406,16 @@ class MaskedAutoencoder:
 
     def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
-        model, key = self._require_trained().model, self._config.data.batch_key
+        model, data = self._require_trained().model, self._config.data
         if adata is None:
-            table = with_current_obs(self._table, self.adata, key)
-        else:
-            table = log_notes(load_cells(adata, layer=self._config.data.layer, genes=model.gene_names))
-        batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)
-        return replace(table, batch=batch, batches=model.batch_names)
+            table = with_current_obs(self._table, self.adata, data.batch_key)
+            batch = align_batches(table.name, table.obs, data.batch_key, model.batch_names, transform_batch)
+            return replace(table, batch=batch, batches=model.batch_names)
+        mapped = load_cells(
+            adata, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+            transform_batch=transform_batch,
+        )  # fmt: skip
+        return log_notes(mapped)
 
 
 _OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")

@@ -221,7 +221,7 @@ class CellsDomain(Domain):
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
         adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
-        return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
+        return baseline_scores(data.table, config, name, adata=adata, **options)
 
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.sources import opened, path_of, read_adata, read_obs
 from r2mae.cells.table import CellTable, load_cells, log_notes
 from r2mae.errors import UserError, unknown
@@ -62,8 +61,9 @@ def embed_rows(
         Cells at a time.
     """
     device = next(model.parameters()).device
+    hidden = torch.from_numpy(table.missing).to(device) if len(table.missing) else None
     with evaluating(model), torch.no_grad():
-        parts = [task.embed(model, batch).float().cpu() for batch in batches_of(table, device, size, rows)]
+        parts = [task.embed(model, batch, hidden).float().cpu() for batch in batches_of(table, device, size, rows)]
     return torch.cat(parts).numpy()
 
 
@@ -141,20 +141,22 @@ def embed_source(
     source : str
         A named set or a path.
     transform_batch : str, optional
-        See :func:`align_batches`.
+        See :func:`r2mae.cells.covariate.align_batches`.
     layer : str, optional
         Layer with the counts of this file ("X" for X); by default as in the run.
 
     Raises
     ------
     UserError
-        As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
+        As :func:`r2mae.cells.table.load_cells`.
     """
-    # Batches are checked first, so that an error is raised before the counts of a large file are read.
-    batch = align_batches(source, read_obs(source), config.data.batch_key, model.batch_names, transform_batch)
-    table = load_cells(source, layer=config.data.layer if layer is None else layer, genes=model.gene_names)
-    copied = (*config.data.labels, *config.data.regress, *filter(None, (config.data.donor_key,)))
-    table = log_notes(replace(table, batch=batch, batches=model.batch_names))
+    data = config.data if layer is None else replace(config.data, layer=layer)
+    mapped = load_cells(
+        source, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+        transform_batch=transform_batch,
+    )  # fmt: skip
+    table = log_notes(mapped)
+    copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
     arrays: dict[str, np.ndarray] = {
         "embedding": embed_rows(task, model, table),
         "cells": table.obs.index.to_numpy().astype(str),

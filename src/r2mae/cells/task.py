@@ -64,7 +64,10 @@ class CountModel(nn.Module, ABC):
     def last_hidden(
         self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
     ) -> Float[Tensor, "cells hidden"]:
-        """Return the layer before the representation."""
+        """Return the layer before the representation.
+
+        With :attr:`GeneTask.mask_input` this method, `encode` and `forward` also take the argument `hidden`.
+        """
 
     @abstractmethod
     def forward(
@@ -210,10 +213,13 @@ class GeneTask(Task[Any, "CountModel"]):
         return losses if corrupted.columns is not None else losses * corrupted.hidden
 
     @torch.no_grad()
-    def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
-        """Return the representation of unmasked cells."""
+    def embed(
+        self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
+    ) -> Float[Tensor, "cells width"]:
+        """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
         layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
-        return layer(self._log_counts(batch), batch["batch"])
+        mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
+        return layer(self._log_counts(batch), batch["batch"], **mask_argument)
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
