@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float32
 
 from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.embed import embed_rows, expected_expression
+from r2mae.cells.embed import batches_of, embed_rows
 from r2mae.cells.saved import TrainedModel, load_trained, save_trained
 from r2mae.cells.setup import (
     InMemoryDomain,
@@ -26,9 +27,10 @@ from r2mae.cells.setup import (
     write_setup,
 )
 from r2mae.cells.table import CellTable, load_cells, log_notes, with_batches
-from r2mae.errors import UserError
+from r2mae.errors import UserError, unknown
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
+from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -250,12 +252,9 @@ class MaskedAutoencoder:
         DataFrame
             Cells by genes.
         """
-        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
+        table = self._mapped_table(adata, transform_batch)
         names = table.genes if genes is None else names_of(genes)
-        return expected_expression(
-            trained.task, trained.model, table, names, library_size=library_size, decoder_batch=transform_batch,
-            size=batch_size,
-        )  # fmt: skip
+        return self._expected(table, names, library_size, transform_batch, batch_size, hide=False)
 
     def impute(
         self,
@@ -279,11 +278,42 @@ class MaskedAutoencoder:
         DataFrame
             Cells by these genes, scaled to each cell's observed library size.
         """
-        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
-        return expected_expression(
-            trained.task, trained.model, table, names_of(genes), hide=True, library_size="observed",
-            decoder_batch=transform_batch, size=batch_size,
-        )  # fmt: skip
+        table = self._mapped_table(adata, transform_batch)
+        return self._expected(table, names_of(genes), "observed", transform_batch, batch_size, hide=True)
+
+    def _expected(
+        self,
+        table: CellTable,
+        genes: tuple[str, ...],
+        library_size: float | str,
+        decoder_batch: str | None,
+        size: int,
+        *,
+        hide: bool,
+    ) -> pd.DataFrame:
+        """Return the decoder's expected expression of some genes, which may be hidden from the encoder."""
+        trained = self._require_trained()
+        if isinstance(library_size, str) and library_size != "observed":
+            raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
+        column_of = {gene: column for column, gene in enumerate(table.genes)}
+        for gene in genes:
+            if gene not in column_of:
+                raise unknown("gene", gene, column_of)
+        if not genes:
+            raise UserError("genes is empty: name one gene or more")
+        device = next(trained.model.parameters()).device
+        columns = torch.tensor([column_of[gene] for gene in genes], device=device)
+        parts, hidden = [], np.union1d(table.missing, columns.cpu()) if hide else table.missing
+        unseen = torch.from_numpy(hidden).to(device) if len(hidden) else None
+        with evaluating(trained.model):
+            for batch in batches_of(table, device, size):
+                other = None
+                if decoder_batch is not None:
+                    other = torch.full_like(batch["batch"], table.batches.index(decoder_batch))
+                share, library = trained.task.expected(trained.model, batch, hidden=unseen, decoder_batch=other)
+                scale = library[:, None] if library_size == "observed" else float(library_size)
+                parts.append((share[:, columns] * scale).cpu().numpy())
+        return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
 
     def evaluate(
         self,

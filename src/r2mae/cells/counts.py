@@ -121,21 +121,9 @@ def blocks(matrix: csr_matrix | Stored, size: int | None = None) -> Iterator[tup
         yield first, block
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Totals of cells and genes, from one pass over the counts.
+class Totals(NamedTuple):
+    """Number of cells in which each gene is above zero, and total count of each cell, from one pass over the counts."""
 
-    Parameters
-    ----------
-    genes_of_cell : int64 array (cells,)
-        Number of genes above zero in each cell.
-    cells_of_gene : int64 array (genes,)
-        Number of cells in which each gene is above zero.
-    library : float64 array (cells,)
-        Total count of each cell.
-    """
-
-    genes_of_cell: Int64[np.ndarray, " cells"]
     cells_of_gene: Int64[np.ndarray, " genes"]
     library: Float64[np.ndarray, " cells"]
 
@@ -149,9 +137,9 @@ def check_counts(source: "Source") -> Totals:
         For a value that is missing, negative or fractional, with cell and gene; for a gene twice in a cell.
     """
     cells, genes = source.matrix.shape
-    expressed, spread, library = np.zeros(cells, np.int64), np.zeros(genes, np.int64), np.zeros(cells)
+    spread, library = np.zeros(genes, np.int64), np.zeros(cells)
     for first, block in blocks(source.matrix):
-        data, last = block.data, first + block.shape[0]
+        data = block.data
         if data.dtype.kind not in "iufb":
             raise UserError(f"{source}: values of type {data.dtype}, no counts{source.other_layer}")
         right = np.isfinite(data) & (data >= 0) & (data == np.floor(data))
@@ -177,11 +165,10 @@ def check_counts(source: "Source") -> Totals:
                 f"{source} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), and write "
                 "it again"
             )
-        library[first:last] = block @ np.ones(genes)
+        library[first : first + block.shape[0]] = block @ np.ones(genes)
         block.eliminate_zeros()
         spread += np.bincount(block.indices, minlength=genes)
-        expressed[first:last] = np.diff(block.indptr)
-    return Totals(expressed, spread, library)
+    return Totals(spread, library)
 
 
 @dataclass(frozen=True, eq=False)

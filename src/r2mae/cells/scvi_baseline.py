@@ -138,6 +138,6 @@ def _adata_of(table: "CellTable") -> "AnnData":
     import pandas as pd
     from anndata import AnnData
 
-    names = pd.Categorical.from_codes(table.batch, categories=list(table.batches))
+    names = pd.Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
     obs = pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))
     return AnnData(table.counts.rows(np.arange(len(table))).astype(np.float32), obs=obs)

@@ -187,22 +187,21 @@ def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[S
         with opened(path) as store:
             layers, raw = tuple(map(str, store.get("layers", ()))), "X" in store.get("raw", ())
             group = _group_of(str(source), layer, layers, raw, "X" in store, _hint(path, store))
-            obs, genes = (_read_frame(path, store, part) for part in ("obs", "raw/var" if group == "raw/X" else "var"))
+            obs, var = (_read_frame(path, store, part) for part in ("obs", "raw/var" if group == "raw/X" else "var"))
             by_rows = store[group].attrs.get("encoding-type") == "csr_matrix"
             matrix = _stored(path, store, group) if by_rows else to_csr(read_element(path, store, group), str(path))
-            if matrix.shape != (len(obs), len(genes)):
-                sizes = f"{len(obs)} and {len(genes)} rows"
+            if matrix.shape != (len(obs), len(var)):
+                sizes = f"{len(obs)} and {len(var)} rows"
                 raise UserError(f"{path}: {group} has shape {matrix.shape}, obs and var {sizes}")
-            yield Source(
-                str(source), _in_words(group), matrix, tuple(map(str, genes.index)), obs, _offered(layers, raw), path
-            )
+            genes, offered = tuple(map(str, var.index)), _offered(layers, raw)
+            yield Source(str(source), _in_words(group), matrix, genes, obs, offered, path)
     else:
         layers, raw = tuple(map(str, source.layers)), source.raw is not None
         group = _group_of(IN_MEMORY, layer, layers, raw, source.X is not None)
         home = source.raw if group == "raw/X" else source
-        counts = to_csr(source.layers[group.removeprefix("layers/")] if "layers/" in group else home.X, IN_MEMORY)
-        genes = tuple(map(str, home.var_names))
-        yield Source(IN_MEMORY, _in_words(group), counts, genes, source.obs, _offered(layers, raw))
+        counts = source.layers[group.removeprefix("layers/")] if group.startswith("layers/") else home.X
+        genes, offered = tuple(map(str, home.var_names)), _offered(layers, raw)
+        yield Source(IN_MEMORY, _in_words(group), to_csr(counts, IN_MEMORY), genes, source.obs, offered)
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:

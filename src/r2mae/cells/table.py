@@ -123,7 +123,7 @@ def load_cells(
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
         entries = int(totals.cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, Choice(indices, min_genes, entries), totals, backed)
+        counts, kept, still_more = _take(raw, Choice(indices, min_genes, entries), backed)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
@@ -237,7 +237,7 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
     return columns, (note,) if missing or others else ()
 
 
-def _take(source: Source, choice: Choice, totals: Totals, backed: bool | None) -> tuple[Counts, Rows, tuple[str, ...]]:
+def _take(source: Source, choice: Choice, backed: bool | None) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
     matrix = source.matrix
     on_disk = choice.entries * ENTRY > memory_limit() if backed is None else backed
@@ -245,7 +245,8 @@ def _take(source: Source, choice: Choice, totals: Totals, backed: bool | None) -
         return *packed(matrix, choice), ()
     cells, genes = matrix.shape
     everything = np.array_equal(choice.columns, np.arange(genes)) and choice.entries == matrix.indptr[-1]
-    if everything and (totals.genes_of_cell >= choice.min_genes).all() and (found := mapped(matrix)) is not None:
+    everything = everything and bool((np.diff(matrix.indptr) >= choice.min_genes).all())
+    if everything and (found := mapped(matrix)) is not None:
         return found, np.arange(cells), ()
     assert source.path is not None
     made, kept, folder = copied(matrix, choice, source.path, source.where)

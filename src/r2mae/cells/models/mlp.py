@@ -153,7 +153,7 @@ class CountAutoencoder(CountModel):
         state: Tensor = self.encoder[0](self.first(log_counts, batch, columns))
         if hidden is not None:
             state = state + self._mask_term(hidden)
-        for layer in self.encoder[1:-1]:
+        for layer in list(self.encoder)[1:-1]:
             state = layer(state)
         return state
 
