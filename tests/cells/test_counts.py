@@ -42,25 +42,6 @@ def test_totals() -> None:
     np.testing.assert_array_equal(totals.library, dense.sum(axis=1))
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (-1, r"^file: X of cell 'c3', gene 'g4' is -1, and counts are 0 or more"),
-        (
-            1.5,
-            r"gene 'g4' is 1\.5, a fraction: the data are normalised: pass the layer .* --layer counts \(layers: z, c",
-        ),
-        (np.nan, "gene 'g4' is nan, which is no count: correct or remove that cell"),
-        (np.inf, "gene 'g4' is inf, which is no count"),
-    ],
-)
-def test_values_that_are_no_counts_are_named(value: float, told: str) -> None:
-    dense = DENSE.copy()
-    dense[3, 4] = value
-    with pytest.raises(UserError, match=told):
-        checked(csr_matrix(dense), ("z", "counts"))
-
-
 def test_remedies_do_not_name_what_is_read() -> None:
     with pytest.raises(UserError, match=r"raw counts are needed, and this file has no other matrix"):
         checked(csr_matrix(DENSE / 2), ("counts",), "layer counts")
