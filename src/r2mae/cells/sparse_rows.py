@@ -36,7 +36,7 @@ class SparseRows:
     indices: Int[Tensor, " entries"]
     values: Float32[Tensor, " entries"]
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def times(self, weight: Float[Tensor, "genes width"]) -> Float[Tensor, "cells width"]:
         """Return the product with a dense matrix, differentiable by the latter."""
         made: Tensor = _Product.apply(self.indptr, self.indices, self.values, weight)  # type: ignore[no-untyped-call]
