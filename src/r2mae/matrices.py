@@ -190,15 +190,15 @@ def _cells(source: str | Path, most: int) -> Matrix:
         raise UserError(f"{source}: reading .h5ad needs 'anndata', which is not installed: pip install 'r2mae[cells]'")
     from scipy.sparse import vstack
 
-    from r2mae.cells.counts import StoredCounts, blocks
+    from r2mae.cells.counts import Stored, blocks
     from r2mae.cells.sources import open_source, path_of
 
     path = path_of(source)
     with open_source(path, None) as stored:
-        if isinstance(stored.counts, StoredCounts):
-            check_memory(path, int(stored.counts.indptr[-1]) * _BYTES, None, "give fewer cells")
-        cells, genes = stored.counts.shape
-        x = vstack([block for _, block in blocks(stored.counts)], format="csr").astype(np.float64)
+        if isinstance(stored.matrix, Stored):
+            check_memory(path, int(stored.matrix.indptr[-1]) * _BYTES, None, "give fewer cells")
+        cells, genes = stored.matrix.shape
+        x = vstack([block for _, block in blocks(stored.matrix)], format="csr").astype(np.float64)
     x.sum_duplicates()
     names, data = np.array(stored.genes, dtype=object), x.data
     if not np.isfinite(data).all():

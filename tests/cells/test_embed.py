@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from r2mae.cells import embed
+from r2mae.cells import table as reading
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
@@ -120,9 +120,9 @@ def test_parts_leave_the_device_one_by_one(make: Make) -> None:
     expected: list[np.ndarray] = []
 
     class Halved(GeneTask):
-        def embed(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        def embed(self, model: torch.nn.Module, batch: dict[str, torch.Tensor], hidden: None) -> torch.Tensor:
             assert all(one() is None for one in made)
-            part = super().embed(model, batch).bfloat16()
+            part = super().embed(model, batch, hidden).bfloat16()
             made.append(weakref.ref(part))
             expected.append(part.float().numpy())
             return part
@@ -165,7 +165,7 @@ def test_batches_are_checked_before_counts_are_read(
     config = CellsConfig.make(data="x", batch_key="plate")
     model = model_of(batches=("a", "b"))
     with pytest.raises(UserError, match=r"has no column 'plate'.*--transform-batch"):
-        monkeypatch.setattr(embed, "load_cells", lambda *_, **__: pytest.fail("counts were read"))
+        monkeypatch.setattr(reading, "check_counts", lambda _: pytest.fail("counts were read"))
         embed_source(config, GeneTask(12), model, str(path))
 
 

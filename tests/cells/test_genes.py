@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from r2mae.cells.counts import Counts
 from r2mae.cells.genes import highly_variable_genes
 from r2mae.errors import UserError
 
@@ -23,7 +22,7 @@ def by_scanpy(adata: anndata.AnnData, number: int) -> np.ndarray:
 
 def chosen_of(adata: anndata.AnnData, number: int) -> np.ndarray:
     library = np.asarray(adata.X.sum(axis=1), dtype=np.float64).ravel()
-    return highly_variable_genes(Counts(adata.X), number, library)
+    return highly_variable_genes(adata.X, number, library)
 
 
 @pytest.fixture(scope="module")

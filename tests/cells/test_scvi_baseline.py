@@ -44,10 +44,6 @@ def test_scvi_is_trained_by_scvi_tools(table: CellTable, capfd: pytest.CaptureFi
     assert np.isfinite(made).all()
     np.testing.assert_array_equal(made, train_scvi(table, CONFIG).embedding())
     assert capfd.readouterr() == ("", "")
-    other = train_scvi(table, CONFIG.replace(seed=1), n_latent=3, max_epochs=1).embedding()
-    assert other.shape == (CELLS, 3)
-    with pytest.raises(UserError, match="unknown option of scVI 'n_laten': did you mean 'n_latent'"):
-        train_scvi(table, CONFIG, n_laten=3)
 
 
 def test_it_holds_out_the_cells_that_we_hold_out(table: CellTable) -> None:

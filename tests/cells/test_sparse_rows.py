@@ -79,17 +79,6 @@ def test_the_number_of_threads_does_not_change_a_byte() -> None:
     assert all(torch.equal(one, three) for one, three in zip(*found, strict=True))
 
 
-def test_the_operators_keep_torchs_contracts() -> None:
-    """Schema, shapes without data (for compiled models), and registration of the gradient."""
-    rows = log_rows(batch_of(np.random.default_rng(0).poisson(0.2, (6, 9))))
-    parts = (rows.indptr, rows.indices, rows.values)
-    tests = ("test_schema", "test_faketensor", "test_autograd_registration")
-    torch.library.opcheck(
-        torch.ops.r2mae.sparse_product, (*parts, torch.randn(9, 4).requires_grad_()), test_utils=tests
-    )
-    torch.library.opcheck(torch.ops.r2mae.sparse_product_gradient, (*parts, torch.randn(6, 4), 9), test_utils=tests)
-
-
 @pytest.mark.parametrize(("entries", "few"), [(0, True), (60, True), (61, False)])
 def test_few_entries_alone_are_worth_it(entries: int, few: bool) -> None:
     assert sparse_is_faster(entries, 20, 20) is few

@@ -47,6 +47,16 @@ def test_a_column_of_no_known_type(make: Make, write: Write, tmp_path: Path) -> 
             read(path)
 
 
+@pytest.mark.parametrize("frame", ["obs", "var"])
+def test_lost_names_in_a_zarr_folder(make: Make, write: Write, tmp_path: Path, frame: str) -> None:
+    """zarr reads a chunk that is not there as empty names."""
+    path = write(make(), tmp_path / "holes.zarr")
+    for chunk in [entry for entry in (path / frame / "_index").rglob("*") if entry.name.isdigit()]:
+        chunk.unlink(missing_ok=True) if chunk.is_file() else None
+    with pytest.raises(UserError, match=rf"holes\.zarr: names in {frame} are empty or lost: fetch or export it again"):
+        load_cells(path)
+
+
 def test_a_column_that_is_listed_twice_is_one(make: Make, write: Write, tmp_path: Path) -> None:
     path = write(make(), tmp_path / "twice.h5ad")
     with h5py.File(path, "r+") as file:

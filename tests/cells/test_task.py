@@ -11,7 +11,7 @@ from cells.plain_likelihood import nb_log_likelihood
 from r2mae.cells.likelihood import hidden_losses
 from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cells.sparse_rows import SparseRows
-from r2mae.cells.task import GeneTask, KeptGenes, _mask_on_device, _mask_on_host, dense
+from r2mae.cells.task import GeneTask, KeptGenes, dense
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import column_mask, hidden_count
@@ -273,8 +273,8 @@ def test_a_device_is_given_what_the_host_makes(counts: np.ndarray, model: CountA
     order = torch.sort(mask.to(torch.uint8), stable=True).indices
     kept = GENES - int(mask.sum())
     found = []
-    for hide in (_mask_on_host, _mask_on_device):
-        corrupted = hide(batch, mask, order[:kept], order[kept:])
+    for on_host in (True, False):
+        corrupted = task._hide(batch, mask, order[:kept], order[kept:], on_host=on_host)
         losses = task.losses(task.forward(model, corrupted), corrupted)
         gradients = torch.autograd.grad(losses.sum(), list(model.parameters()))
         found.append((corrupted, losses, gradients))

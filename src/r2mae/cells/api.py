@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float32
 
 from r2mae.cells.batches import CellData, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.covariate import align_batches
-from r2mae.cells.embed import embed_rows, expected_expression
-from r2mae.cells.saved import TrainedModel, load_run, load_trained, save_trained
+from r2mae.cells.domain import DOMAIN
+from r2mae.cells.embed import batches_of, embed_rows
+from r2mae.cells.saved import TrainedModel, load_trained, save_trained
 from r2mae.cells.setup import (
     InMemoryDomain,
     check_options,
@@ -24,10 +26,11 @@ from r2mae.cells.setup import (
     with_current_obs,
     write_setup,
 )
-from r2mae.cells.table import CellTable, from_anndata, load_cells, log_notes, with_batches
-from r2mae.errors import UserError
+from r2mae.cells.table import CellTable, load_cells, log_notes, with_batches
+from r2mae.errors import UserError, unknown
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
+from r2mae.training.validation import evaluating
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -81,12 +84,11 @@ class MaskedAutoencoder:
         norm: Literal["batch", "layer"] = "batch",
     ) -> None:
         self.adata = adata
-        self._setup = read_setup(adata)
-        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], batch_key=self._setup["batch_key"]))
-        options: dict[str, Any] = {"n_hidden": n_hidden, "n_latent": n_latent, "ratio": ratio, "low": low, "high": high}
-        options |= {"scheme": scheme, "seed": seed, "representation": representation, "mask_input": mask_input}
-        options["norm"] = norm
-        self._config = make_config(options)
+        setup = read_setup(adata)
+        self._table = log_notes(load_cells(adata, layer=setup["layer"], batch_key=setup["batch_key"]))
+        sizes = {"n_hidden": n_hidden, "n_latent": n_latent, "norm": norm, "representation": representation}
+        masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
+        self._config = make_config({**setup, **sizes, **masking, "seed": seed})
         self._trained: TrainedModel | None = None
 
     @staticmethod
@@ -172,7 +174,7 @@ class MaskedAutoencoder:
                 "the model is trained already: make a new model, or pass restart=True to train from scratch"
             )
         check_options(options)
-        key = self._setup["batch_key"]
+        key = self._config.data.batch_key
         numbered = with_batches(with_current_obs(self._table, self.adata, key), key)
         self._table = replace(numbered, obs=numbered.obs.copy())
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
@@ -180,8 +182,6 @@ class MaskedAutoencoder:
             {
                 **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
-                "layer": self._setup["layer"],
-                "batch_key": key,
                 "epochs": max_epochs,
                 "batch_size": min(batch_size, max(2, len(self._table))),
                 "lr": lr,
@@ -203,7 +203,7 @@ class MaskedAutoencoder:
         domain = InMemoryDomain(self._table)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
         fitted = fit(config, domain, run, data=data, reporter=reporter)
-        self._trained = replace(load_run(fitted.folder.path, domain, device=config.machine.device), setup=self._setup)
+        self._trained = load_trained(fitted.folder.path, domain, device=config.machine.device)
         self._config = config
 
     def get_latent_representation(
@@ -252,12 +252,9 @@ class MaskedAutoencoder:
         DataFrame
             Cells by genes.
         """
-        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
+        table = self._mapped_table(adata, transform_batch)
         names = table.genes if genes is None else names_of(genes)
-        return expected_expression(
-            trained.task, trained.model, table, names, library_size=library_size, decoder_batch=transform_batch,
-            size=batch_size,
-        )  # fmt: skip
+        return self._expected(table, names, library_size, transform_batch, batch_size, hide=False)
 
     def impute(
         self,
@@ -281,11 +278,42 @@ class MaskedAutoencoder:
         DataFrame
             Cells by these genes, scaled to each cell's observed library size.
         """
-        trained, table = self._require_trained(), self._mapped_table(adata, transform_batch)
-        return expected_expression(
-            trained.task, trained.model, table, names_of(genes), hide=True, library_size="observed",
-            decoder_batch=transform_batch, size=batch_size,
-        )  # fmt: skip
+        table = self._mapped_table(adata, transform_batch)
+        return self._expected(table, names_of(genes), "observed", transform_batch, batch_size, hide=True)
+
+    def _expected(
+        self,
+        table: CellTable,
+        genes: tuple[str, ...],
+        library_size: float | str,
+        decoder_batch: str | None,
+        size: int,
+        *,
+        hide: bool,
+    ) -> pd.DataFrame:
+        """Return the decoder's expected expression of some genes, which may be hidden from the encoder."""
+        trained = self._require_trained()
+        if isinstance(library_size, str) and library_size != "observed":
+            raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
+        column_of = {gene: column for column, gene in enumerate(table.genes)}
+        for gene in genes:
+            if gene not in column_of:
+                raise unknown("gene", gene, column_of)
+        if not genes:
+            raise UserError("genes is empty: name one gene or more")
+        device = next(trained.model.parameters()).device
+        columns = torch.tensor([column_of[gene] for gene in genes], device=device)
+        parts, hidden = [], np.union1d(table.missing, columns.cpu()) if hide else table.missing
+        unseen = torch.from_numpy(hidden).to(device) if len(hidden) else None
+        with evaluating(trained.model):
+            for batch in batches_of(table, device, size):
+                other = None
+                if decoder_batch is not None:
+                    other = torch.full_like(batch["batch"], table.batches.index(decoder_batch))
+                share, library = trained.task.expected(trained.model, batch, hidden=unseen, decoder_batch=other)
+                scale = library[:, None] if library_size == "observed" else float(library_size)
+                parts.append((share[:, columns] * scale).cpu().numpy())
+        return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
 
     def evaluate(
         self,
@@ -338,8 +366,8 @@ class MaskedAutoencoder:
         from r2mae.cells.donors import check_probes
         from r2mae.cells.evaluate import evaluate_embedding
 
-        trained, key = self._require_trained(), self._setup["labels_key"]
-        named = names_of(labels) if labels is not None else names_of(key or ())
+        trained = self._require_trained()
+        named = self._config.data.labels if labels is None else names_of(labels)
         if not named and not names_of(regress):
             raise UserError("evaluate() needs a column of obs to predict: pass labels='cell_type' or regress='age'")
         config = self._config.replace(
@@ -361,7 +389,7 @@ class MaskedAutoencoder:
         return evaluate_embedding(table, lookup, config, intervals=intervals)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write weights (safetensors) and everything needed to load them (JSON).
+        """Write the model as a run folder: :meth:`load` reads it, and the command line, such as ``r2mae embed``.
 
         Raises
         ------
@@ -370,7 +398,7 @@ class MaskedAutoencoder:
         OSError
             If the disk is full or the folder is read-only; an earlier saved model remains intact.
         """
-        save_trained(Path(folder), self._require_trained(), overwrite=overwrite)
+        save_trained(Path(folder), replace(self._require_trained(), config=self._config), overwrite=overwrite)
 
     @classmethod
     def load(
@@ -394,12 +422,11 @@ class MaskedAutoencoder:
         UserError
             If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
-        trained = load_trained(Path(folder), device=device)
-        if layer is not None:
-            trained = replace(trained, setup={**trained.setup, "layer": layer})
+        trained = load_trained(Path(folder), DOMAIN, device=device)
         self = cls.__new__(cls)
-        self.adata, self._setup, self._config, self._trained = adata, trained.setup, trained.config, trained
-        self._table = log_notes(from_anndata(adata, layer=self._setup["layer"], genes=trained.model.gene_names))
+        self.adata, self._trained = adata, trained
+        self._config = trained.config if layer is None else trained.config.replace(layer=layer)
+        self._table = log_notes(load_cells(adata, layer=self._config.data.layer, genes=trained.model.gene_names))
         return self
 
     def _require_trained(self) -> TrainedModel:
@@ -409,13 +436,16 @@ class MaskedAutoencoder:
 
     def _mapped_table(self, adata: "AnnData | None", transform_batch: str | None) -> CellTable:
         """Return cells with the model's genes, and with batches numbered as the model's encoder needs them."""
-        model, key = self._require_trained().model, self._setup["batch_key"]
+        model, data = self._require_trained().model, self._config.data
         if adata is None:
-            table = with_current_obs(self._table, self.adata, key)
-        else:
-            table = log_notes(load_cells(adata, layer=self._setup["layer"], genes=model.gene_names))
-        batch = align_batches(table.name, table.obs, key, model.batch_names, transform_batch)
-        return replace(table, batch=batch, batches=model.batch_names)
+            table = with_current_obs(self._table, self.adata, data.batch_key)
+            batch = align_batches(table.name, table.obs, data.batch_key, model.batch_names, transform_batch)
+            return replace(table, batch=batch, batches=model.batch_names)
+        mapped = load_cells(
+            adata, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+            transform_batch=transform_batch,
+        )  # fmt: skip
+        return log_notes(mapped)
 
 
-_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm")
+_OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")

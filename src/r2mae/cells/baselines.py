@@ -1,6 +1,6 @@
 """Baseline embeddings of cells: expression, its principal components, scVI, and any key of ``.obsm``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,75 +112,54 @@ def baselines_of(source: str) -> tuple[str, ...]:
 
 
 def baseline_scores(
-    table: "CellTable",
-    config: CellsConfig,
-    baselines: Sequence[str] = ("expression", "pca"),
-    *,
-    adata: "AnnData | None" = None,
-    scvi: Mapping[str, Any] | None = None,
-    intervals: bool = True,
-) -> dict[str, dict[str, float]]:
-    """Score baselines as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
+    table: "CellTable", config: CellsConfig, name: str, *, adata: "AnnData | None" = None, intervals: bool = True
+) -> dict[str, float]:
+    """Score a baseline as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
 
     Parameters
     ----------
     table : CellTable
     config : CellsConfig
         Its seed divides the donors and seeds scVI.
-    baselines : sequence of str
-        ``expression``, ``pca``, ``scvi``, or a key of ``adata.obsm``.
+    name : str
+        A key of ``adata.obsm``, ``expression``, ``pca`` or ``scvi``.
     adata : AnnData, optional
-        Holds the other embeddings in ``.obsm``.
-    scvi : mapping, optional
-        Options of :func:`r2mae.cells.scvi_baseline.train_scvi`.
+        Holds other embeddings in ``.obsm``.
     intervals
         As in :func:`r2mae.cells.evaluate.evaluate`.
 
     Returns
     -------
     dict
-        Scores by baseline; for scVI also those of the reconstruction of hidden genes.
+        Scores; for scVI also those of the reconstruction of hidden genes.
 
     Raises
     ------
     UserError
         For an unknown baseline, or expression that does not fit into memory.
     """
-    stored = [] if adata is None else [str(key) for key in adata.obsm]
-    for name in baselines:  # all are checked first, as computing one may take hours
-        if name not in BASELINES and name not in stored:
-            raise unknown("baseline", name, [*BASELINES, *stored])
-        if name == "expression" and name not in stored:
-            check_expression(table, config)
-    scores: dict[str, dict[str, float]] = {}
-    for name in baselines:
-        embedding: Any
-        if name in stored and adata is not None:
-            embedding = obsm_embedding(table, adata, name)
-        elif name == "expression":
-            embedding = partial(log_normalized_expression, table)
-        elif name == "pca":
-            embedding = pca_embedding(table, seed=config.seed)
-        else:
-            model = train_scvi(table, config, **(scvi or {}))
-            embedding = model.embedding()
-        scores[name] = evaluate_embedding(table, embedding, config, intervals=intervals)
-        if name == "scvi" and name not in stored and (held_out := split_data(table, config).validation) is not None:
-            scores[name] |= reconstruction_scores(model.expected, table.counts.shape[1], held_out)
-    return scores
+    stored = () if adata is None else tuple(map(str, adata.obsm))
+    reconstructed: dict[str, float] = {}
+    embedding: Any
+    if adata is not None and name in stored:
+        embedding = obsm_embedding(table, adata, name)
+    elif name == "expression":
+        check_expression(table, config)
+        embedding = partial(log_normalized_expression, table)
+    elif name == "pca":
+        embedding = pca_embedding(table, seed=config.seed)
+    elif name == "scvi":
+        model = train_scvi(table, config)
+        embedding = model.embedding()
+        if (held_out := split_data(table, config).validation) is not None:
+            reconstructed = reconstruction_scores(model.expected, table.counts.shape[1], held_out)
+    else:
+        raise unknown("baseline", name, [*BASELINES, *stored])
+    return evaluate_embedding(table, embedding, config, intervals=intervals) | reconstructed
 
 
 def _log_normalized(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> "csr_matrix":
-    parts = []
-    for first in range(0, len(rows), _CHUNK):
-        part = table.counts.rows(rows[first : first + _CHUNK]).astype(np.float32)
-        total = np.maximum(np.asarray(part.sum(axis=1)).ravel(), 1.0)
-        part.data = np.log1p(part.data * np.repeat((TARGET_SUM / total).astype(np.float32), np.diff(part.indptr)))
-        parts.append(part)
-    return _stack_rows(parts)
-
-
-def _stack_rows(parts: "Sequence[csr_matrix]") -> "csr_matrix":
-    from scipy.sparse import csr_matrix, vstack
-
-    return csr_matrix(vstack(parts, format="csr"))
+    chosen = table.counts.rows(rows).astype(np.float32)
+    total = np.maximum(np.asarray(chosen.sum(axis=1)).ravel(), 1.0)
+    chosen.data = np.log1p(chosen.data * np.repeat((TARGET_SUM / total).astype(np.float32), np.diff(chosen.indptr)))
+    return chosen

@@ -10,9 +10,9 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.counts import ENTRY
 from r2mae.cells.donors import check_probes
 from r2mae.cells.rules import rule_columns
-from r2mae.cells.sources import ENTRY
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Batches, Data

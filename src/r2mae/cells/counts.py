@@ -1,24 +1,48 @@
-"""Raw counts in CSR form, in memory, mapped from a file, or read from it in blocks; and the check that they are raw.
+"""Raw counts in CSR form: their check, and choices of genes and cells, in memory or mapped from a file.
 
 In a mapped file random cells are read as fast as in memory, and the system keeps in memory what fits.
 """
 
+import errno
+import hashlib
 import mmap
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 from scipy.sparse import csr_matrix
 
+from r2mae.catalogue import data_root
 from r2mae.errors import UserError
+from r2mae.files import sync
+from r2mae.training.fingerprint import files_below
+
+if TYPE_CHECKING:
+    from r2mae.cells.sources import Source
 
 Rows = Int64[np.ndarray, " rows"]
 Place = tuple[Path, str, int]
 """File, type and offset of an array in a file."""
+ENTRY = 8
+"""Bytes of a count, in memory or on a device: float32 and int32."""
 _ENTRIES = 1 << 23  # size of a block, as cells × genes; 3 to 30 % of the entries are above zero
+_MIN_FREE = 1 << 26  # bytes that must stay free on the disk of a copy
+
+
+class Stored(NamedTuple):
+    """A CSR matrix in an open file: its arrays are read in slices, whatever their type and compression."""
+
+    data: Any
+    indices: Any
+    indptr: Int64[np.ndarray, " ends"]
+    shape: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,168 +86,225 @@ def map_counts(data: Place, indices: Place, indptr: np.ndarray, shape: tuple[int
         if hasattr(mmap, "MADV_RANDOM"):  # not on Windows
             content.madvise(mmap.MADV_RANDOM)
         arrays.append(np.frombuffer(content, kind, int(indptr[-1]), offset))
-    matrix = csr_matrix(shape, dtype=arrays[0].dtype)
-    # scipy copies all indices at every call if indptr has another type.
-    matrix.data, matrix.indices, matrix.indptr = *arrays, indptr.astype(arrays[1].dtype)
-    return Counts(matrix, (data, indices))
+    return Counts(_matrix(arrays[0], arrays[1], indptr, shape), (data, indices))
 
 
-@dataclass(frozen=True, eq=False)
-class StoredCounts:
-    """Counts in an open file, which are read in blocks.
-
-    Parameters
-    ----------
-    name : str
-        File and group, for messages.
-    data, indices
-        Arrays of an .h5ad file or a zarr folder, of any type and compression.
-    indptr : int64 array (cells + 1,)
-    shape : tuple of int
-        Cells and genes.
-    """
-
-    name: str
-    data: Any
-    indices: Any
-    indptr: Int64[np.ndarray, " ends"]
-    shape: tuple[int, int]
-
-    def block(self, first: int, last: int) -> csr_matrix:
-        """Return consecutive cells.
-
-        Raises
-        ------
-        UserError
-            If a gene does not exist.
-        """
-        low, high = int(self.indptr[first]), int(self.indptr[last])
-        data, indices = np.asarray(self.data[low:high]), np.asarray(self.indices[low:high])
-        if high > low and not 0 <= int(indices.min()) <= int(indices.max()) < self.shape[1]:
-            raise UserError(f"{self.name} is damaged (it has genes that do not exist): fetch or export it again")
-        data = data.astype(np.float32) if data.dtype == np.float16 else data  # scipy lacks float16
-        return csr_matrix((data, indices, self.indptr[first : last + 1] - low), shape=(last - first, self.shape[1]))
-
-    def mapped(self) -> Counts | None:
-        """Map the counts from their .h5ad file, or return None if they are compressed or in chunks."""
-        places = []
-        for array in (self.data, self.indices):
-            offset = array.id.get_offset() if hasattr(array, "id") else None
-            if offset is None or array.file.userblock_size or array.dtype.byteorder == ">":
-                return None
-            places.append((Path(array.file.filename), array.dtype.str, offset))
-        if self.data.dtype == np.float16 or not np.can_cast(np.min_scalar_type(self.indptr[-1]), self.indices.dtype):
+def mapped(stored: Stored) -> Counts | None:
+    """Map all counts from their .h5ad file, or return None if they are compressed or in chunks."""
+    places = []
+    for array in (stored.data, stored.indices):
+        offset = array.id.get_offset() if hasattr(array, "id") else None
+        if offset is None or array.file.userblock_size or array.dtype.byteorder == ">":
             return None
-        return map_counts(places[0], places[1], self.indptr, self.shape)
+        places.append((Path(array.file.filename), array.dtype.str, offset))
+    if stored.data.dtype == np.float16 or not np.can_cast(np.min_scalar_type(stored.indptr[-1]), stored.indices.dtype):
+        return None
+    return map_counts(places[0], places[1], stored.indptr, stored.shape)
 
 
-def blocks(counts: Counts | StoredCounts, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
-    """Yield all cells in blocks, each with the index of its first cell. The caller may change a block."""
-    cells, genes = counts.shape
+def blocks(matrix: csr_matrix | Stored, size: int | None = None) -> Iterator[tuple[int, csr_matrix]]:
+    """Yield all cells in blocks, each with the index of its first cell. The caller may change a block.
+
+    Raises
+    ------
+    ValueError
+        If the arrays contradict each other.
+    """
+    cells, genes = matrix.shape
     size = min(max(_ENTRIES // max(genes, 1), 64), 16384) if size is None else size
     for first in range(0, cells, size):
-        last = min(first + size, cells)
-        yield first, counts.rows(np.arange(first, last)) if isinstance(counts, Counts) else counts.block(first, last)
+        ends = matrix.indptr[first : first + size + 1]
+        data, indices = (np.array(part[ends[0] : ends[-1]]) for part in (matrix.data, matrix.indices))
+        data = data.astype(np.float32) if data.dtype == np.float16 else data  # scipy lacks float16
+        block = csr_matrix((data, indices, ends - ends[0]), shape=(len(ends) - 1, genes))
+        block.check_format()
+        yield first, block
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Totals of cells and genes, from one pass over the counts.
+class Totals(NamedTuple):
+    """Number of cells in which each gene is above zero, and total count of each cell, from one pass over the counts."""
 
-    Parameters
-    ----------
-    genes_of_cell : int64 array (cells,)
-        Number of genes above zero in each cell.
-    cells_of_gene : int64 array (genes,)
-        Number of cells in which each gene is above zero.
-    library : float64 array (cells,)
-        Total count of each cell.
-    """
-
-    genes_of_cell: Int64[np.ndarray, " cells"]
     cells_of_gene: Int64[np.ndarray, " genes"]
     library: Float64[np.ndarray, " cells"]
 
 
-def check_counts(
-    counts: Counts | StoredCounts,
-    name: str,
-    where: str,
-    genes: Sequence[str],
-    layers: Sequence[str],
-    cells: Sequence[str],
-) -> Totals:
-    """Check that these are raw counts, in one pass over blocks.
-
-    Parameters
-    ----------
-    counts : Counts or StoredCounts
-    name, where : str
-        Source and matrix ("X", "layer NAME"), for messages.
-    genes, cells : sequence of str
-        Names of the columns and rows.
-    layers : sequence of str
-        Other matrices of the source, for the error message.
+def check_counts(source: "Source") -> Totals:
+    """Check that these are raw counts, and add them up, in one pass over blocks.
 
     Raises
     ------
     UserError
-        For values that are missing, negative or fractional, with cell and gene; for a gene twice in a cell.
+        For a value that is missing, negative or fractional, with cell and gene; for a gene twice in a cell.
     """
-    expressed, library = np.zeros(counts.shape[0], dtype=np.int64), np.zeros(counts.shape[0])
-    spread = np.zeros(counts.shape[1], dtype=np.int64)
-    for first, block in blocks(counts):
+    cells, genes = source.matrix.shape
+    spread, library = np.zeros(genes, np.int64), np.zeros(cells)
+    for first, block in blocks(source.matrix):
         data = block.data
         if data.dtype.kind not in "iufb":
+            raise UserError(f"{source}: values of type {data.dtype}, no counts{source.other_layer}")
+        right = np.isfinite(data) & (data >= 0) & (data == np.floor(data))
+        if not right.all():
+            entry = int(np.argmin(right))
+            row = first + int(np.searchsorted(block.indptr, entry, side="right")) - 1
+            reason = "which is no count: correct or remove that cell"
+            if np.isfinite(data[entry]):
+                what = (
+                    "and counts are 0 or more: the data are scaled"
+                    if data[entry] < 0
+                    else "a fraction: the data are normalised"
+                )
+                reason = what + source.other_layer
             raise UserError(
-                f"{name}: {where} has values of type {data.dtype}, no counts{_suggest_layer(where, layers)}"
+                f"{source} of cell {str(source.obs.index[row])!r}, gene {source.genes[block.indices[entry]]!r} is "
+                f"{data[entry]:g}, {reason}"
             )
-        if len(data) and not (data.min() >= 0 and _are_whole_numbers(data)):
-            for bad, reason in (
-                (~np.isfinite(data), "which is no count: correct or remove that cell"),
-                (data < 0, f"and counts are 0 or more: the data are scaled{_suggest_layer(where, layers)}"),
-                (data != np.floor(data), f"a fraction: the data are normalised{_suggest_layer(where, layers)}"),
-            ):
-                if bad.any():
-                    entry = int(np.argmax(bad))
-                    row = first + int(np.searchsorted(block.indptr, entry, side="right")) - 1
-                    cell, gene = str(cells[row]), genes[int(block.indices[entry])]
-                    raise UserError(f"{name}: {where} of cell {cell!r}, gene {gene!r} is {data[entry]:g}, {reason}")
-        if _has_repeated_genes(block):
+        stored = block.nnz
+        block.sum_duplicates()
+        if block.nnz < stored:
             raise UserError(
-                f"{name}: {where} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), "
-                "and write it again"
+                f"{source} stores a gene twice in one cell: read it with anndata, call X.sum_duplicates(), and write "
+                "it again"
             )
-        last = first + block.shape[0]
-        library[first:last] = block @ np.ones(counts.shape[1])
-        if not data.all():
-            block.eliminate_zeros()
-        spread += np.bincount(block.indices, minlength=counts.shape[1])
-        expressed[first:last] = np.diff(block.indptr)
-    return Totals(expressed, spread, library)
+        library[first : first + block.shape[0]] = block @ np.ones(genes)
+        block.eliminate_zeros()
+        spread += np.bincount(block.indices, minlength=genes)
+    return Totals(spread, library)
 
 
-def _are_whole_numbers(data: np.ndarray) -> bool:
-    return data.dtype.kind in "iub" or bool(np.isfinite(data.max()) and (data == np.floor(data)).all())
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The chosen genes, and how many of them a cell must express.
+
+    Parameters
+    ----------
+    columns : int64 array (genes,)
+        Column of each gene, none twice; −1 for a gene that does not exist and counts as zero.
+    min_genes : int
+        Omit cells that express fewer of these genes.
+    entries : int
+        Number of counts above zero in these genes, in all cells.
+    """
+
+    columns: Int64[np.ndarray, " genes"]
+    min_genes: int
+    entries: int
+
+    @property
+    def index_type(self) -> np.dtype:
+        """The type of column numbers, and of the ends of the rows: scipy copies all of one if they differ."""
+        return np.dtype(np.int32 if self.entries < 2**31 else np.int64)
+
+    def write(self, matrix: csr_matrix | Stored, put: Callable[..., object]) -> tuple[Int64[np.ndarray, " ends"], Rows]:
+        """Call ``put(first, data, indices)`` with blocks of the chosen counts above zero as float32, and their columns.
+
+        `first` is the number of counts before. Returns the ends of the rows, and the indices of their cells.
+        """
+        lengths, kept, written = [np.zeros(1, dtype=np.int64)], [], 0
+        for first, block in blocks(matrix):
+            parts = block.data.astype(np.float32), block.indices, block.indptr
+            # The last column, number −1, is empty.
+            part = csr_matrix(parts, shape=(block.shape[0], block.shape[1] + 1))[:, self.columns]
+            part.eliminate_zeros()
+            part.sort_indices()
+            enough = np.flatnonzero(np.diff(part.indptr) >= self.min_genes)
+            part = part[enough]
+            put(written, part.data, part.indices.astype(self.index_type, copy=False))
+            written += part.nnz
+            lengths.append(np.diff(part.indptr))
+            kept.append(first + enough)
+        return np.cumsum(np.concatenate(lengths)), np.concatenate(kept)
 
 
-def _has_repeated_genes(block: csr_matrix) -> bool:
-    """Whether a gene is stored twice in a cell."""
-    rising: Bool[np.ndarray, " gaps"] = np.diff(block.indices) > 0
-    joints = block.indptr[1:-1]
-    rising[joints[(joints > 0) & (joints < block.nnz)] - 1] = True
-    if rising.all():
-        return False
-    slots = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)) * block.shape[1] + block.indices
-    return len(np.unique(slots)) < len(slots)
+def packed(matrix: csr_matrix | Stored, choice: Choice) -> tuple[Counts, Rows]:
+    """Read the chosen counts into memory, a block at a time; return also the indices of their cells."""
+    data, indices = np.empty(choice.entries, dtype=np.float32), np.empty(choice.entries, dtype=choice.index_type)
+
+    def put(first: int, *parts: np.ndarray) -> None:
+        for array, part in zip((data, indices), parts, strict=True):
+            array[first : first + len(part)] = part
+
+    indptr, kept = choice.write(matrix, put)
+    arrays = data[: indptr[-1]], indices[: indptr[-1]]
+    return Counts(_matrix(*arrays, indptr, (len(kept), len(choice.columns)))), kept
 
 
-def _suggest_layer(where: str, layers: Sequence[str]) -> str:
-    named = [layer for layer in layers if layer not in (where, where.removeprefix("layer "))]
-    if not named:
-        return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"
-    likely = [one for one in named if "count" in one.lower() or "raw" in one.lower()] or named
-    return (
-        f": pass the layer that holds raw counts, layer={likely[0]!r} or --layer {likely[0]} "
-        f"(layers: {', '.join(named)})"
-    )
+def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Counts, Rows, Path]:
+    """Map the uncompressed copy of the chosen counts, which is made once for each state of a file.
+
+    Parameters
+    ----------
+    matrix : Stored
+    choice : Choice
+    source : Path
+        The file or folder of the counts.
+    where : str
+        Name of the matrix.
+
+    Returns
+    -------
+    Counts, ndarray of int, Path
+        The counts, the indices of their cells, and the folder of the copy.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    folder = _folder_of_copy(choice, source, where)
+    if not folder.exists():
+        with _new_folder(folder, choice.entries) as unfinished:
+            with (unfinished / "data").open("wb") as data, (unfinished / "indices").open("wb") as indices:
+                indptr, kept = choice.write(matrix, lambda _, *parts: (parts[0].tofile(data), parts[1].tofile(indices)))
+            np.savez(unfinished / "cells.npz", indptr=indptr, kept=kept)
+    with np.load(folder / "cells.npz") as arrays:
+        indptr, kept = arrays["indptr"], arrays["kept"]
+    places = (folder / "data", "float32", 0), (folder / "indices", choice.index_type.str, 0)
+    return map_counts(*places, indptr, (len(kept), len(choice.columns))), kept, folder
+
+
+def _matrix(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_matrix:
+    """Make a matrix of these arrays, which are neither copied nor checked."""
+    matrix = csr_matrix(shape, dtype=data.dtype)
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr.astype(indices.dtype)
+    return matrix
+
+
+@contextmanager
+def _new_folder(folder: Path, entries: int) -> Iterator[Path]:
+    """Yield an empty folder that gets its name at the end, if no error occurs."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder.parent).free < entries * ENTRY + _MIN_FREE:  # before time is spent on writing
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            yield unfinished
+            for file in unfinished.iterdir():
+                sync(file)
+            unfinished.replace(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    except OSError as error:
+        if folder.exists():  # another process has made the same copy
+            return
+        raise UserError(
+            f"{folder}: cannot be written ({error.strerror or error}): point R2MAE_DATA at a folder with room for an "
+            "uncompressed copy of the counts"
+        ) from None
+
+
+def _folder_of_copy(choice: Choice, source: Path, where: str) -> Path:
+    """Return the folder for the copy of these genes in this state of a file.
+
+    It is in the data folder if that can be written, else in the user's cache folder.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in [source] if source.is_file() else sorted(path for _, path, _ in files_below(source)):
+        digest.update(f"{path.absolute()}\0{path.stat().st_size}\0{path.stat().st_mtime_ns}\0".encode())
+    digest.update(f"{where}\0{choice.min_genes}\0".encode() + choice.columns.tobytes())
+    root = data_root()
+    if not os.access(root, os.W_OK):
+        import pooch
+
+        root = Path(pooch.os_cache("r2mae"))
+    return root / "unpacked" / f"{source.stem}-{digest.hexdigest()}"

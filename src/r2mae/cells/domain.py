@@ -83,18 +83,19 @@ class CellsDomain(Domain):
         metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         for column in config.data.labels:
             by = column in config.data.auroc_labels
-            donors = f"{column} macro AUROC, donors"
-            metrics += [
-                Metric(f"{column}_bacc", f"{column} balanced accuracy", bounds=(0, 1), ranked=not by),
-                Metric(f"{column}_f1", f"{column} macro F1", bounds=(0, 1), ranked=not by),
-                Metric(f"{column}_auroc", f"{column} macro AUROC", bounds=(0, 1), ranked=by),
-                Metric(f"{column}_auroc_donor", donors, bounds=(0, 1), ranked=by, optional=True),
-            ]
-        for column in config.data.regress:
-            metrics += [
-                Metric(f"{column}_spearman_cell", f"{column} Spearman, cells", bounds=(-1, 1)),
-                Metric(f"{column}_spearman_donor", f"{column} Spearman, donors", bounds=(-1, 1)),
-            ]
+            for end, words, ranked in (
+                ("bacc", "balanced accuracy", not by),
+                ("f1", "macro F1", not by),
+                ("auroc", "macro AUROC", by),
+                ("auroc_donor", "macro AUROC, donors", by),
+            ):
+                title, optional = f"{column} {words}", end == "auroc_donor"
+                metrics.append(Metric(f"{column}_{end}", title, bounds=(0, 1), ranked=ranked, optional=optional))
+        metrics += [
+            Metric(f"{column}_spearman_{end}", f"{column} Spearman, {end}s", bounds=(-1, 1))
+            for column in config.data.regress
+            for end in ("cell", "donor")
+        ]
         metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
         metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
@@ -128,13 +129,7 @@ class CellsDomain(Domain):
     def evaluate(
         self, config: CellsConfig, task: "GeneTask", model: "CountModel", data: "CellData", **options: Any
     ) -> dict[str, float]:
-        """Measure a pretrained model: probes across donors, reconstruction, effective rank.
-
-        Raises
-        ------
-        UserError
-            If the data have other genes or batches than the model; and as :func:`r2mae.cells.evaluate.evaluate`.
-        """
+        """Measure a pretrained model; see :func:`r2mae.cells.evaluate.evaluate`."""
         from r2mae.cells.evaluate import evaluate
 
         if (data.table.genes, data.table.batches) != (model.gene_names, model.batch_names):
@@ -159,13 +154,7 @@ class CellsDomain(Domain):
 
         Probes predict the run's columns, or for a named set the columns of that set, and are fitted on training donors
         of these cells. A probe that is impossible for them is omitted with a note. Reconstruction is measured on all
-        cells.
-        `transform_batch` and `layer` are as in :meth:`embed`.
-
-        Raises
-        ------
-        UserError
-            If too few genes are shared, or batches are unknown to the model.
+        cells. `transform_batch` and `layer` are as in :meth:`embed`.
         """
         from r2mae.cells.other_data import other_data
 
@@ -198,11 +187,8 @@ class CellsDomain(Domain):
 
     def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
         """Return the masked loss, the only score that is a mean over cells."""
-        return (
-            ("masked_loss", AS_TRAINED + "masked_loss")
-            if config.evaluation.bn_statistics == "both"
-            else ("masked_loss",)
-        )
+        both = config.evaluation.bn_statistics == "both"
+        return ("masked_loss", AS_TRAINED + "masked_loss") if both else ("masked_loss",)
 
     def score_baseline(
         self,
@@ -213,14 +199,11 @@ class CellsDomain(Domain):
         items: "ItemRecorder | None" = None,
         **options: Any,
     ) -> dict[str, float]:
-        """Measure the embedding of a baseline as :meth:`evaluate` measures that of a model.
-
-        It has no masked loss, so that `items` receives nothing.
-        """
+        """Measure the embedding of a baseline as :meth:`evaluate` does that of a model, without a masked loss."""
         from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
 
         adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
-        return baseline_scores(data.table, config, (name,), adata=adata, **options)[name]
+        return baseline_scores(data.table, config, name, adata=adata, **options)
 
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 

@@ -5,7 +5,7 @@ The paper's rules (appendix "Single-cell gene expression models", Evaluation).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,28 +25,15 @@ _MAX_CELLS = 200_000  # largest number of training cells of a probe, and of test
 _AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column development_stage
 
 
-@dataclass(frozen=True, eq=False)
-class DonorSplit:
+class DonorSplit(NamedTuple):
     """Donors of the cells that no rule excludes, and which of them are test donors.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Donors, sorted; cell numbers if no donor column is named.
-    codes : ndarray of int, shape (cells,)
-        Donor of every cell of the table; -1 for an excluded cell.
-    test : ndarray of bool, shape (donors,)
-        Whether the cells of a donor are test cells.
-    grouped : bool
-        False if no donor column is named; every cell then counts as a donor of its own.
-    notes : tuple of str
-        Notes on omitted cells.
-    rules : tuple of Rule
-        All rules; those for a single probe have not been applied yet.
+    Without a donor column, every cell counts as a donor of its own, and `grouped` is False. Rules for a single probe
+    have not been applied yet.
     """
 
     names: tuple[str, ...]
-    codes: Int64[np.ndarray, " cells"]
+    codes: Int64[np.ndarray, " cells"]  # donor of every cell of the table; -1 for an excluded cell
     test: Bool[np.ndarray, " donors"]
     grouped: bool
     notes: tuple[str, ...]
@@ -55,23 +42,10 @@ class DonorSplit:
 
 @dataclass(frozen=True, eq=False)
 class ProbeCells:
-    """Cells and targets of one probe.
+    """Cells (rows of the table), targets (names of classes, or float64) and donors of one probe.
 
-    Attributes
-    ----------
-    column : str
-        Column of obs.
-    kind : {"label", "number"}
-    train, test : ndarray of int
-        Rows of the table.
-    train_values, test_values : ndarray
-        Names of classes, or float64.
-    train_donors, test_donors : ndarray of int
-        Donor of each cell, as numbered by the split.
-    donor_level : bool
-        Whether all cells of a donor have the same value, as with a disease.
-    grouped : bool
-        Whether donors are known.
+    `donor_level` says whether all cells of a donor have the same value, as with a disease, and `grouped` whether donors
+    are known.
     """
 
     column: str
@@ -183,8 +157,9 @@ def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCel
     """
     split = split_donors(table, config)
     notes = list(split.notes)
-    probes = [_choose_probe_cells(table, config, split, column, "label", notes) for column in config.data.labels]
-    probes += [_choose_probe_cells(table, config, split, column, "number", notes) for column in config.data.regress]
+    columns: list[tuple[Kind, str]] = [("label", column) for column in config.data.labels]
+    columns += [("number", column) for column in config.data.regress]
+    probes = [_choose_probe_cells(table, config, split, column, kind, notes) for kind, column in columns]
     return tuple(probe for probe in probes if probe is not None), tuple(notes)
 
 
@@ -217,12 +192,14 @@ def check_probes(table: "CellTable", config: CellsConfig) -> tuple[str, ...]:
         kind: Kind = "label" if column in config.data.labels else "number"
         values, known = probe_values(table, column, kind)
         values = np.unique(values[known & apply_rules(split.rules, column, split.codes >= 0)[0]])
-        if len(values) < 2 and kind == "label":
+        if len(values) > 1:
+            continue
+        if kind == "label":
             lack = f"one class only, {str(values[0])!r}" if len(values) else "no known label"
             raise UserError(f"{table.name}: column {column!r} (labels) has {lack}: omit it from labels")
-        if len(values) < 2:
-            lack = "has not two different numbers"
-            raise UserError(f"{table.name}: column {column!r} (regress) {lack}: name it in labels, or omit it")
+        raise UserError(
+            f"{table.name}: column {column!r} (regress) has not two different numbers: name it in labels, or omit it"
+        )
     return probe_cells(table, config)[1]
 
 
@@ -269,9 +246,7 @@ def limit_cells(
     most = max(1, max_cells // len(np.unique(donors)))
     order = np.argsort(uniforms(key, int(rows[-1]) + 1)[rows], kind="stable")
     order = order[np.argsort(donors[order], kind="stable")]
-    sorted_donors = donors[order]
-    starts = np.flatnonzero(np.r_[True, sorted_donors[1:] != sorted_donors[:-1]])
-    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    rank = pd.Series(donors[order]).groupby(donors[order]).cumcount().to_numpy()
     kept = order[rank < most]
     if len(kept) > max_cells:
         kept = kept[permutation(key.fold("all"), len(kept))[:max_cells]]

@@ -1,25 +1,23 @@
-"""Applies a trained model to cells: representation, expected expression, imputation; new data are mapped by gene."""
+"""Embeds cells with a trained model, and writes embeddings; new data are mapped by gene."""
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from errno import EACCES, EEXIST, EISDIR, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.sources import opened, path_of, read_adata, read_obs
 from r2mae.cells.table import CellTable, load_cells, log_notes
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.files import atomic_path, write_arrays
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
@@ -62,65 +60,10 @@ def embed_rows(
         Cells at a time.
     """
     device = next(model.parameters()).device
+    hidden = torch.from_numpy(table.missing).to(device) if len(table.missing) else None
     with evaluating(model), torch.no_grad():
-        parts = [task.embed(model, batch).float().cpu() for batch in batches_of(table, device, size, rows)]
+        parts = [task.embed(model, batch, hidden).float().cpu() for batch in batches_of(table, device, size, rows)]
     return torch.cat(parts).numpy()
-
-
-def expected_expression(
-    task: "GeneTask",
-    model: "CountModel",
-    table: CellTable,
-    genes: Sequence[str],
-    *,
-    hide: bool = False,
-    library_size: float | str = 1.0,
-    decoder_batch: str | None = None,
-    size: int = _BATCH,
-) -> pd.DataFrame:
-    """Return the decoder's expected expression of some genes, cells by genes.
-
-    Parameters
-    ----------
-    task, model
-        Those of a run.
-    table : CellTable
-        It must have the genes of the model, and batches numbered as in the model.
-    genes : sequence of str
-    hide : bool
-        Hide these genes from the model.
-    library_size : float or "observed"
-        Factor for a gene's expected fraction of the library; "observed" is the total count of each cell.
-    decoder_batch : str, optional
-        Training batch that the decoder uses for all cells; by default that of the encoder.
-    size : int
-        Cells at a time.
-
-    Raises
-    ------
-    UserError
-        If the model lacks a gene, no gene is given, or `library_size` is a text other than "observed".
-    """
-    if isinstance(library_size, str) and library_size != "observed":
-        raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
-    column_of = {gene: column for column, gene in enumerate(table.genes)}
-    for gene in genes:
-        if gene not in column_of:
-            raise unknown("gene", gene, column_of)
-    if not genes:
-        raise UserError("genes is empty: name one gene or more")
-    device = next(model.parameters()).device
-    columns = torch.tensor([column_of[gene] for gene in genes], device=device)
-    parts = []
-    with evaluating(model):
-        for batch in batches_of(table, device, size):
-            other = None
-            if decoder_batch is not None:
-                other = torch.full_like(batch["batch"], table.batches.index(decoder_batch))
-            share, library = task.expected(model, batch, hidden=columns if hide else None, decoder_batch=other)
-            scale = library[:, None] if library_size == "observed" else float(library_size)
-            parts.append((share[:, columns] * scale).cpu().numpy())
-    return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
 
 
 def embed_source(
@@ -141,20 +84,22 @@ def embed_source(
     source : str
         A named set or a path.
     transform_batch : str, optional
-        See :func:`align_batches`.
+        See :func:`r2mae.cells.covariate.align_batches`.
     layer : str, optional
         Layer with the counts of this file ("X" for X); by default as in the run.
 
     Raises
     ------
     UserError
-        As :func:`r2mae.cells.table.load_cells` and :func:`align_batches`.
+        As :func:`r2mae.cells.table.load_cells`.
     """
-    # Batches are checked first, so that an error is raised before the counts of a large file are read.
-    batch = align_batches(source, read_obs(source), config.data.batch_key, model.batch_names, transform_batch)
-    table = load_cells(source, layer=config.data.layer if layer is None else layer, genes=model.gene_names)
-    copied = (*config.data.labels, *config.data.regress, *filter(None, (config.data.donor_key,)))
-    table = log_notes(replace(table, batch=batch, batches=model.batch_names))
+    data = config.data if layer is None else replace(config.data, layer=layer)
+    mapped = load_cells(
+        source, layer=data.layer, batch_key=data.batch_key, genes=model.gene_names, batches=model.batch_names,
+        transform_batch=transform_batch,
+    )  # fmt: skip
+    table = log_notes(mapped)
+    copied = (*data.labels, *data.regress, *filter(None, (data.donor_key,)))
     arrays: dict[str, np.ndarray] = {
         "embedding": embed_rows(task, model, table),
         "cells": table.obs.index.to_numpy().astype(str),

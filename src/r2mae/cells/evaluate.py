@@ -50,6 +50,10 @@ Lookup = Callable[[np.ndarray], np.ndarray]
 Expected = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
+def _nothing(ratio: float) -> None:
+    """Prepare nothing."""
+
+
 def evaluate(
     config: CellsConfig,
     task: GeneTask,
@@ -107,21 +111,16 @@ def _masked_scores(
     """Score a model's reconstruction of the hidden genes of validation cells, and its loss."""
     assert data.validation is not None
     device = next(model.parameters()).device
-    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as prepare:
-        scores = reconstruction_scores(
-            lambda batch, hidden: task.expected(model, batch, hidden=hidden)[0],
-            task.genes,
-            data.validation,
-            device,
-            lambda number: prepare(_ALL_RATIOS.index(RATIOS[number])),
-        )
-        losses = masked_gene_losses(
-            task,
-            model,
-            data.validation,
-            prepare=lambda number: prepare(_ALL_RATIOS.index(LOSS_RATIOS[number])),
-            items=items,
-        )
+    with evaluating(model), statistics_at_ratios(task, model, data.train, _ALL_RATIOS, wanted=bn_statistics) as use:
+
+        def expected(batch: Mapping[str, Tensor], hidden: Tensor) -> Tensor:
+            return task.expected(model, batch, hidden=hidden)[0]
+
+        def prepare(ratio: float) -> None:
+            use(_ALL_RATIOS.index(ratio))
+
+        scores = reconstruction_scores(expected, task.genes, data.validation, device, prepare)
+        losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
     named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
     return scores | _finite_scores({"masked_loss": float(np.mean(losses)), **named})
 
@@ -233,7 +232,7 @@ def reconstruction_scores(
     genes: int,
     cells: Batches,
     device: torch.device | None = None,
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], object] = _nothing,
 ) -> dict[str, float]:
     """Return the scores of :func:`reconstruction` at :data:`RATIOS` and their mean, without undefined ones."""
     values = reconstruction(expected, genes, cells, device=device, prepare=prepare)
@@ -248,7 +247,7 @@ def reconstruction(
     cells: Batches,
     ratios: Sequence[float] = RATIOS,
     device: torch.device | None = None,
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], object] = _nothing,
 ) -> list[float]:
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
@@ -271,7 +270,7 @@ def reconstruction(
     device : torch.device, optional
         Device on which `expected` needs the batch; by default the CPU.
     prepare : callable, optional
-        Called with the index of a ratio before `expected` is called at this ratio.
+        Called with a ratio before `expected` is called at this ratio.
 
     Returns
     -------
@@ -286,8 +285,7 @@ def reconstruction(
         batch = to_device(cells.batch(rows, EVALUATION_KEY.rows(first)), device)
         measured = log_normalized(batch, genes)
         for number, ratio in enumerate(ratios):
-            if prepare is not None:
-                prepare(number)
+            prepare(ratio)
             hidden = column_mask(genes, ratio, key.fold(number, first), device=device).nonzero()[:, 0]
             r = pearson(expected(batch, hidden)[:, hidden], measured[:, hidden])
             known = r.isfinite()
@@ -302,7 +300,7 @@ def masked_gene_losses(
     model: CountModel,
     cells: Batches,
     ratios: Sequence[float] = LOSS_RATIOS,
-    prepare: Callable[[int], None] | None = None,
+    prepare: Callable[[float], object] = _nothing,
     items: ItemRecorder | None = None,
 ) -> list[float]:
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
@@ -319,7 +317,7 @@ def masked_gene_losses(
     ratios : sequence of float
         Mask ratios.
     prepare : callable, optional
-        Called with the index of a ratio before the model runs at this ratio.
+        Called with a ratio before the model runs at this ratio.
     items : ItemRecorder, optional
         Records the share of each cell in ``masked_loss``, over all its draws.
     """
@@ -334,8 +332,7 @@ def masked_gene_losses(
                 first = int(rows[0])
                 batch = to_device(read.batch(rows, EVALUATION_KEY.rows(first)), device)
                 for number, ratio in enumerate(ratios):
-                    if prepare is not None:
-                        prepare(number)
+                    prepare(ratio)
                     corrupted = task.corrupt(batch, ratio, key.fold(number, draw, first))
                     losses = task.losses(task.forward(model, corrupted), corrupted)
                     sums[number] += float(losses.sum().double())

@@ -3,15 +3,16 @@
 import numpy as np
 import pandas as pd
 from jaxtyping import Float64, Int64
+from scipy.sparse import csr_matrix
 
-from r2mae.cells.counts import Counts, StoredCounts, blocks
+from r2mae.cells.counts import Stored, blocks
 from r2mae.errors import UserError
 
 _BINS = 20
 
 
 def highly_variable_genes(
-    counts: Counts | StoredCounts, number: int, library: Float64[np.ndarray, " cells"]
+    matrix: csr_matrix | Stored, number: int, library: Float64[np.ndarray, " cells"]
 ) -> Int64[np.ndarray, " chosen"]:
     """Return the columns of the most variable genes, in ascending order.
 
@@ -22,7 +23,7 @@ def highly_variable_genes(
 
     Parameters
     ----------
-    counts : Counts or StoredCounts
+    matrix : csr_matrix or Stored
     number : int
         How many genes to choose.
     library : float64 array (cells,)
@@ -33,21 +34,21 @@ def highly_variable_genes(
     UserError
         If there are fewer genes.
     """
-    if number > counts.shape[1]:
-        raise UserError(f"n_top_genes is {number:,}, and there are {counts.shape[1]:,} genes: ask for fewer")
-    mean, variance = _moments(counts, library)
+    if number > matrix.shape[1]:
+        raise UserError(f"n_top_genes is {number:,}, and there are {matrix.shape[1]:,} genes: ask for fewer")
+    mean, variance = _moments(matrix, library)
     return _most_dispersed(mean, variance, number)
 
 
 def _moments(
-    counts: Counts | StoredCounts, library: Float64[np.ndarray, " cells"]
+    matrix: csr_matrix | Stored, library: Float64[np.ndarray, " cells"]
 ) -> tuple[Float64[np.ndarray, " g"], Float64[np.ndarray, " g"]]:
     """Mean and variance of normalised counts without the logarithm, which this flavor undoes."""
-    cells, genes = counts.shape
+    cells, genes = matrix.shape
     scale = float(np.median(library[library > 0])) if (library > 0).any() else 1.0
     factor = np.divide(scale, library, out=np.zeros_like(library), where=library > 0)
     total, squares = np.zeros(genes), np.zeros(genes)
-    for first, block in blocks(counts):
+    for first, block in blocks(matrix):
         values = block.data * np.repeat(factor[first : first + block.shape[0]], np.diff(block.indptr))
         total += np.bincount(block.indices, weights=values, minlength=genes)
         squares += np.bincount(block.indices, weights=values**2, minlength=genes)

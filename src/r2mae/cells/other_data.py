@@ -5,9 +5,7 @@ from dataclasses import replace
 
 from r2mae.cells.batches import CellBatches, CellData, architecture_of, columns_of
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.donors import check_probes
-from r2mae.cells.sources import read_obs
 from r2mae.cells.table import CellTable, check_columns, load_cells
 from r2mae.errors import UserError
 
@@ -30,10 +28,9 @@ def other_data(
     UserError
         As :func:`r2mae.cells.table.load_cells` and :func:`r2mae.cells.covariate.align_batches`.
     """
-    batch = align_batches(
-        config.data.source, read_obs(config.data.source), config.data.batch_key, batches, transform_batch
-    )
-    table = replace(load_cells(config.data.source, layer=config.data.layer, genes=genes), batch=batch, batches=batches)
+    own = config.data
+    model = {"genes": genes, "batches": batches, "transform_batch": transform_batch}
+    table = load_cells(own.source, layer=own.layer, batch_key=own.batch_key, **model)  # type: ignore[arg-type]
     config, notes = possible_probes(table, config)
     notes += check_columns(table, None, config.data.donor_key, columns_of(config))
     table = replace(table, notes=table.notes + notes + check_probes(table, config))

@@ -1,11 +1,9 @@
 """Predictions of probes for test cells, and their scores for given weights of donors (for the cluster bootstrap)."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.stats import rankdata
 
 _CHUNK = 128  # resamples whose confusion matrices are in memory at a time
 _FLAT = 1e-9  # deviation of ranks, over their number, below which all ranks are taken as equal
@@ -44,62 +42,42 @@ class ClassPredictions:
         class against the rest) over classes that some but not all cells have. The probability for a donor is the mean
         over its cells. A score is NaN where it is undefined, and with a single true class all are.
         """
-        size = self.probability.shape[1]
-        matrix = np.zeros((size, size))
-        np.add.at(matrix, (self.truth, self.probability.argmax(axis=1)), 1.0)
-        balanced, macro = _confusion_scores(matrix[None])
-        scores = {
-            f"{self.column}_bacc": float(balanced[0]),
-            f"{self.column}_f1": float(macro[0]),
-            f"{self.column}_auroc": _auroc(self.truth, self.probability),
-        }
+        pooled = replace(self, donors=np.zeros_like(self.donors), donor_level=False)  # each cell counts once
+        scores = pooled.weighted(np.ones((1, 1)))
         if self.donor_level:
-            scores[f"{self.column}_auroc_donor"] = _auroc(*self._donor_scores[1:])
-        return scores
+            _, truth, probability = self._donor_scores
+            same = np.zeros_like(truth)
+            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(same, truth, probability, np.ones((1, 1)))
+        return {name: float(value[0]) for name, value in scores.items()}
 
     def weighted(self, weights: Weights) -> Scores:
         """Return the scores as if each donor's cells were there as often as its weight says."""
+        present, codes = np.unique(self.donors, return_inverse=True)
+        size, used = self.probability.shape[1], weights[:, present]
+        confusion = np.zeros((len(present), size, size))
+        np.add.at(confusion, (codes, self.truth, self.probability.argmax(axis=1)), 1.0)
         balanced, macro = np.empty(len(weights)), np.empty(len(weights))
-        confusion = self._confusion
         for first in range(0, len(weights), _CHUNK):
             part = slice(first, first + _CHUNK)
-            summed = np.tensordot(weights[part][:, self._present], confusion, axes=1)
-            balanced[part], macro[part] = _confusion_scores(summed)
-        used = weights[:, self._present]
+            balanced[part], macro[part] = _confusion_scores(np.tensordot(used[part], confusion, axes=1))
         scores = {
             f"{self.column}_bacc": balanced,
             f"{self.column}_f1": macro,
-            f"{self.column}_auroc": _weighted_auroc(self._codes, self.truth, self.probability, used),
+            f"{self.column}_auroc": _weighted_auroc(codes, self.truth, self.probability, used),
         }
         if self.donor_level:
-            codes, truth, probability = self._donor_scores
-            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(codes, truth, probability, used)
+            scores[f"{self.column}_auroc_donor"] = _weighted_auroc(*self._donor_scores, used)
         return scores
 
-    @cached_property
-    def _present(self) -> Int64[np.ndarray, " present"]:
-        return np.unique(self.donors)
-
-    @cached_property
-    def _codes(self) -> Int64[np.ndarray, " cells"]:
-        return np.searchsorted(self._present, self.donors)
-
-    @cached_property
-    def _confusion(self) -> Float64[np.ndarray, "present classes classes"]:
-        """Confusion matrix of true and predicted classes for each donor."""
-        size = self.probability.shape[1]
-        matrix = np.zeros((len(self._present), size, size))
-        np.add.at(matrix, (self._codes, self.truth, self.probability.argmax(axis=1)), 1.0)
-        return matrix
-
-    @cached_property
+    @property
     def _donor_scores(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Number, class and mean probabilities of each donor."""
-        count = np.bincount(self._codes)
+        codes = np.unique(self.donors, return_inverse=True)[1]
+        count = np.bincount(codes)
         total = np.zeros((len(count), self.probability.shape[1]))
-        np.add.at(total, self._codes, self.probability)
+        np.add.at(total, codes, self.probability)
         truth = np.zeros(len(count), dtype=np.int64)
-        truth[self._codes] = self.truth
+        truth[codes] = self.truth
         return np.arange(len(count)), truth, total / count[:, None]
 
 
@@ -165,18 +143,6 @@ def _mean_where(
     ratio = np.divide(above, below, out=np.zeros_like(above), where=where)
     count = where.sum(axis=1)
     return np.where(count > 0, ratio.sum(axis=1) / np.maximum(count, 1), np.nan)
-
-
-def _auroc(truth: Int64[np.ndarray, " n"], probability: Float64[np.ndarray, "n classes"]) -> float:
-    """Macro AUROC, each class against the rest."""
-    areas = []
-    for label in np.unique(truth):
-        hit = truth == label
-        positive = int(hit.sum())
-        if positive < len(truth):
-            wins = rankdata(probability[:, label])[hit].sum() - positive * (positive + 1) / 2
-            areas.append(wins / (positive * (len(truth) - positive)))
-    return float(np.mean(areas)) if areas else float("nan")
 
 
 def _weighted_auroc(

@@ -1,8 +1,7 @@
 """Rules for the cells that probes use, such as ``condition=control``, for all probes or for that of one column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -16,21 +15,8 @@ if TYPE_CHECKING:
     from r2mae.cells.table import CellTable
 
 
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """One rule of `exclude` or `only`.
-
-    Attributes
-    ----------
-    field : {"exclude", "only"}
-        Whether cells with the value are omitted, or all other cells.
-    probe : str or None
-        The label or number column of the probe to which the rule applies; None for all probes.
-    column, value : str
-        Column of obs, and the value.
-    cells : ndarray of bool, shape (cells,)
-        Which cells of the table have the value.
-    """
+class Rule(NamedTuple):
+    """One rule of `exclude` or `only`: its field, its probe (None for all), column and value, and the cells with it."""
 
     field: str
     probe: str | None
@@ -52,11 +38,28 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     UserError
         For an unknown column, a probe that does not exist, or a value that no cell has.
     """
-    return tuple(
-        _parse_rule(table, config, field, entry)
-        for field, entries in (("exclude", config.data.exclude), ("only", config.data.only))
-        for entry in entries
-    )
+    data, rules = config.data, []
+    probed = (*data.labels, *data.regress)
+    for field, entry in (*(("exclude", one) for one in data.exclude), *(("only", one) for one in data.only)):
+        column, _, value = entry.partition("=")
+        probe = None
+        if column not in table.obs.columns and ":" in column:
+            # Names may contain colons, so the longest matching name of a probe is used.
+            probe = max((one for one in probed if column.startswith(f"{one}:")), key=len, default=None)
+            if probe is None:
+                what = column.partition(":")[0]
+                hint = nearest(what, probed) if probed else "name it in labels or regress"
+                raise UserError(
+                    f"{table.name}: {entry} ({field}) is for the probe of {what!r}, and there is none: {hint}"
+                )
+            column = column.removeprefix(f"{probe}:")
+        values = column_of(table, column, field).astype(str).to_numpy().astype(str)
+        cells = np.asarray(values == value)
+        if not cells.any():
+            hint = nearest(value, np.unique(values).tolist())
+            raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
+        rules.append(Rule(field, probe, column, value, cells))
+    return tuple(rules)
 
 
 def rule_columns(config: CellsConfig) -> tuple[str, ...]:
@@ -88,16 +91,16 @@ def apply_rules(
     if not own:
         return kept, ()
     start, where = "" if probe is None else f"{probe}: ", " from the probes" if probe is None else ""
-    left, notes = kept.copy(), []
-    for rule in (rule for rule in own if rule.field == "exclude"):
-        notes.append(f"{start}{cells_in_words(int((left & rule.cells).sum()))} with {rule} omitted{where}")
-        left &= ~rule.cells
+    # Each rule of `exclude` alone, and those of `only` by column: the cells that go, and why.
+    omitted = [(rule.cells, f"with {rule}") for rule in own if rule.field == "exclude"]
     for column in dict.fromkeys(rule.column for rule in own if rule.field == "only"):
         allowed = [rule for rule in own if rule.field == "only" and rule.column == column]
         hit = np.logical_or.reduce([rule.cells for rule in allowed])
-        wanted = " or ".join(str(rule) for rule in allowed)
-        notes.append(f"{start}{cells_in_words(int((left & ~hit).sum()))} without {wanted} omitted{where}")
-        left &= hit
+        omitted.append((~hit, f"without {' or '.join(map(str, allowed))}"))
+    left, notes = kept.copy(), []
+    for cells, why in omitted:
+        notes.append(f"{start}{cells_in_words(int((left & cells).sum()))} {why} omitted{where}")
+        left &= ~cells
     if kept.any() and not left.any():
         fields = " and ".join(dict.fromkeys(rule.field for rule in own))
         whose = "the probes" if probe is None else f"the probe of {probe}"
@@ -118,24 +121,3 @@ def column_of(table: "CellTable", name: str, field: str) -> "pd.Series[str]":
 def cells_in_words(count: int) -> str:
     """Write "1 cell", "2 cells"."""
     return f"{count:,} cell{'' if count == 1 else 's'}"
-
-
-def _parse_rule(table: "CellTable", config: CellsConfig, field: str, entry: str) -> Rule:
-    name, _, value = entry.partition("=")
-    probed = (*config.data.labels, *config.data.regress)
-    probe, column = None, name
-    if name not in table.obs.columns and ":" in name:
-        # Names may contain colons, so the longest matching name of a probe is used.
-        starts = [one for one in probed if name.startswith(f"{one}:")]
-        if not starts:
-            what = name.partition(":")[0]
-            hint = nearest(what, probed) if probed else "name it in labels or regress"
-            raise UserError(f"{table.name}: {entry} ({field}) is for the probe of {what!r}, and there is none: {hint}")
-        probe = max(starts, key=len)
-        column = name[len(probe) + 1 :]
-    values = column_of(table, column, field).astype(str).to_numpy().astype(str)
-    cells = np.asarray(values == value)
-    if not cells.any():
-        hint = nearest(value, np.unique(values).tolist())
-        raise UserError(f"{table.name}: no cell has {column}={value} ({field}): {hint}")
-    return Rule(field, probe, column, value, cells)

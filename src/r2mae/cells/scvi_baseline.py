@@ -16,7 +16,7 @@ from torch import Tensor
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.task import CSR, dense
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -73,27 +73,20 @@ class TrainedScvi:
         return share
 
 
-def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> TrainedScvi:
+def train_scvi(table: "CellTable", config: CellsConfig) -> TrainedScvi:
     """Train scVI with scvi-tools.
 
-    By default sizes and training are those of the configuration: n_hidden, n_latent, two hidden layers (as our
+    Sizes and training are those of the configuration: n_hidden, n_latent, two hidden layers (as our
     encoder), negative binomial likelihood, epochs (or the number of epochs that makes its steps), batch_size, lr,
     weight_decay, the same validation cells, and batch_key. As in scvi-tools the decoder has as many hidden layers as
     the encoder (ours has one). The weight of the Kullback-Leibler term rises to one over 400 epochs, or over the whole
     training if that is shorter; otherwise the term would have little effect. scvi-tools seeds the global generators of
     NumPy and torch.
 
-    Parameters
-    ----------
-    table : CellTable
-    config : CellsConfig
-    **options
-        `n_hidden`, `n_latent`, `n_layers`, `gene_likelihood`, `max_epochs` or `batch_size`, to replace these defaults.
-
     Raises
     ------
     UserError
-        If scvi-tools is not installed, or an option is unknown.
+        If scvi-tools is not installed.
     """
     try:
         import scvi
@@ -106,33 +99,22 @@ def train_scvi(table: "CellTable", config: CellsConfig, **options: Any) -> Train
     if data.validation is not None and data.validation.rows is not None:
         held_out = data.validation.rows
     trained = np.setdiff1d(every, held_out)
-    values: dict[str, Any] = {
-        "n_hidden": config.model.n_hidden,
-        "n_latent": config.model.n_latent,
-        "n_layers": 2,
-        "gene_likelihood": "nb",
-        "max_epochs": _epochs_of(config, len(trained)),
-        "batch_size": config.optimizer.batch_size,
-    }
-    for name in options:
-        if name not in values:
-            raise unknown("option of scVI", name, values)
-    values.update(options)
+    epochs = _epochs_of(config, len(trained))
+    batch = min(config.optimizer.batch_size, max(2, len(trained)))
     with _quiet():
         scvi.settings.seed = config.seed
         adata = _adata_of(table)
         scvi.model.SCVI.setup_anndata(adata, batch_key="batch" if len(table.batches) > 1 else None)
-        sizes = {name: values[name] for name in ("n_hidden", "n_latent", "n_layers", "gene_likelihood")}
-        model = scvi.model.SCVI(adata, **sizes)
-        batch = min(values["batch_size"], max(2, len(trained)))
+        sizes = {"n_hidden": config.model.n_hidden, "n_latent": config.model.n_latent, "n_layers": 2}
+        model = scvi.model.SCVI(adata, gene_likelihood="nb", **sizes)
         model.train(
-            max_epochs=values["max_epochs"],
+            max_epochs=epochs,
             batch_size=batch,
             accelerator="cpu" if config.machine.device == "cpu" else "auto",
             plan_kwargs={
                 "lr": config.optimizer.peak_lr,
                 "weight_decay": config.optimizer.weight_decay,
-                "n_epochs_kl_warmup": min(_KL_WARMUP, values["max_epochs"]),
+                "n_epochs_kl_warmup": min(_KL_WARMUP, epochs),
             },
             datasplitter_kwargs={
                 "external_indexing": [trained, held_out],
@@ -155,11 +137,7 @@ def _epochs_of(config: CellsConfig, trained: int) -> int:
 def _adata_of(table: "CellTable") -> "AnnData":
     import pandas as pd
     from anndata import AnnData
-    from scipy.sparse import vstack
 
-    cells = table.counts.shape[0]
-    parts = [table.counts.rows(np.arange(first, min(first + _CHUNK, cells))) for first in range(0, cells, _CHUNK)]
-    batches = np.array(table.batches, dtype=object)
-    names = pd.Categorical(batches[table.batch], categories=list(table.batches))
+    names = pd.Categorical(np.array(table.batches, dtype=object)[table.batch], categories=list(table.batches))
     obs = pd.DataFrame({"batch": names}, index=table.obs.index.astype(str))
-    return AnnData(vstack(parts, format="csr").astype(np.float32), obs=obs)
+    return AnnData(table.counts.rows(np.arange(len(table))).astype(np.float32), obs=obs)

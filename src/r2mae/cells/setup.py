@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 _SETUP = "r2mae_setup"
-EMPTY_SETUP: Mapping[str, Any] = {"layer": None, "batch_key": None, "labels_key": None}
 
 
 def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labels_key: str | None) -> None:
@@ -34,11 +33,12 @@ def write_setup(adata: "AnnData", layer: str | None, batch_key: str | None, labe
 
 
 def read_setup(adata: "AnnData") -> dict[str, Any]:
-    """Return the setup that :func:`write_setup` recorded."""
+    """Return the setup that :func:`write_setup` recorded, as fields of a configuration."""
     setup = adata.uns.get(_SETUP)
     if not isinstance(setup, Mapping):
         raise UserError("call MaskedAutoencoder.setup_anndata(adata) first: it records where the counts are")
-    return {**EMPTY_SETUP, **setup}
+    labels = (setup["labels_key"],) if "labels_key" in setup else ()
+    return {"layer": setup.get("layer"), "batch_key": setup.get("batch_key"), "labels": labels}
 
 
 def make_config(fields: Mapping[str, Any]) -> CellsConfig:

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.sparse import csr_matrix, issparse
 
 from r2mae.catalogue import locate
-from r2mae.cells.counts import Counts, StoredCounts
+from r2mae.cells.counts import Stored
 from r2mae.cells.sets import SETS
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import JOBS
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 RAW = "raw.X"
 """Name, used like that of a layer, of the matrix that AnnData keeps next to a normalised X."""
-ENTRY = 8  # bytes of a count, in memory or on a device: float32 and int32
 IN_MEMORY = "AnnData"
 """Name of the data in the configuration of a run on an AnnData object."""
-_MAX_COMPRESSION = 1100  # deflate compresses zeros to a thousandth
 _READERS = {
     ".h5": "scanpy.read_10x_h5",
     ".loom": "anndata.io.read_loom",
@@ -46,7 +44,7 @@ class Source:
     ----------
     name, where : str
         Names of source and matrix, for messages.
-    counts : Counts or StoredCounts
+    matrix : csr_matrix or Stored
     genes : tuple of str
     obs : DataFrame
     layers : tuple of str
@@ -57,11 +55,25 @@ class Source:
 
     name: str
     where: str
-    counts: Counts | StoredCounts
+    matrix: csr_matrix | Stored
     genes: tuple[str, ...]
     obs: pd.DataFrame
     layers: tuple[str, ...]
     path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.where}"
+
+    @property
+    def other_layer(self) -> str:
+        """What to do if this matrix holds no raw counts, as the end of a message."""
+        named = [layer for layer in self.layers if layer not in (self.where, self.where.removeprefix("layer "))]
+        if not named:
+            return ": raw counts are needed, and this file has no other matrix; use the file before normalisation"
+        likely = next((one for one in named if "count" in one.lower() or "raw" in one.lower()), named[0])
+        return (
+            f": pass the layer that holds raw counts, layer={likely!r} or --layer {likely} (layers: {', '.join(named)})"
+        )
 
 
 def path_of(source: str | Path) -> Path:
@@ -135,7 +147,7 @@ def read_element(path: Path, store: Any, name: str) -> Any:
     """
     from anndata.io import read_elem
 
-    _check_size(path, store[name], name)
+    _check_parts(path, store[name], name)
     return read_elem(store[name])
 
 
@@ -152,7 +164,7 @@ def read_adata(source: str | Path) -> "AnnData":
     with opened(path) as store:
         import anndata
 
-        _check_size(path, store, "the file")
+        _check_parts(path, store, "the file")
         return anndata.read_zarr(store) if path.is_dir() else anndata.read_h5ad(path)
 
 
@@ -170,28 +182,26 @@ def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[S
     UserError
         For a file or layer that cannot be used.
     """
-    if not isinstance(source, str | Path):
-        yield _from_object(source, layer)
-        return
-    path = path_of(source)
-    with opened(path) as store:
-        layers = tuple(str(name) for name in store["layers"]) if "layers" in store else ()
-        layers = (*layers, RAW) if "raw" in store and "X" in store["raw"] else layers
-        layer = named_layer(layer, layers)
-        if layer is None:
-            group, var = "X", "var"
-        else:
-            group, var = ("raw/X", "raw/var") if layer == RAW and layers.count(RAW) == 1 else (f"layers/{layer}", "var")
-        if (layer is not None and layer not in layers) or group not in store:
-            raise _missing_layer_error(str(source), layer or "X", layers, _hint(path, store))
-        obs, genes = _read_frame(path, store, "obs"), _read_frame(path, store, var).index
-        if store[group].attrs.get("encoding-type") == "csr_matrix":
-            counts: Counts | StoredCounts = _stored_counts(path, store[group], group)
-        else:
-            counts = Counts(to_csr(_read_matrix(path, store, group), str(path)))
-        if counts.shape != (len(obs), len(genes)):
-            raise UserError(f"{path}: {group} has shape {counts.shape}, obs and var {len(obs)} and {len(genes)} rows")
-        yield Source(str(source), _matrix_name(layer), counts, tuple(map(str, genes)), obs, layers, path)
+    if isinstance(source, str | Path):
+        path = path_of(source)
+        with opened(path) as store:
+            layers, raw = tuple(map(str, store.get("layers", ()))), "X" in store.get("raw", ())
+            group = _group_of(str(source), layer, layers, raw, "X" in store, _hint(path, store))
+            obs, var = (_read_frame(path, store, part) for part in ("obs", "raw/var" if group == "raw/X" else "var"))
+            by_rows = store[group].attrs.get("encoding-type") == "csr_matrix"
+            matrix = _stored(path, store, group) if by_rows else to_csr(read_element(path, store, group), str(path))
+            if matrix.shape != (len(obs), len(var)):
+                sizes = f"{len(obs)} and {len(var)} rows"
+                raise UserError(f"{path}: {group} has shape {matrix.shape}, obs and var {sizes}")
+            genes, offered = tuple(map(str, var.index)), _offered(layers, raw)
+            yield Source(str(source), _in_words(group), matrix, genes, obs, offered, path)
+    else:
+        layers, raw = tuple(map(str, source.layers)), source.raw is not None
+        group = _group_of(IN_MEMORY, layer, layers, raw, source.X is not None)
+        home = source.raw if group == "raw/X" else source
+        counts = source.layers[group.removeprefix("layers/")] if group.startswith("layers/") else home.X
+        genes, offered = tuple(map(str, home.var_names)), _offered(layers, raw)
+        yield Source(IN_MEMORY, _in_words(group), to_csr(counts, IN_MEMORY), genes, source.obs, offered)
 
 
 def to_csr(matrix: Any, name: str) -> csr_matrix:
@@ -210,19 +220,31 @@ def to_csr(matrix: Any, name: str) -> csr_matrix:
     return csr_matrix(dense.astype(np.float32) if dense.dtype == np.float16 else dense)  # scipy lacks float16
 
 
-def _from_object(adata: "AnnData", layer: str | None) -> Source:
-    """Use the counts and annotations of an AnnData object, which is not changed."""
-    layers = (*map(str, adata.layers), *((RAW,) if adata.raw is not None else ()))
-    layer = named_layer(layer, layers)
-    if layer is not None and layer not in layers:
-        raise _missing_layer_error(IN_MEMORY, layer, layers)
-    named = layer is not None and layer in adata.layers
-    home = adata.raw if layer == RAW and not named else adata
-    matrix: Any = adata.layers[layer] if named else home.X
-    if matrix is None:
-        raise _missing_layer_error(IN_MEMORY, "X", layers)
-    counts = Counts(to_csr(matrix, IN_MEMORY))
-    return Source(IN_MEMORY, _matrix_name(layer), counts, tuple(map(str, home.var_names)), adata.obs, layers)
+def _offered(layers: tuple[str, ...], raw: bool) -> tuple[str, ...]:
+    return (*layers, RAW) if raw else layers
+
+
+def _group_of(
+    name: str, layer: str | None, layers: tuple[str, ...], raw: bool, has_x: bool, hint: str = "choose another"
+) -> str:
+    """Return where the counts of a layer are, as a path in a file: X, raw/X or layers/NAME."""
+    offered = _offered(layers, raw)
+    layer = named_layer(layer, offered)
+    if layer is None and has_x:
+        return "X"
+    if layer is None and offered:
+        raise UserError(f"{name}: has no X: name the layer that holds raw counts (layers: {', '.join(offered)})")
+    if layer is None:
+        raise UserError(f"{name}: has no X, and no layers at all: {hint}")
+    if not offered:
+        raise UserError(f"{name}: has no layer {layer!r}, and no layers at all: for X say layer='X' (--layer X)")
+    if layer not in offered:
+        raise UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*offered, 'X'))}")
+    return f"layers/{layer}" if layer in layers else "raw/X"
+
+
+def _in_words(group: str) -> str:
+    return {"X": "X", "raw/X": f"layer {RAW}"}.get(group, f"layer {group.removeprefix('layers/')}")
 
 
 def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
@@ -235,52 +257,38 @@ def _read_frame(path: Path, store: Any, name: str) -> pd.DataFrame:
     for column, kind in frame.dtypes.items():
         if kind.kind == "V":
             raise UserError(f"{path}: the column {column!r} of {name} holds {kind}, which no table holds: remove it")
+    if (frame.index == "").sum() > 1:  # zarr reads lost chunks of names as empty names
+        raise UserError(f"{path}: names in {name} are empty or lost: fetch or export it again")
     return frame.loc[:, ~frame.columns.duplicated()]  # a name that the file lists twice is one column
 
 
-def _read_matrix(path: Path, store: Any, group: str) -> Any:
-    """Read a matrix that is not stored by rows."""
-    kind = str(store[group].attrs.get("encoding-type", ""))
-    if kind != "csc_matrix" and not hasattr(store[group], "shape"):
-        raise UserError(f"{path}: {group} is stored as {kind or 'something unknown'}: write it as CSR")
-    # Counts by columns are, for a moment, in memory in both forms.
-    _check_size(path, store[group], group, 2 if kind == "csc_matrix" else 1)
-    return read_element(path, store, group)
-
-
-def _stored_counts(path: Path, matrix: Any, group: str) -> StoredCounts:
-    """Check that the parts of a matrix stored by rows agree."""
-    data, columns = matrix["data"], matrix["indices"]
-    shape = (int(matrix.attrs["shape"][0]), int(matrix.attrs["shape"][1]))
-    for part in ("data", "indices", "indptr"):
-        _check_place(path, matrix[part])
-    _check_size(path, matrix["indptr"], f"{group}/indptr")
-    indptr = np.asarray(matrix["indptr"][:], dtype=np.int64)
-    lengths = np.diff(indptr)
-    fits = len(lengths) == shape[0] and indptr[0] == 0 and lengths.min(initial=0) >= 0
-    if not fits or lengths.max(initial=0) > shape[1] or not data.shape == columns.shape == (indptr[-1],):
+def _stored(path: Path, store: Any, group: str) -> Stored:
+    """Return a matrix stored by rows, after a look at the lengths of its parts."""
+    data, indices, ends = (store[f"{group}/{part}"] for part in ("data", "indices", "indptr"))
+    _check_place(path, data, indices)
+    _check_parts(path, ends, f"{group}/indptr")
+    indptr = np.asarray(ends[:], dtype=np.int64)
+    cells, genes = map(int, store[group].attrs["shape"])
+    fits = len(indptr) == cells + 1 and np.diff(indptr).max(initial=0) <= genes
+    if not fits or not data.shape == indices.shape == (indptr[-1],):
         raise UserError(f"{path}: the parts of {group} contradict each other: fetch or export it again")
-    for array in (data, columns):
-        stored = array.id.get_storage_size() if hasattr(array, "id") else array.nbytes_stored()
-        if array.nbytes > max(memory_limit(), _MAX_COMPRESSION * stored):
-            raise UserError(f"{path}: {array.name} declares {array.nbytes / 2**30:,.3g} GiB in {stored:,} bytes")
     if not hasattr(data, "id") and data.nchunks_initialized < data.nchunks:  # zarr reads lost chunks as zeros
         raise UserError(f"{path}: chunks of {data.name} are missing: fetch or export it again")
-    return StoredCounts(f"{path}: {group}", data, columns, indptr, shape)
+    return Stored(data, indices, indptr, (cells, genes))
 
 
-def _check_size(path: Path, element: Any, name: str, copies: int = 1) -> None:
+def _check_parts(path: Path, element: Any, name: str) -> None:
     """Refuse arrays that take more than half of the memory, whatever the size of the file."""
-    if hasattr(element, "shape"):
-        arrays = [element]
-    elif hasattr(element, "id"):
+    arrays = [element]
+    if not hasattr(element, "shape"):
         arrays = []
-        element.visititems(lambda _, part: arrays.append(part) if hasattr(part, "shape") else None)
-    else:
-        arrays = [part for _, part in element.members(max_depth=None) if hasattr(part, "shape")]
-    for array in arrays:
-        _check_place(path, array)
-    size, limit = copies * sum(int(array.nbytes or 0) for array in arrays), memory_limit()
+        if hasattr(element, "id"):
+            element.visititems(lambda _, part: arrays.append(part))
+        else:
+            arrays = [part for _, part in element.members(max_depth=None)]
+        arrays = [part for part in arrays if hasattr(part, "shape")]
+    _check_place(path, *arrays)
+    size, limit = sum(int(array.nbytes or 0) for array in arrays), memory_limit()
     if size > limit:
         raise UserError(
             f"{path}: {name} needs {size / 2**30:,.3g} GiB of memory, and the limit is {limit / 2**30:,.3g} GiB: write "
@@ -288,17 +296,14 @@ def _check_size(path: Path, element: Any, name: str, copies: int = 1) -> None:
         )
 
 
-def _check_place(path: Path, array: Any) -> None:
-    """Refuse an array that is kept in other files: HDF5 fills it with a number where one of them is missing."""
-    if getattr(array, "is_virtual", False) or getattr(array, "external", None):
-        raise UserError(
-            f"{path}: {array.name} is kept in other files (HDF5 calls it virtual or external): write all into one "
-            "file, such as with adata.write_h5ad"
-        )
-
-
-def _matrix_name(layer: str | None) -> str:
-    return "X" if layer is None else f"layer {layer}"
+def _check_place(path: Path, *arrays: Any) -> None:
+    """Refuse arrays that are kept in other files: HDF5 fills them with a number where one of them is missing."""
+    for array in arrays:
+        if getattr(array, "is_virtual", False) or getattr(array, "external", None):
+            raise UserError(
+                f"{path}: {array.name} is kept in other files (HDF5 calls it virtual or external): write all into one "
+                "file, such as with adata.write_h5ad"
+            )
 
 
 def _hint(path: Path, store: Any = ()) -> str:
@@ -310,13 +315,3 @@ def _hint(path: Path, store: Any = ()) -> str:
         return "fetch or export it again"
     part = "['rna']" if suffix == ".h5mu" else ""
     return f"convert it, such as with {reader}({path.name!r}){part}.write_h5ad('cells.h5ad')"
-
-
-def _missing_layer_error(name: str, layer: str, layers: tuple[str, ...], hint: str = "choose another") -> UserError:
-    if layer == "X" and not layers:
-        return UserError(f"{name}: has no X, and no layers at all: {hint}")
-    if not layers:
-        return UserError(f"{name}: has no layer {layer!r}, and no layers at all: for X say layer='X' (--layer X)")
-    if layer == "X":
-        return UserError(f"{name}: has no X: name the layer that holds raw counts (layers: {', '.join(layers)})")
-    return UserError(f"{name}: has no layer {layer!r}: {nearest(layer, (*layers, 'X'))}")

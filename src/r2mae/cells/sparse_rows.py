@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Float32, Int, Int64
+from scipy.sparse import csr_matrix
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
 _BLOCK = 128  # columns; those of 4,000 genes take 2 MB, about a core's cache
@@ -34,9 +36,10 @@ class SparseRows:
     indices: Int[Tensor, " entries"]
     values: Float32[Tensor, " entries"]
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def times(self, weight: Float[Tensor, "genes width"]) -> Float[Tensor, "cells width"]:
         """Return the product with a dense matrix, differentiable by the latter."""
-        made: Tensor = _product(self.indptr, self.indices, self.values, weight)
+        made: Tensor = _Product.apply(self.indptr, self.indices, self.values, weight)  # type: ignore[no-untyped-call]
         return made
 
 
@@ -65,44 +68,22 @@ def sparse_is_faster(entries: int, cells: int, columns: int) -> bool:
     return entries <= _MAX_DENSITY * cells * columns and not torch.is_autocast_enabled("cpu")
 
 
-# Operators of torch, which a compiled model calls without tracing.
-@torch.library.custom_op("r2mae::sparse_product", mutates_args=())
-def _product(indptr: Tensor, indices: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    return _row_sums(indptr, indices, values, weight)
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, indptr: Tensor, indices: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(indptr, indices, values)
+        ctx.genes = len(weight)
+        return _row_sums(indptr, indices, values, weight)
 
-
-@_product.register_fake
-def _(indptr: Tensor, indices: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    return weight.new_empty(len(indptr) - 1, weight.shape[1])
-
-
-@torch.library.custom_op("r2mae::sparse_product_gradient", mutates_args=())
-def _gradient(indptr: Tensor, indices: Tensor, values: Tensor, grad: Tensor, genes: int) -> Tensor:
-    """Return the gradient by the weights: the product of the transposed matrix with the gradient by the product."""
-    from scipy.sparse import csr_matrix
-
-    rows = csr_matrix((values.numpy(), indices.numpy(), indptr.numpy()), shape=(len(indptr) - 1, genes))
-    by_gene = rows.tocsc()
-    ends, cells, entries = (torch.from_numpy(part) for part in (by_gene.indptr, by_gene.indices, by_gene.data))
-    return _row_sums(ends, cells, entries, grad.contiguous())
-
-
-@_gradient.register_fake
-def _(indptr: Tensor, indices: Tensor, values: Tensor, grad: Tensor, genes: int) -> Tensor:
-    return grad.new_empty(genes, grad.shape[1])
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-    *rows, weight = inputs
-    ctx.save_for_backward(*rows)
-    ctx.genes = len(weight)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
-    return None, None, None, _gradient(*ctx.saved_tensors, grad, ctx.genes)
-
-
-_product.register_autograd(_backward, setup_context=_save_for_backward)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, Tensor]:
+        """Return the gradient by the weights: the product of the transposed matrix with the gradient by the product."""
+        indptr, indices, values = ctx.saved_tensors
+        rows = csr_matrix((values.numpy(), indices.numpy(), indptr.numpy()), shape=(len(indptr) - 1, ctx.genes))
+        by_gene = rows.tocsc()
+        ends, cells, entries = (torch.from_numpy(part) for part in (by_gene.indptr, by_gene.indices, by_gene.data))
+        return None, None, None, _row_sums(ends, cells, entries, grad.contiguous())
 
 
 def _row_sums(indptr: Tensor, indices: Tensor, values: Tensor, rows: Tensor) -> Tensor:

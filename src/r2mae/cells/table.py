@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int64
 
-from r2mae.cells.counts import Counts, Totals, check_counts
+from r2mae.cells.counts import ENTRY, Choice, Counts, Rows, Stored, Totals, check_counts, copied, mapped, packed
+from r2mae.cells.covariate import align_batches
 from r2mae.cells.genes import highly_variable_genes
-from r2mae.cells.packing import Choice, Kept, copied, packed
 from r2mae.cells.rules import cells_in_words
-from r2mae.cells.sources import ENTRY, Source, memory_limit, open_source
+from r2mae.cells.sources import Source, memory_limit, open_source
 from r2mae.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class CellTable:
         Names of the batches; ("all",) if there is no batch covariate.
     notes : tuple of str
         Notes on what was omitted or filled in.
+    missing : int64 array
+        Columns of the genes that the source lacks.
     """
 
     name: str
@@ -53,6 +55,7 @@ class CellTable:
     batch: Int64[np.ndarray, " cells"]
     batches: tuple[str, ...] = NO_BATCHES
     notes: tuple[str, ...] = ()
+    missing: Int64[np.ndarray, " missing"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.obs)
@@ -73,6 +76,8 @@ def load_cells(
     min_genes: int = 0,
     backed: bool | None = None,
     genes: Sequence[str] | None = None,
+    batches: tuple[str, ...] | None = None,
+    transform_batch: str | None = None,
 ) -> CellTable:
     """Read a named set, an .h5ad file, a zarr folder or an AnnData object, which the table shares nothing with.
 
@@ -97,7 +102,10 @@ def load_cells(
     backed : bool, optional
         True: leave counts on disk; False: read them into memory.
     genes : sequence of str, optional
-        Map the cells onto these genes, those of a model; missing genes count as zero. All cells are kept then.
+        Map the cells onto these genes, those of a model, by name; missing genes are hidden, that is zero, and others
+        ignored. All cells are kept then.
+    batches, transform_batch
+        Number the batches as a model does; see :func:`r2mae.cells.covariate.align_batches`.
 
     Raises
     ------
@@ -106,15 +114,16 @@ def load_cells(
     """
     with open_source(source, layer) as raw:
         _check_names(raw, least=2 if genes is None else 1)
-        notes = check_columns(raw, batch_key, donor_key, columns)
-        totals = check_counts(raw.counts, raw.name, raw.where, raw.genes, raw.layers, list(raw.obs.index))
+        notes = check_columns(raw, None if batches else batch_key, donor_key, columns)
+        numbers = align_batches(raw.name, raw.obs, batch_key, batches, transform_batch) if batches else None
+        totals = check_counts(raw)
         if genes is None:
             indices, more = _choose(raw, totals, n_top_genes)
             names = tuple(raw.genes[index] for index in indices)
         else:
             (indices, more), names, min_genes = _map_genes(raw, genes), tuple(genes), 0
         entries = int(totals.cells_of_gene[indices[indices >= 0]].sum())
-        counts, kept, still_more = _take(raw, Choice(indices, names, min_genes, entries), totals, backed)
+        counts, kept, still_more = _take(raw, Choice(indices, min_genes, entries), backed)
         if min_genes and len(kept) < 2:
             raise UserError(
                 f"{raw.name}: {cells_in_words(len(kept))} with {min_genes} expressed genes (min_genes): ask for fewer"
@@ -132,8 +141,10 @@ def load_cells(
                 f"{raw.name}: {number} without a count in the chosen genes, such as {obs.index[empty[0]]!r}: "
                 "omit them with --min-genes 1 (or scanpy.pp.filter_cells(adata, min_genes=1))"
             )
-        codes, batches = _batches(obs, batch_key)
-        return CellTable(raw.name, counts, names, obs, codes, batches, notes)
+        if numbers is None or batches is None:
+            numbers, batches = _batches(obs, batch_key)
+        missing = np.flatnonzero(indices < 0)
+        return CellTable(raw.name, counts, names, obs, numbers, batches, notes, missing)
 
 
 from_anndata = load_cells
@@ -160,7 +171,7 @@ def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
 
 
 def _check_names(source: Source, least: int) -> None:
-    cells, genes = source.counts.shape
+    cells, genes = source.matrix.shape
     if cells < least or genes < least:
         what = "masking needs two cells and two genes" if least > 1 else "embedding needs one cell and one gene"
         raise UserError(f"{source.name}: {what} or more, not {cells} and {genes}")
@@ -178,13 +189,13 @@ def check_columns(
     """Check that columns of obs exist, and that every cell has a batch and a donor; return notes on missing values."""
     known = [str(column) for column in source.obs.columns]
     keys = (("batch_key: ", batch_key), ("donor_key: ", donor_key))
-    for field, wanted in (*keys, *(("", column) for column in columns)):
+    for option, wanted in (*keys, *(("", column) for column in columns)):
         if wanted is not None and wanted not in known:
-            raise UserError(f"{source.name}: {field}obs has no column {wanted!r}: {nearest(wanted, known)}")
-    for field, column in (("batch_key", batch_key), ("donor_key", donor_key)):
+            raise UserError(f"{source.name}: {option}obs has no column {wanted!r}: {nearest(wanted, known)}")
+    for option, column in (("batch_key", batch_key), ("donor_key", donor_key)):
         if column is not None and (missing := int(source.obs[column].isna().sum())):
             raise UserError(
-                f"{source.name}: {cells_in_words(missing)} without a value in column {column!r} of obs ({field}): "
+                f"{source.name}: {cells_in_words(missing)} without a value in column {column!r} of obs ({option}): "
                 "fill it in, or remove these cells"
             )
     missing_in = {column: int(source.obs[column].isna().sum()) for column in dict.fromkeys(columns)}
@@ -203,7 +214,7 @@ def _choose(
     if len(columns) < 2:
         raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
     if n_top_genes is not None:
-        columns = highly_variable_genes(source.counts, n_top_genes, totals.library)
+        columns = highly_variable_genes(source.matrix, n_top_genes, totals.library)
         columns = columns[~empty[columns]]
         if len(columns) < 2:
             few = f"{len(columns)} gene{'' if len(columns) == 1 else 's'} with a count"
@@ -214,27 +225,31 @@ def _choose(
 def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
     """Return the columns of these genes (−1 if missing), and notes on missing genes."""
     columns = pd.Index(source.genes).get_indexer(pd.Index(genes)).astype(np.int64)
-    missing = int((columns < 0).sum())
+    missing, number = int((columns < 0).sum()), f"{len(genes):,}"
     if len(genes) - missing < _MIN_SHARED * len(genes) or missing == len(genes):
         raise UserError(
-            f"{source.name}: only {len(genes) - missing:,} of the model's {len(genes):,} genes are there (its first is "
+            f"{source.name}: only {len(genes) - missing:,} of the model's {number} genes are there (its first is "
             f"{genes[0]!r}, the first here {source.genes[0]!r}): name genes in var_names as in training"
         )
-    notes = (f"{missing:,} of the model's {len(genes):,} genes are missing and count as zero",) if missing else ()
-    return columns, notes
+    found = len(genes) - missing
+    others = len(source.genes) - found
+    note = f"{found:,} of the model's {number} genes are there, {missing:,} missing (hidden), {others:,} others ignored"
+    return columns, (note,) if missing or others else ()
 
 
-def _take(source: Source, choice: Choice, totals: Totals, backed: bool | None) -> tuple[Counts, Kept, tuple[str, ...]]:
+def _take(source: Source, choice: Choice, backed: bool | None) -> tuple[Counts, Rows, tuple[str, ...]]:
     """Prepare the chosen counts for reading batches: in memory, mapped from their file, or from a copy of it."""
-    counts = source.counts
+    matrix = source.matrix
     on_disk = choice.entries * ENTRY > memory_limit() if backed is None else backed
-    if not on_disk or isinstance(counts, Counts):
-        return *packed(counts, choice), ()
-    everything = np.array_equal(choice.columns, np.arange(counts.shape[1])) and choice.entries == counts.indptr[-1]
-    if everything and (totals.genes_of_cell >= choice.min_genes).all() and (mapped := counts.mapped()) is not None:
-        return mapped, np.arange(counts.shape[0]), ()
+    if not on_disk or not isinstance(matrix, Stored):
+        return *packed(matrix, choice), ()
+    cells, genes = matrix.shape
+    everything = np.array_equal(choice.columns, np.arange(genes)) and choice.entries == matrix.indptr[-1]
+    everything = everything and bool((np.diff(matrix.indptr) >= choice.min_genes).all())
+    if everything and (found := mapped(matrix)) is not None:
+        return found, np.arange(cells), ()
     assert source.path is not None
-    made, kept, folder = copied(counts, choice, source.path, source.where)
+    made, kept, folder = copied(matrix, choice, source.path, source.where)
     size = sum(file.stat().st_size for file in folder.iterdir()) / 2**30
     return made, kept, (f"counts are read from an uncompressed copy, {folder} ({size:.2f} GiB)",)
 

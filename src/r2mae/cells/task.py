@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.likelihood import hidden_losses
@@ -64,7 +64,10 @@ class CountModel(nn.Module, ABC):
     def last_hidden(
         self, log_counts: Float[Tensor, "cells genes"], batch: Int64[Tensor, " cells"]
     ) -> Float[Tensor, "cells hidden"]:
-        """Return the layer before the representation."""
+        """Return the layer before the representation.
+
+        With :attr:`GeneTask.mask_input` this method, `encode` and `forward` also take the argument `hidden`.
+        """
 
     @abstractmethod
     def forward(
@@ -174,17 +177,56 @@ class GeneTask(Task[Any, "CountModel"]):
         key : Key
             See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
         """
+        device = batch["values"].device
+        on_host = device.type == "cpu"
         if not isinstance(ratio, int | float):
-            cells, device = len(batch["indptr"]) - 1, batch["values"].device
-            mask = element_mask((cells, self.genes), ratio, key, exact=True, device=device)
-            return _mask_by_cell(batch, mask, self.takes_sparse)
-        mask = column_mask(self.genes, ratio, key, device=batch["values"].device)
+            cells = len(batch["indptr"]) - 1
+            return self._hide(
+                batch, element_mask((cells, self.genes), ratio, key, exact=True, device=device), on_host=on_host
+            )
+        mask = column_mask(self.genes, ratio, key, device=device)
         # The shape of a sort's output is known; a search for the hidden genes would make the host wait for the device.
         order = torch.sort(mask.to(torch.uint8), stable=True).indices
         kept = self.genes - hidden_count(self.genes, ratio)
-        if mask.device.type == "cpu":
-            return _mask_on_host(batch, mask, order[:kept], order[kept:], self.takes_sparse)
-        return _mask_on_device(batch, mask, order[:kept], order[kept:])
+        return self._hide(batch, mask, order[:kept], order[kept:], on_host=on_host)
+
+    def _hide(
+        self, batch: CSR, mask: Tensor, kept: Tensor | None = None, hidden: Tensor | None = None, *, on_host: bool
+    ) -> MaskedGenes:
+        """Hide genes: the same, `hidden`, in all cells, or in each cell those of its row of the mask.
+
+        On the host the targets are the hidden counts. On a device a kept count becomes a target of zero, so that the
+        shapes are known in advance.
+        """
+        cell, values, gene = _cell_of_entry(batch), batch["values"].float(), batch["indices"].long()
+        whole = mask.expand(len(batch["indptr"]) - 1, self.genes)
+        if hidden is None:
+            places = cell * self.genes + gene
+            unseen = mask.view(-1)[places]
+        else:
+            places, unseen = cell * len(hidden) + mask.cumsum(0)[gene] - 1, mask[gene]
+        log_counts: Tensor | SparseRows | None = None
+        if on_host:
+            seen = unseen.logical_not().nonzero()[:, 0]
+            if self.takes_sparse and _prefers_sparse(batch, len(seen), self.genes if kept is None else len(kept)):
+                log_counts, kept = log_rows(batch, seen), None
+            entries = unseen.nonzero()[:, 0]
+            places, targets = places.index_select(0, entries), values.index_select(0, entries)
+        else:
+            places, targets = places * unseen, values * unseen
+        if log_counts is None:
+            log_counts = dense({**batch, "values": values.log1p()}, self.genes)
+            log_counts = log_counts * ~mask if kept is None else log_counts.index_select(1, kept)
+        return MaskedGenes(
+            inputs=KeptGenes(log_counts, kept, batch["batch"]),
+            hidden=whole,
+            targets=targets,
+            entries=whole.numel(),
+            columns=hidden,
+            places=places,
+            library=_library_size(batch).clamp_(min=1.0),
+            batch=batch,
+        )
 
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
         """Return logits over all genes, the dispersion, and the latent representation."""
@@ -210,10 +252,13 @@ class GeneTask(Task[Any, "CountModel"]):
         return losses if corrupted.columns is not None else losses * corrupted.hidden
 
     @torch.no_grad()
-    def embed(self, model: CountModel, batch: CSR) -> Float[Tensor, "cells width"]:
-        """Return the representation of unmasked cells."""
+    def embed(
+        self, model: CountModel, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
+    ) -> Float[Tensor, "cells width"]:
+        """Return the representation of unmasked cells; `hidden` are indices of genes that were not measured."""
         layer: Callable[..., Tensor] = model.encode if self.representation == "latent" else model.last_hidden
-        return layer(self._log_counts(batch), batch["batch"])
+        mask_argument = {"hidden": hidden} if self.mask_input and hidden is not None else {}
+        return layer(self._log_counts(batch), batch["batch"], **mask_argument)
 
     def _log_counts(
         self, batch: CSR, hidden: Int64[Tensor, " hidden"] | None = None
@@ -309,75 +354,3 @@ def _library_size(batch: CSR) -> Float[Tensor, " cells"]:
     if values.device.type == "cpu":
         return torch.segment_reduce(values, "sum", offsets=batch["indptr"])
     return values.new_zeros(len(batch["indptr"]) - 1).index_add_(0, _cell_of_entry(batch), values)
-
-
-def _mask_on_host(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor, takes_sparse: bool = False) -> MaskedGenes:
-    """Select hidden and kept counts from the sparse batch, without making the dense array of all genes."""
-    cell, values = _cell_of_entry(batch), batch["values"].float()
-    cells, width = len(batch["indptr"]) - 1, len(kept)
-    position = torch.empty(len(mask), dtype=torch.int64)  # a kept gene's index i among the kept, a hidden gene's −1 − i
-    position[kept], position[hidden] = torch.arange(width), torch.arange(len(hidden)).bitwise_not_()
-    at = position.index_select(0, batch["indices"])
-    # Indices of entries are computed once; a boolean index would compute them for every array.
-    seen, unseen = (at >= 0).nonzero()[:, 0], (at < 0).nonzero()[:, 0]
-    if takes_sparse and _prefers_sparse(batch, len(seen), width):
-        inputs = KeptGenes(log_rows(batch, seen), None, batch["batch"])
-    else:
-        log_counts = torch.zeros(cells, width)
-        log_counts.view(-1).scatter_(0, _flat_positions(cell, at, seen, width), values.index_select(0, seen).log1p_())
-        inputs = KeptGenes(log_counts, kept, batch["batch"])
-    return MaskedGenes(
-        inputs=inputs,
-        hidden=mask.expand(cells, len(mask)),
-        targets=values.index_select(0, unseen),
-        entries=cells * len(mask),
-        columns=hidden,
-        places=_flat_positions(cell, at.bitwise_not_(), unseen, len(hidden)),
-        library=_library_size(batch).clamp_(min=1.0),
-        batch=batch,
-    )
-
-
-def _flat_positions(cell: Tensor, at: Tensor, entries: Tensor, width: int) -> Tensor:
-    """Return the positions of these entries in a flattened array of cells by `width`."""
-    return at.index_select(0, entries).add_(cell.index_select(0, entries), alpha=width)
-
-
-def _mask_on_device(batch: CSR, mask: Tensor, kept: Tensor, hidden: Tensor) -> MaskedGenes:
-    """As :func:`_mask_on_host`, with shapes known in advance: a kept count becomes a target of zero."""
-    counts = dense(batch, len(mask))
-    gene = batch["indices"].long()
-    unseen = mask[gene]
-    return MaskedGenes(
-        inputs=KeptGenes(counts.index_select(1, kept).log1p_(), kept, batch["batch"]),
-        hidden=mask.expand(counts.shape),
-        targets=batch["values"].float() * unseen,
-        entries=counts.numel(),
-        columns=hidden,
-        places=(_cell_of_entry(batch) * len(hidden) + mask.cumsum(0)[gene] - 1) * unseen,
-        library=counts.sum(1).clamp_(min=1.0),
-        batch=batch,
-    )
-
-
-def _mask_by_cell(batch: CSR, mask: Bool[Tensor, "cells genes"], takes_sparse: bool = False) -> MaskedGenes:
-    """Hide each cell's own genes; a kept count becomes a target of zero, so that shapes are known in advance."""
-    genes = mask.shape[1]
-    places = _cell_of_entry(batch) * genes + batch["indices"]
-    unseen = mask.view(-1)[places]
-    log_counts: Tensor | SparseRows | None = None
-    if takes_sparse and mask.device.type == "cpu":
-        seen = unseen.logical_not().nonzero()[:, 0]
-        log_counts = log_rows(batch, seen) if _prefers_sparse(batch, len(seen), genes) else None
-    if log_counts is None:
-        log_counts = (dense(batch, genes) * ~mask).log1p_()
-    return MaskedGenes(
-        inputs=KeptGenes(log_counts, None, batch["batch"]),
-        hidden=mask,
-        targets=batch["values"].float() * unseen,
-        entries=mask.numel(),
-        columns=None,
-        places=places,
-        library=_library_size(batch).clamp_(min=1.0),
-        batch=batch,
-    )

@@ -131,14 +131,8 @@ class CountAutoencoder(CountModel):
         `hidden` gives the indices of the genes that all cells hide, or a row of the mask for each cell; by default
         nothing is hidden. Only a model with `mask_input` takes it.
         """
-        state: Tensor = self.first(log_counts, batch, columns)
-        if hidden is None:
-            return self.encoder(state)  # type: ignore[no-any-return]
-        norm, *others = self.encoder
-        state = norm(state) + self._mask_term(hidden)
-        for layer in others:
-            state = layer(state)
-        return state
+        last: Tensor = self.encoder[-1](self.last_hidden(log_counts, batch, columns, hidden))
+        return last
 
     def _mask_term(self, hidden: Hidden) -> Float[Tensor, "*cells width"]:
         """Return the mask times its weights: one row for all cells, at almost no cost, or one for each cell."""
@@ -148,9 +142,20 @@ class CountAutoencoder(CountModel):
         mask = self.mask_weight.new_zeros(self.genes).index_fill_(0, hidden, 1.0)
         return mask @ self.mask_weight
 
-    def last_hidden(self, log_counts: LogCounts, batch: Int64[Tensor, " cells"]) -> Float[Tensor, "cells hidden"]:
+    def last_hidden(
+        self,
+        log_counts: LogCounts,
+        batch: Int64[Tensor, " cells"],
+        columns: Int64[Tensor, " columns"] | None = None,
+        hidden: Hidden | None = None,
+    ) -> Float[Tensor, "cells width"]:
         """Return the layer before the representation, after its batch normalisation and ReLU."""
-        return self.encoder[:-1](self.first(log_counts, batch))  # type: ignore[no-any-return]
+        state: Tensor = self.encoder[0](self.first(log_counts, batch, columns))
+        if hidden is not None:
+            state = state + self._mask_term(hidden)
+        for layer in list(self.encoder)[1:-1]:
+            state = layer(state)
+        return state
 
     def decode(
         self, latent: Float[Tensor, "cells latent"], batch: Int64[Tensor, " cells"]
