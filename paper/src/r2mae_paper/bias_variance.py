@@ -23,7 +23,7 @@ from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, pred
 from r2mae_paper.fig1e import MODELS as SPECTRA
 from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals
+from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,13 +41,13 @@ MODELS: dict[str, Callable[[int], Covariance]] = {
 WIDE, TALL = "d > n", "d < n"
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return a part for each covariance and side."""
-    return [
-        Part(f"{name.lower()}-{key}", partial(_measure, name, side, shape[0], shape[1], size))
+    return {
+        f"{name.lower()}-{key}": partial(_measure, name, side, *shape, size)
         for name in MODELS
         for key, side, shape in (("wide", WIDE, size.wide), ("tall", TALL, size.tall))
-    ]
+    }
 
 
 def plot(tables: Tables, size: Size) -> Figures:
@@ -72,22 +72,27 @@ def _measure(name: str, side: str, n: int, d: int, size: Size, jobs: int) -> lis
         formula = risk(cov, beta, n, size.ratios, NOISE)
         whole = [risk(cov, beta, n, 0.0, NOISE, keep=p) for p in size.ratios]
     null = float(formula.null)
-    rows: list[TableRow] = []
-    for place, p in enumerate(size.ratios):
-        found = []
-        for number in range(size.draws):
-            drawn = conditional_risk(cov, beta, *_design(cov, n, p, number), NOISE)
-            found.append((drawn.bias, drawn.variance))
-        mean = np.mean(found, axis=0) / null
-        error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found)) / null
-        row: TableRow = {"side": side, "model": name, "n": n, "d": d, "ratio": p, "draws": size.draws}
-        row |= {"bias": mean[0], "bias_error": error[0], "variance": mean[1], "variance_error": error[1]}
-        row["bias_formula"] = float(formula.bias[place]) / null
-        row["variance_formula"] = float(formula.variance[place]) / null
-        row["bias_whole"] = float(whole[place].bias) / null
-        row["variance_whole"] = float(whole[place].variance) / null
-        rows.append(row)
-    return rows
+    designs = [[_design(cov, n, p, number) for number in range(size.draws)] for p in size.ratios]
+    drawn = [[conditional_risk(cov, beta, *one, NOISE) for one in of_ratio] for of_ratio in designs]
+    found = np.array([[(one.bias, one.variance) for one in of_ratio] for of_ratio in drawn])
+    bias, variance = found.mean(axis=1).T / null
+    bias_error, variance_error = found.std(axis=1, ddof=1).T / np.sqrt(size.draws) / null
+    return rows_of(
+        side=side,
+        model=name,
+        n=n,
+        d=d,
+        ratio=size.ratios,
+        draws=size.draws,
+        bias=bias,
+        bias_error=bias_error,
+        variance=variance,
+        variance_error=variance_error,
+        bias_formula=formula.bias / null,
+        variance_formula=formula.variance / null,
+        bias_whole=[float(one.bias) / null for one in whole],
+        variance_whole=[float(one.variance) / null for one in whole],
+    )
 
 
 def _design(
@@ -123,12 +128,11 @@ def _settings(size: Size) -> dict[str, tuple[Callable[[int], Covariance], int, i
     return {**wide, "identity, tall": (identity, 2 * size.n, size.n)}
 
 
-def parts_of_estimators(size: Size) -> list[Part]:
+def parts_of_estimators(size: Size) -> Parts:
     """Return a part for each covariance."""
-    return [
-        Part(name.lower().replace(", ", "-"), partial(_estimate, name, *how, size))
-        for name, how in _settings(size).items()
-    ]
+    return {
+        name.lower().replace(", ", "-"): partial(_estimate, name, *how, size) for name, how in _settings(size).items()
+    }
 
 
 def plot_estimators(tables: Tables, size: Size) -> Figures:

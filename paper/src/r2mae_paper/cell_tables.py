@@ -19,13 +19,12 @@ from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.evaluation.bn_statistics import AS_TRAINED
-from r2mae.evaluation.statistics import paired_difference
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae_paper.bases import cells
 from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
-from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_over_fixed, pooled_rows
-from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
+from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
@@ -152,6 +151,7 @@ def table_of_widths(results: pd.DataFrame) -> Tables:
     Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
     """
     scores = [score for score in SCORES if score in results]
+    references = partial(best_and_blind, fixed=FIXED, blind=REFERENCE)
     by_row = results.assign(label=results[_ROW])
     rows: list[TableRow] = []
     pooled: list[TableRow] = []
@@ -163,13 +163,10 @@ def table_of_widths(results: pd.DataFrame) -> Tables:
         for width, gains in {**by_width, "difference": _widening(by_width)}.items():
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
         for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
-            for label, values in by_label(group, score).items():
-                row: TableRow = {"set": data, _WIDTH: preset, "score": score, "label": label, **mean_columns(values)}
-                for against in (BEST_FIXED, BLIND):
-                    gain = by_width[str(preset)].get((label, against), {}).get(str(data))
-                    if gain is not None:
-                        row |= difference_columns(f"vs_{against}", paired_difference(gain, np.zeros(len(gain))))
-                rows.append(row)
+            rows += [
+                {"set": data, _WIDTH: preset, **{"score": score, **row}}
+                for row in compared_rows(group, score, references, higher=True)
+            ]
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 

@@ -15,7 +15,7 @@ from r2mae.theory.simulate import simulate
 from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study, paper_ratios
+from r2mae_paper.study import NOISE, Parts, Study, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _RIDGE = 1e-6  # the appendix's λ for this figure
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return a part for each panel."""
-    return [Part(f"n-{n}-d-{d}", partial(measure, n, d, size.repetitions)) for n, d in size.settings]
+    return {f"n-{n}-d-{d}": partial(measure, n, d, size.repetitions) for n, d in size.settings}
 
 
 def plot(tables: Tables, size: Size) -> Figures:

@@ -16,7 +16,7 @@ from r2mae.theory.simulate import simulate
 from r2mae_paper.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, joined_tables, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals, paper_ratios
+from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,9 @@ QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75)
 _GAMMAS = (0.5, 2.0, 5.0, 10.0)
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return a part for each model."""
-    return [Part(name.lower(), partial(_model, name, size)) for name in MODELS]
+    return {name.lower(): partial(_model, name, size) for name in MODELS}
 
 
 def _model(name: str, size: Size, jobs: int) -> dict[str, list[TableRow]]:
@@ -83,8 +83,10 @@ def measure(name: str, cov: Covariance, size: Size, jobs: int) -> list[TableRow]
     simulation = simulate(
         cov, eigen_signals(cov, indices), size.n, ratios, noise=NOISE, repetitions=size.repetitions, jobs=jobs
     )
-    curves = [
-        rows_of(
+    return [
+        row
+        for j, quantile in enumerate(QUANTILES)
+        for row in rows_of(
             model=name,
             quantile=quantile,
             eigenvalue=simulation.null[j],
@@ -94,9 +96,7 @@ def measure(name: str, cov: Covariance, size: Size, jobs: int) -> list[TableRow]
             error=simulation.error[:, j] / simulation.null[j],
             formula=formula[:, j],
         )
-        for j, quantile in enumerate(QUANTILES)
     ]
-    return [row for rows in curves for row in rows]
 
 
 def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE) -> dict[str, float]:
@@ -175,11 +175,8 @@ def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
 
 
 def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
-    low, density, width = (
-        column(histogram, "low"),
-        column(histogram, "density"),
-        histogram[0]["high"] - histogram[0]["low"],
-    )
+    low, density = column(histogram, "low"), column(histogram, "density")
+    width = histogram[0]["high"] - histogram[0]["low"]
     # Half of the latent model's eigenvalues are 1: this bar is cut off by the axis.
     top = 1.25 * float(np.sort(density)[-2]) if density.max() > 4 * np.sort(density)[-2] else 1.25 * density.max()
     panel.bar(low, density, width, align="edge", color="#d0d0d0")

@@ -9,11 +9,14 @@ import pandas as pd
 
 from r2mae.evaluation.pooled import Pooled, pooled_effect
 from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae_paper.rows import TableRow
+from r2mae_paper.rows import TableRow, difference_columns, mean_columns
 
 if TYPE_CHECKING:
     Scores: TypeAlias = Mapping[str, pd.Series[float]]
     """A score by seed, of each row by its label."""
+
+    References: TypeAlias = Callable[[Scores, str], Mapping[str, pd.Series[float]]]
+    """Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
 
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
@@ -57,13 +60,40 @@ def best_and_blind(
     return found | ({BLIND: rows[blind]} if blind in rows and blind != label else {})
 
 
-def gains_by_set(
-    results: pd.DataFrame,
-    score: str,
-    references: "Callable[[Scores, str], Mapping[str, pd.Series[float]]]",
-    *,
-    higher: bool = True,
-) -> Gains:
+def compared_rows(
+    results: pd.DataFrame, score: str, references: "References", *, higher: bool, counted: bool = False
+) -> list[TableRow]:
+    """Return for each row of a set its mean with its interval, and its differences from its references.
+
+    Differences are paired over seeds, in columns that begin with ``vs_`` and the name of the reference.
+
+    Parameters
+    ----------
+    results : DataFrame
+        A line a run, with its `label` and `seed`.
+    score : str
+        Of the results.
+    references : callable
+    higher : bool
+        Whether a higher score is better.
+    counted : bool
+        Whether there are columns with the number of pairs.
+    """
+    rows: list[TableRow] = []
+    by_row = by_label(results, score)
+    for label, mine in by_row.items():
+        row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
+        for against, other in references(by_row, label).items():
+            both = mine.index.intersection(other.index)
+            if len(both):
+                found = paired_difference(mine[both], other[both], higher_is_better=higher)
+                row |= difference_columns(f"vs_{against}", found)
+                row |= {f"vs_{against}_pairs": found.n} if counted else {}
+        rows.append(row)
+    return rows
+
+
+def gains_by_set(results: pd.DataFrame, score: str, references: "References", *, higher: bool = True) -> Gains:
     """Return what every row gains over its references on each set, paired over seeds.
 
     Parameters
@@ -73,7 +103,6 @@ def gains_by_set(
     score : str
         Of the results; where there is none, there are no gains.
     references : callable
-        Takes the score of all rows of a set, and a label; returns what that row is compared with, by name.
     higher : bool
         Whether a higher score is better.
     """
@@ -108,14 +137,13 @@ def pooled_rows(gains: "Mapping[tuple[str, str], Mapping[str, Any]]") -> list[Ta
         if not usable:
             continue
         found = pooled(usable)
-        row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean}
+        low, high = found.low, found.high
+        verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
         if found.sets == 1:
             alone = paired_difference(usable[0], np.zeros(len(usable[0])))
-            row |= {"low": alone.low, "high": alone.high, "between_sets": found.between, "is": alone.verdict}
-        else:
-            row |= {"low": found.low, "high": found.high, "between_sets": found.between}
-            row["is"] = "better" if found.low > 0 else "worse" if found.high < 0 else "undecided"
-        rows.append(row)
+            low, high, verdict = alone.low, alone.high, alone.verdict
+        row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean, "low": low}
+        rows.append({**row, "high": high, "between_sets": found.between, "is": verdict})
     return rows
 
 

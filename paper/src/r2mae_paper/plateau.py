@@ -20,7 +20,7 @@ from r2mae_paper.curves import draw_over, likeness, read_curves
 from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, PUBLISHED, Part, Study, compared, paper_ratios
+from r2mae_paper.study import NOISE, PUBLISHED, Parts, Study, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,18 +32,18 @@ NOISES = (0.0, 0.5, 1.0, 1.5)
 _NOISE = "noise"
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return a part for each sample of the model under both readings."""
-    return [
-        Part(f"{reading}-{seed}", partial(_measure, size, reading, seed))
+    return {
+        f"{reading}-{seed}": partial(_measure, size, reading, seed)
         for reading in READINGS
         for seed in range(size.samples)
-    ]
+    }
 
 
-def parts_with_noise(size: Size) -> list[Part]:
+def parts_with_noise(size: Size) -> Parts:
     """Return the same for Fig. 1G, and a part for the formula with more noise."""
-    return [*parts(size), Part(_NOISE, lambda jobs: noisy(size))]
+    return {**parts(size), _NOISE: lambda jobs: noisy(size)}
 
 
 def table_of_fig1g(results: Mapping[str, list[TableRow]]) -> Tables:

@@ -24,7 +24,6 @@ from r2mae.cells.batches import load_data
 from r2mae.errors import UserError
 from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
-from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
@@ -34,8 +33,8 @@ from r2mae.training.config import RunConfig
 from r2mae_paper import genomes
 from r2mae_paper.bases import Fields, cells, few_classes, text
 from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, quotient_axis, ratio_axis
-from r2mae_paper.gains import BEST_FIXED, Gains, best_of, by_label, gains_by_set, pooled_rows
-from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
+from r2mae_paper.gains import BEST_FIXED, Gains, best_of, compared_rows, gains_by_set, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
 from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
 from r2mae_paper.scheme_table import schemes, variants_of
 from r2mae_paper.state import State, read_runs, state_of
@@ -162,7 +161,8 @@ class DomainSweep:
             {"set": data, **row}
             for data, group in results.groupby("set", sort=False)
             for score in scores
-            for row in _differences(group, score, higher=score == self.probe)
+            for higher in [score == self.probe]
+            for row in compared_rows(group, score, partial(references, higher=higher), higher=higher)
         ]
         advised = [score for score in ADVISED.values() if score in results]
         kept = ["set", "label", "scheme", "mask_aware", "seed", "seconds", *scores, *advised]
@@ -199,21 +199,6 @@ class DomainSweep:
             *grid_of_axes[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="outside right upper"
         )
         return figures
-
-
-def _differences(results: pd.DataFrame, score: str, *, higher: bool) -> list[TableRow]:
-    """Return for each row of a set its mean and its differences from the references, paired over seeds."""
-    rows: list[TableRow] = []
-    by_row = by_label(results, score)
-    for label, mine in by_row.items():
-        row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
-        for against, other in references(by_row, label, higher=higher).items():
-            both = mine.index.intersection(other.index)
-            if len(both):
-                found = paired_difference(mine[both], other[both], higher_is_better=higher)
-                row |= difference_columns(f"vs_{against}", found)
-        rows.append(row)
-    return rows
 
 
 def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":

@@ -22,7 +22,7 @@ from r2mae.theory import Rotated, direction_risk
 from r2mae_paper.drawing import BLACK, Figures
 from r2mae_paper.rows import TableRow, Tables, column, joined, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study
+from r2mae_paper.study import NOISE, Parts, Study
 
 _GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
 _QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
@@ -44,13 +44,13 @@ class Setting:
     high: float
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return parts of a hundred settings each, and one for the costs of widths."""
-    blocks = [(first, min(first + _BLOCK, size.settings)) for first in range(0, size.settings, _BLOCK)]
-    return [
-        *(Part(f"settings-{first}", partial(_compare_all, size, first, last)) for first, last in blocks),
-        Part(_WIDTHS, lambda jobs: width_costs()),
-    ]
+    blocks = {
+        f"settings-{first}": partial(_compare_all, size, first, min(first + _BLOCK, size.settings))
+        for first in range(0, size.settings, _BLOCK)
+    }
+    return {**blocks, _WIDTHS: lambda jobs: width_costs()}
 
 
 def table(results: Mapping[str, list[TableRow]]) -> Tables:

@@ -5,8 +5,7 @@ which it is judged. The best fixed ratio of a seed is chosen on the other seeds,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +22,8 @@ from r2mae_paper.study import compared
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from r2mae_paper.gains import Scores
 
 ADVISED = {"directions": "advised_directions", "features": "advised_features"}
 """Columns of runs: the ratio that the closed form advises for their data."""
@@ -76,43 +77,19 @@ def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mappi
     ):
         if score not in results or not results[score].notna().any():
             continue
-        by_set: dict[str, dict[str, Regret]] = {}
+        found: list[TableRow] = []
         for name, group in logs.groupby("set", sort=False):
             advised = float(group[column].iloc[0]) if column in group else float("nan")
-            by_set[str(name)] = regrets(
-                by_label(group, score), by_label(group, objective), others, advised, higher=score == probe
-            )
-        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(by_set)]
+            errors = by_label(group, objective)
+            lost = regrets(by_label(group, score), errors, others, advised, higher=score == probe)
+            found += [{"set": name, **one} for one in lost]
+        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(found)]
     return rows
 
 
-@dataclass(frozen=True)
-class Regret:
-    """What a rule loses on one set.
-
-    Attributes
-    ----------
-    lost : Series
-        By seed.
-    chosen : str
-        The ratios that it chose, if it chooses.
-    best : str
-        The best fixed ratios under the seeds, and whether one is the lowest or the highest of those that were tried.
-    """
-
-    lost: "pd.Series[float]"
-    chosen: str
-    best: str
-
-
 def regrets(
-    scores: "Mapping[str, pd.Series[float]]",
-    errors: "Mapping[str, pd.Series[float]]",
-    others: Mapping[str, str],
-    advised: float,
-    *,
-    higher: bool,
-) -> dict[str, Regret]:
+    scores: "Scores", errors: "Scores", others: Mapping[str, str], advised: float, *, higher: bool
+) -> list[TableRow]:
     """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
 
     Parameters
@@ -125,17 +102,20 @@ def regrets(
         Ratio of the closed form; the nearest measured one stands for it. NaN if there is none.
     higher : bool
         Whether a higher score is better.
-    """
-    import pandas as pd
 
+    Returns
+    -------
+    list of dict
+        `rule`; `lost`, by seed; `chosen`, the ratios that it chose, if it chooses; `best`, the best fixed ratios under
+        the seeds, and whether one is the lowest or the highest of those that were tried.
+    """
     fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
     present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
-    if len(present) < 2:
-        return {}
-    table = pd.concat(list(present.values()), axis=1).dropna()
+    table = pd.concat(list(present.values()), axis=1).dropna() if len(present) > 1 else pd.DataFrame()
     if len(table) < 2:
-        return {}
-    at = [list(present)[place] for place in best_fixed(table.to_numpy(), higher_is_better=higher).chosen]
+        return []
+    tried = list(present)
+    at = [tried[place] for place in best_fixed(table.to_numpy(), higher_is_better=higher).chosen]
     found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
     measured = {ratio: errors[label] for ratio, label in fixed.items() if label in errors}
     if measured:
@@ -145,15 +125,13 @@ def regrets(
         nearest = min(present, key=lambda ratio: abs(ratio - advised))
         edge = ", the end of its grid" if advised in GRID[[0, -1]] else ""
         found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f}{edge})"
-    tried = list(present)
-    beyond = " (at the edge)" if {tried[0], tried[-1]} & set(at) else ""
-    sign = 1.0 if higher else -1.0
-
-    def lost(mine: "pd.Series[float]") -> "pd.Series[float]":
+    best_ratios = _listed(at) + (" (at the edge)" if {tried[0], tried[-1]} & set(at) else "")
+    rows: list[TableRow] = []
+    for rule, (mine, chosen) in found.items():
         best = best_of(list(present.values()), mine.dropna(), higher=higher)
-        return mine[:0] if best is None else (sign * (best - mine)).dropna() + 0.0  # no zeros with a minus sign
-
-    return {rule: Regret(lost(mine), chosen, _listed(at) + beyond) for rule, (mine, chosen) in found.items()}
+        lost = mine[:0] if best is None else ((best - mine) * (1.0 if higher else -1.0)).dropna()
+        rows.append({"rule": rule, "lost": lost.to_numpy(float) + 0.0, "chosen": chosen, "best": best_ratios})
+    return rows  # 0.0 is added as there are no zeros with a minus sign
 
 
 def _listed(ratios: Sequence[float]) -> str:
@@ -170,19 +148,20 @@ def _swept(
     return pd.Series(values, index=seeds), ratios
 
 
-def _regret_rows(by_set: Mapping[str, Mapping[str, Regret]]) -> list[TableRow]:
+def _regret_rows(found: Sequence[TableRow]) -> list[TableRow]:
+    """Return the mean of each rule's regrets by set, and their average over sets."""
     rows: list[TableRow] = []
-    for rule in dict.fromkeys(rule for found in by_set.values() for rule in found):
-        found = {name: one[rule] for name, one in by_set.items() if rule in one and len(one[rule].lost)}
-        for name, regret in found.items():
-            mean = mean_interval(regret.lost.to_numpy(float))
-            row: TableRow = {"rule": rule, "set": name, "sets": 1, "regret": mean.mean, "low": mean.low}
-            rows.append({**row, "high": mean.high, "chosen": regret.chosen, "best_fixed": regret.best})
-        several = [one.lost.to_numpy(float) for one in found.values() if len(one.lost) > 1]
+    for rule in unique(found, "rule"):
+        own = [one for one in select(found, rule=rule) if len(one["lost"])]
+        means: list[Any] = [(one["set"], 1, mean_interval(one["lost"]), one["chosen"], one["best"]) for one in own]
+        several = [one["lost"] for one in own if len(one["lost"]) > 1]
         if len(several) > 1:
-            average = pooled(several)
-            row = {"rule": rule, "set": SETS, "sets": average.sets, "regret": average.mean, "low": average.low}
-            rows.append({**row, "high": average.high, "chosen": "", "best_fixed": ""})
+            means.append((SETS, (average := pooled(several)).sets, average, "", ""))
+        rows += [
+            {"rule": rule, "set": name, "sets": sets, "regret": mean.mean, "low": mean.low, "high": mean.high,
+             "chosen": chosen, "best_fixed": best}
+            for name, sets, mean, chosen, best in means
+        ]  # fmt: skip
     return rows
 
 

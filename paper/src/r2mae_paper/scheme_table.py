@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from r2mae.evaluation.statistics import AVERAGE_RANK, paired_difference, rank_table
+from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.report.comparison import BASELINE
 from r2mae.report.style import BLUE, GREEN, VERMILION
 from r2mae.sweep.runs import SweepParameter, Variant, grid
 from r2mae.training.config import RunConfig
 from r2mae_paper.drawing import interval, name_rows, panels
-from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
+from r2mae_paper.gains import compared_rows
+from r2mae_paper.rows import TableRow, Tables, select, unique
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from r2mae_paper.gains import Scores
 
 
 def schemes(ratios: Sequence[float], *names: str) -> dict[str, Mapping[str, Any]]:
@@ -84,31 +87,20 @@ def tables_of(
         Names of scores of which neither is better. Their differences have no verdict.
     """
     scores = [score for score in scores if score in results]
-    by_label = {label: group.set_index("seed") for label, group in results.groupby("label", sort=False)}
-    rows: list[TableRow] = []
-    for label, group in by_label.items():
-        for score in scores:
-            mine = group[score].dropna()  # a held-out part may have no variant of a class
-            if mine.empty:
-                continue
-            row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
-            higher = not score.startswith(tuple(lower))
-            for other, prefix in ((reference, "vs_reference"), (baseline, f"vs_{baseline}")):
-                gap = _difference(mine, by_label.get(other), score, prefix, higher) if label != other else {}
-                row |= {key: value for key, value in gap.items() if score not in neither or not key.endswith("_is")}
-            rows.append(row)
+
+    def references(rows: "Scores", label: str) -> "Scores":
+        named = {"reference": reference, baseline: baseline}
+        return {against: rows[other] for against, other in named.items() if other in rows and other != label}
+
+    rows = [
+        row
+        for score in scores
+        for row in compared_rows(results, score, references, higher=not score.startswith(tuple(lower)), counted=True)
+    ]
+    rows = [row for label in results["label"].unique() for row in select(rows, label=label)]
+    rows = [{key: row[key] for key in row if row["score"] not in neither or not key.endswith("_is")} for row in rows]
     kept = ["label", "scheme", "seed", "seconds", *scores]
     return {name: rows, f"{name}-runs": results[kept].to_dict("records")}
-
-
-def _difference(
-    mine: "pd.Series[float]", other: "pd.DataFrame | None", score: str, prefix: str, higher: bool
-) -> TableRow:
-    both: Sequence[Any] | pd.Index = [] if other is None else mine.index.intersection(other[score].dropna().index)
-    if other is None or not len(both):
-        return {}
-    found = paired_difference(mine[both], other[score][both], higher_is_better=higher)
-    return {**difference_columns(prefix, found), f"{prefix}_pairs": found.n}
 
 
 def average_ranks(results: pd.DataFrame, scores: Sequence[str]) -> dict[str, float]:

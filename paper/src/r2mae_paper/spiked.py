@@ -3,30 +3,22 @@
 Simulations keep each row with probability p; the paper's figures at fixed ratios keep ñ = np rows.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Float
 
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
 from r2mae.theory import risk, signal_at, spiked, spiked_risk, uniform_direction
-from r2mae.theory.simulate import Simulation, simulate
+from r2mae.theory.simulate import simulate
 from r2mae_paper.drawing import (
-    BLACK,
-    COLOURS,
-    GREY,
-    Figures,
-    null_line,
-    panels,
-    plain_log,
-    predicted,
-    ratio_axis,
-    simulated,
-)
-from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
+    BLACK, COLOURS, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated,
+)  # fmt: skip
+from r2mae_paper.rows import TableRow, Tables, column, joined, records, rows_of, select, unique
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study, compared, paper_ratios
+from r2mae_paper.study import NOISE, Parts, Study, compared, paper_ratios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,82 +30,80 @@ _DELTA = 10.0  # of Fig. 1B
 _COSINES = (0.0, 0.5, 1.0)  # the paper's text does not give its values; these cover the range that it describes
 
 
-def parts_of(size: Size, kind: Kind) -> list[Part]:
+def parts_of(size: Size, kind: Kind) -> Parts:
     """Return a part for each strength of the spike, as :func:`measure` computes it across and along the spike."""
-    return [Part(f"delta-{delta:g}", partial(measure, size, kind, (delta,), (0.0, 1.0))) for delta in size.deltas]
+    return {f"delta-{delta:g}": partial(measure, size, kind, delta, (0.0, 1.0)) for delta in size.deltas}
 
 
-def parts_of_angles(size: Size) -> list[Part]:
+def parts_of_angles(size: Size) -> Parts:
     """Return one part, all angles of Fig. 1B at one strength of the spike, with Corollary 1."""
-
-    def compute(jobs: int) -> list[TableRow]:
-        rows = measure(size, "uniform", (_DELTA,), _COSINES, jobs)
-        add_corollary(size, rows)
-        return rows
-
-    return [Part("angles", compute)]
+    return {"angles": lambda jobs: with_corollary(size, _DELTA, measure(size, "uniform", _DELTA, _COSINES, jobs))}
 
 
-def measure(size: Size, kind: Kind, deltas: tuple[float, ...], cosines: tuple[float, ...], jobs: int) -> list[TableRow]:
-    """Simulate every strength and angle, with one design (the paper) and with fresh ones.
+def measure(size: Size, kind: Kind, delta: float, cosines: tuple[float, ...], jobs: int) -> list[TableRow]:
+    """Simulate every angle at one strength, with one design (the paper) and with fresh ones.
 
-    Risks and magnitudes are for ‖β‖ = r = 1; the magnitude is E‖x b̂‖² on unmasked rows.
+    Risks and magnitudes are for ‖β‖ = r = 1; the magnitude is E‖x b̂‖² on unmasked rows. Simulations are at fewer ratios
+    than the formula; at others they are NaN.
     """
     v = uniform_direction(size.d) if kind == "uniform" else np.ones(size.d)
     betas = np.stack([signal_at(v, cosine) for cosine in cosines], axis=1)
     ratios, fine = paper_ratios(), paper_ratios(size.step)
     fine = fine[fine * size.n >= 1]
-    rows = []
-    for delta in deltas:
-        cov = spiked(delta, v)
-        with compared():
-            formula = risk(cov, betas, size.n, fine, NOISE)
-        common: dict[str, Any] = {"noise": NOISE, "jobs": jobs}
-        fixed = simulate(cov, betas, size.n, ratios, repetitions=size.repetitions, **common)
-        fresh = simulate(cov, betas, size.n, ratios, repetitions=size.fresh, design="fresh", seed=1, **common)
-        for j, cosine in enumerate(cosines):
-            for index, p in enumerate(fine):
-                row = {"v": kind, "delta": delta, "cosine": cosine, "ratio": p, "null": fixed.null[j]}
-                row |= {"formula": formula.risk[index, j], "formula_magnitude": formula.magnitude[index, j]}
-                at = np.flatnonzero(ratios == p)
-                rows.append(row | (_measured(fixed, fresh, int(at[0]), j) if len(at) else {}))
-    return rows
+    cov = spiked(delta, v)
+    with compared():
+        formula = risk(cov, betas, size.n, fine, NOISE)
+    same = partial(simulate, cov, betas, size.n, ratios, noise=NOISE, jobs=jobs)
+    fixed = same(repetitions=size.repetitions)
+    fresh = same(repetitions=size.fresh, design="fresh", seed=1)
+
+    def at_fine(values: Float[np.ndarray, "p m"], j: int) -> Float[np.ndarray, " fine"]:
+        found = np.full(len(fine), np.nan)
+        found[np.isin(fine, ratios)] = values[np.isin(ratios, fine), j]
+        return found
+
+    return [
+        row
+        for j, cosine in enumerate(cosines)
+        for row in rows_of(
+            v=kind,
+            delta=delta,
+            cosine=cosine,
+            ratio=fine,
+            null=fixed.null[j],
+            formula=formula.risk[:, j],
+            formula_magnitude=formula.magnitude[:, j],
+            risk=at_fine(fixed.risk, j),
+            deviation=at_fine(fixed.deviation, j),
+            error=at_fine(fixed.error, j),
+            fresh_risk=at_fine(fresh.risk, j),
+            fresh_error=at_fine(fresh.error, j),
+            magnitude=at_fine(fixed.magnitude, j),
+            fresh_magnitude=at_fine(fresh.magnitude, j),
+        )
+    ]
 
 
-def _measured(fixed: Simulation, fresh: Simulation, i: int, j: int) -> TableRow:
-    return {
-        "risk": fixed.risk[i, j],
-        "deviation": fixed.deviation[i, j],
-        "error": fixed.error[i, j],
-        "fresh_risk": fresh.risk[i, j],
-        "fresh_error": fresh.error[i, j],
-        "magnitude": fixed.magnitude[i, j],
-        "fresh_magnitude": fresh.magnitude[i, j],
-    }
-
-
-def add_corollary(size: Size, rows: list[TableRow]) -> None:
-    """Add the value of Corollary 1 to every row (v uniform)."""
+def with_corollary(size: Size, delta: float, rows: list[TableRow]) -> list[TableRow]:
+    """Return the rows of one strength (v uniform) with the value of Corollary 1."""
     v = uniform_direction(size.d)
-    for delta, cosine in dict.fromkeys((row["delta"], row["cosine"]) for row in rows):
-        own = select(rows, delta=delta, cosine=cosine)
-        ratios = np.array([row["ratio"] for row in own])
-        # ridge is λ_reg of the paper's appendix
-        values = spiked_risk(v, delta, signal_at(v, cosine), size.n, ratios, NOISE, ridge=1e-8).risk
-        for row, value in zip(own, values, strict=True):
-            row["corollary1"] = float(value)
+    # ridge is λ_reg of the paper's appendix
+    values = {
+        cosine: spiked_risk(
+            v, delta, signal_at(v, cosine), size.n, column(select(rows, cosine=cosine), "ratio"), NOISE, ridge=1e-8
+        ).risk
+        for cosine in unique(rows, "cosine")
+    }
+    return [{**row, "corollary1": float(one)} for row, one in zip(rows, np.concatenate([*values.values()]), strict=True)]
 
 
 def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
     """Return E‖Xb̂₀‖²/E‖Xb̂₁‖²: cos(β₀, v) = 0 over cos(β₁, v) = 1, as in the captions."""
-    ratios = []
-    for delta in unique(rows, "delta"):
-        pairs = zip(select(rows, delta=delta, cosine=0.0), select(rows, delta=delta, cosine=1.0), strict=True)
-        for across, along in pairs:
-            row = {key: across[key] for key in ("v", "delta", "ratio")} | {"truth": across["null"] / along["null"]}
-            kinds = ("formula_magnitude", "magnitude", "fresh_magnitude")
-            ratios.append(row | {f"{kind}_ratio": across[kind] / along[kind] for kind in kinds if kind in across})
-    return ratios
+    across, along = (pd.DataFrame(select(rows, cosine=cosine)) for cosine in (0.0, 1.0))
+    ratios = across[["v", "delta", "ratio"]].assign(truth=across["null"] / along["null"])
+    for kind in ("formula_magnitude", "magnitude", "fresh_magnitude"):
+        ratios[f"{kind}_ratio"] = across[kind] / along[kind]
+    return records(ratios)
 
 
 def plot_angles(tables: Tables, size: Size) -> Figures:
@@ -198,11 +188,6 @@ def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
     panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)
 
 
-def _table_of_fig3(results: Mapping[str, list[TableRow]]) -> Tables:
-    rows = joined(results)
-    return {"fig3": rows, "fig3-magnitude": magnitude_ratios(rows)}
-
-
 STUDIES = (
     Study(ENTRIES["fig1b"], plot_angles, parts=parts_of_angles),
     Study(
@@ -219,7 +204,7 @@ STUDIES = (
     Study(
         ENTRIES["fig3"],
         partial(plot_strengths, name="fig3", risks="fig3", magnitudes="fig3-magnitude", width=3.5),
-        table=_table_of_fig3,
+        table=lambda results: {"fig3": joined(results), "fig3-magnitude": magnitude_ratios(joined(results))},
         parts=partial(parts_of, kind="ones"),
     ),
 )

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 from r2mae.errors import UserError, unknown
@@ -22,7 +22,7 @@ PAPER = (
 """All figures and tables of the paper, in its order."""
 
 
-class Size:
+class Size(SimpleNamespace):
     """How much a study computes. The fields of its list are attributes; :meth:`Entry.size` makes it.
 
     Parameters
@@ -32,17 +32,12 @@ class Size:
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields: Mapping[str, Any] = {name: _frozen(value) for name, value in fields.items()}
+        super().__init__(**{name: _frozen(value) for name, value in fields.items()})
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "fields" or name not in self.fields:
-            raise AttributeError(name)
-        return self.fields[name]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Size) and self.fields == other.fields
-
-    __hash__ = None  # type: ignore[assignment]
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Values by name."""
+        return vars(self)
 
     def replace(self, **changes: Any) -> "Size":
         """Return the size with other values of some fields.

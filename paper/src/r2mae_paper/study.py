@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -24,21 +24,10 @@ PUBLISHED = "published"
 """The name under which :attr:`Study.table` gets the rows of :attr:`Study.curves`."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of a computation. Its result is saved, and not computed again.
-
-    Parameters
-    ----------
-    name : str
-        Name of its file: lower-case letters, digits, dots and hyphens.
-    compute : callable
-        Takes the number of threads. Returns plain types (dictionaries, lists, numbers, text) that must not depend on
-        it.
-    """
-
-    name: str
-    compute: Callable[[int], Any]
+Parts: TypeAlias = Mapping[str, Callable[[int], Any]]
+"""The parts of a computation by the names of their files: lower-case letters, digits, dots and hyphens. Each takes the
+number of threads, and returns plain types (dictionaries, lists, numbers, text) that must not depend on it. Its result is
+saved, and not computed again."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ class Study:
     entry: Entry
     plot: "Callable[[Tables, Size], Figures]" = lambda tables, size: {}
     table: Callable[[Any], Tables] | None = None
-    parts: Callable[[Size], list[Part]] | None = None
+    parts: Callable[[Size], Parts] | None = None
     runs: "Callable[[Size, Path], list[SweepRun]] | None" = None
     scores_of_run: "Callable[[SweepRun], Mapping[str, float]] | None" = None
     plot_runs: "Callable[[list[SweepRun], Size], Figures] | None" = None

@@ -28,7 +28,7 @@ from r2mae_paper.drawing import BLACK, GREY, Figures, panels
 from r2mae_paper.published import Model, Table, published
 from r2mae_paper.rows import TableRow, Tables, column, joined, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study
+from r2mae_paper.study import NOISE, Parts, Study
 
 _PAPER_MASKS = 50
 
@@ -89,14 +89,12 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     return {name: float(value) for name, value in found.items()}
 
 
-def parts(size: Size, *, name: str) -> list[Part]:
+def parts(size: Size, *, name: str) -> Parts:
     """Return a part for each model and seed. It computes a row of the table and adds the paper's values."""
     table = published(name)
-    return [
-        Part(f"{model}-{seed}", partial(_row, table, model, seed, size))
-        for model in table.entries
-        for seed in size.seeds
-    ]
+    return {
+        f"{model}-{seed}": partial(_row, table, model, seed, size) for model in table.entries for seed in size.seeds
+    }
 
 
 def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
@@ -212,15 +210,15 @@ _TABLES = ("table5", "table9")
 _LEVELS = "levels"
 
 
-def parts_of_readings(size: Size) -> list[Part]:
+def parts_of_readings(size: Size) -> Parts:
     """Return a part for each table, model and seed (for the sign), and one for the level."""
-    signs = [
-        Part(f"{name}-{model}-{seed}", partial(_sign, published(name), model, seed, size))
+    signs = {
+        f"{name}-{model}-{seed}": partial(_sign, published(name), model, seed, size)
         for name in _TABLES
         for model in published(name).entries
         for seed in size.seeds
-    ]
-    return [*signs, Part(_LEVELS, lambda jobs: list(level_rows(size)))]
+    }
+    return {**signs, _LEVELS: lambda jobs: list(level_rows(size))}
 
 
 def table_of_readings(results: Mapping[str, list[TableRow]]) -> Tables:

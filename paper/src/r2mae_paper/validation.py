@@ -26,7 +26,7 @@ from r2mae.theory.simulate import Simulation, simulate
 from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
 from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study, compared, eigen_signals, random_signals
+from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals, random_signals
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,10 +64,10 @@ GROWTH: dict[str, tuple[str, float, Ratio]] = {
 }
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return a part for each model of the grid, and one for each case of the study of the error."""
-    cells = [Part(f"grid-{number}", partial(grid, size, name)) for number, name in enumerate(MODELS)]
-    return [*cells, *(Part(f"growth-{number}", partial(growth, size, name)) for number, name in enumerate(GROWTH))]
+    cells = {f"grid-{number}": partial(grid, size, name) for number, name in enumerate(MODELS)}
+    return {**cells, **{f"growth-{number}": partial(growth, size, name) for number, name in enumerate(GROWTH)}}
 
 
 def table(results: Mapping[str, list[TableRow]]) -> Tables:

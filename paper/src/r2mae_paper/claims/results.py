@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import r2mae
 from r2mae.errors import UserError
 from r2mae.files import confined_file, read_confined
-from r2mae_paper.state import PLAN, json_in, state_of, version_in, version_of
+from r2mae_paper.state import MADE, json_in, state_of, version_in
 from r2mae_paper.studies import ENTRIES
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first colum
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
 # Columns that need not be numbers.
 _WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal", "side")
-_LEFT_OUT = ("runs", "figures", "examples")
-
-_RESULTS = {PLAN, "compare.json", "results.csv", *(f"{name}.csv" for name in (*ENTRIES, "rules"))}
+_TABLES = {f"{_FIRST_TABLE.get(entry.name, entry.name)}.csv": entry.name for entry in ENTRIES.values()}
+"""Targets by the file of their first table."""
 
 
 class UnavailableError(Exception):
@@ -84,26 +83,21 @@ class Results:
         self.comparisons: list[Path] = []
         self._unfinished: dict[str, Path] = {}
         self._read: dict[Path, pd.DataFrame] = {}
-        seen: set[Path] = set()
+        found: dict[Path, tuple[Path, list[str]]] = {}
         for folder in folders:
             if not folder.is_dir():
                 raise UserError(f"there is no folder {folder}: give folders that `r2mae reproduce --out` wrote to")
-            for path in _below(folder):
-                if path.resolve() not in seen:
-                    seen.add(path.resolve())
-                    self._add(path)
-
-    def _add(self, folder: Path) -> None:
-        for target in dict.fromkeys(entry.name for entry in ENTRIES.values()):
-            if (folder / f"{_FIRST_TABLE.get(target, target)}.csv").is_file():
-                if target not in self.targets:
-                    self.targets[target] = folder
-                    continue
-                raise UserError(f"{self.targets[target]} and {folder} both have results of {target}: give one of them")
-            if folder.name == target and (folder / PLAN).is_file():
-                self._unfinished[target] = folder
-        if _is_comparison(folder / "results.csv"):
-            self.comparisons.append(folder)
+            for path, files in _below(folder):
+                found.setdefault(path.resolve(), (path, files))
+        for path, files in found.values():
+            for target in (_TABLES[file] for file in files if file in _TABLES):
+                if target in self.targets:
+                    raise UserError(f"{self.targets[target]} and {path} both have results of {target}: give one of them")
+                self.targets[target] = path
+            if path.name in ENTRIES and MADE in files:
+                self._unfinished[path.name] = path
+            if "results.csv" in files and _is_comparison(path / "results.csv"):
+                self.comparisons.append(path)
 
     @property
     def empty(self) -> bool:
@@ -117,23 +111,22 @@ class Results:
         ------
         UnavailableError
             If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
-            call began and did not finish, so that nothing says of which scale the tables are.
+            call began and did not finish, so that the tables may be of both.
         """
-        if target not in self.targets:
-            if target in self._unfinished:
-                raise UnavailableError(f"{target}: {state_of(self._unfinished[target]).in_words()}")
+        folder = self.targets.get(target) or self._unfinished.get(target)
+        if folder is None:
             raise UnavailableError(f"{target} has not run")
-        folder = self.targets[target]
-        version = version_of(folder)
+        state, version = state_of(folder), version_in(json_in(folder / MADE))
+        if target not in self.targets:
+            raise UnavailableError(f"{target}: {state.in_words()}")
         if version not in ("", r2mae.__version__):
             raise UnavailableError(f"{target} is of r2mae {version}, this is {r2mae.__version__}")
-        state = state_of(folder)
         if not state.written:
             raise UnavailableError(
                 f"{target} has tables of an earlier call; a later one did not finish ({state.in_words()})"
             )
         if state.damaged:
-            raise UnavailableError(f"{target}: {state.damaged}, which has its scale, is damaged")
+            raise UnavailableError(f"{target}: {MADE}, which has its scale, is damaged")
         if state.scale == "smoke":
             raise UnavailableError(f"{target} is of the scale smoke, whose models have learned nothing")
         return folder
@@ -214,18 +207,12 @@ class Results:
         return table
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and those in it, in the order of their names; those of runs inside of results are left out."""
-    results: list[Path] = []
+def _below(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield a folder and those in it, in the order of their names, with the names of their files."""
     for here, inside, files in os.walk(folder):
         deep = len(Path(here).relative_to(folder).parts)
-        if _RESULTS & set(files):
-            results.append(Path(here))
-        within = any(Path(here).is_relative_to(one) for one in results)
-        inside[:] = sorted(one for one in inside if not (one.startswith(".") or (within and one in _LEFT_OUT)))
-        if deep == _DEPTH:
-            inside.clear()
-        yield Path(here)
+        inside[:] = sorted(one for one in inside if not one.startswith(".") and deep < _DEPTH)
+        yield Path(here), files
 
 
 def _is_comparison(path: Path) -> bool:
