@@ -119,7 +119,8 @@ def state_of(out: Path) -> State:
             begun = made[BEGUN]
             each = [all((out / path).is_file() for path in paths) for paths in begun["finished"]]
             return State(str(begun["scale"]), sum(each), len(each), unit=str(begun["unit"]))
-        written = any((out / name).is_file() for name in made.get("tables") or out.glob("*.csv"))
+        tables = map(out.joinpath, made["tables"]) if made.get("tables") else out.glob("*.csv")
+        written = any(path.is_file() for path in tables)
         unit = "parts" if "parts" in made else "runs"
         count, damaged = int(made.get(unit, 0)), not made and (out / MADE).exists()
         return State(str(made.get("scale", "")), count, count, written, unit, damaged)

@@ -27,8 +27,13 @@ MEANING: dict[Word, str] = {
 }
 """What each verdict means, in the order of tables."""
 
+ORDER: tuple[Word, ...] = (
+    "not reproduced", "not run", "undecidable at this scale", "undecided", "direction only", "reproduced",
+    "not testable here",
+)  # fmt: skip
+"""Verdicts from the one that shows a sentence least; what cannot be tested says nothing."""
+
 _OPEN = ("undecidable at this scale", "undecided")
-_WEAKNESS = {"not reproduced": 0, "not run": 1, **dict.fromkeys(_OPEN, 2), "direction only": 3, "reproduced": 4}
 
 
 @dataclass(frozen=True)
@@ -200,13 +205,16 @@ class Verdict:
 
 def weakest(found: Sequence[Found]) -> Found:
     """Return the case that shows a sentence least, with the verdict and the seeds that all open ones need."""
-    known = [one for one in found if one.verdict in _WEAKNESS] or list(found)
     least = min(
-        known, key=lambda one: (_WEAKNESS.get(one.verdict, 5), one.low if math.isfinite(one.low) else -math.inf)
+        found,
+        key=lambda one: (
+            ORDER.index("undecided" if one.verdict in _OPEN else one.verdict),
+            one.low if math.isfinite(one.low) else -math.inf,
+        ),
     )
-    open_ = [one for one in known if one.verdict in _OPEN]
     if least.verdict not in _OPEN:
         return least
+    open_ = [one for one in found if one.verdict in _OPEN]
     needs = [one for one in open_ if one.verdict == "undecidable at this scale"] or open_
     most = max(needs, key=lambda one: one.seeds if not math.isnan(one.seeds) else -1.0)
     return replace(least, verdict=most.verdict, reason=most.reason, seeds=most.seeds)

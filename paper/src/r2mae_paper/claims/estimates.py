@@ -121,9 +121,13 @@ def over(values: Sequence[float] | Values, comparisons: int = 1, *, worst_of: in
     return Estimate(mean, *ends[0], ends[1], (float(array.std(ddof=1)),), grid=grid)
 
 
-def of_errors(mean: float, *errors: float, comparisons: int = 1) -> Estimate:
-    """Return a mean with the normal interval of independent standard errors, corrected for the best of several."""
-    half = float(stats.norm.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
+def of_errors(mean: float, *errors: float, comparisons: int = 1, draws: int | None = None) -> Estimate:
+    """Return a mean with the interval of independent standard errors, corrected for the best of several.
+
+    It is normal, or, for errors that a few `draws` give, Student's.
+    """
+    family = stats.norm() if draws is None else stats.t(draws - 1)
+    half = float(family.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
     return Estimate(mean, mean - half, mean + half)
 
 

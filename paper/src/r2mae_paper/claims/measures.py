@@ -8,9 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
@@ -18,30 +19,22 @@ from r2mae.evaluation.statistics import best_fixed
 from r2mae_paper.by_ratio import best_ratios, by_seed
 from r2mae_paper.claims.claim import Case, Word
 from r2mae_paper.claims.estimates import (
-    Differences,
-    Estimate,
-    Measured,
-    Values,
-    of_errors,
-    over,
-    over_models,
-    over_sets,
-    share_of,
-)
+    Differences, Estimate, Measured, Values, of_errors, over, over_models, over_sets, share_of,
+)  # fmt: skip
 from r2mae_paper.claims.results import MissingRowsError, Results, UnavailableError, UndecidableError
 from r2mae_paper.claims.runs import OURS, Source, each_in_words, gaps_of, rivals_of, scored, sources_of
-from r2mae_paper.published import published
+from r2mae_paper.published import Model, published
 from r2mae_paper.table2 import GLUE_ACCURACIES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Measure: TypeAlias = Callable[[Results, Case], Measured]
 Curve: TypeAlias = dict[str, Values]
 Scores: TypeAlias = Float[np.ndarray, "seeds ratios"]
 
+WITHIN = 2.0, 10.0
+"""A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
 
-def rows_of(results: Results, case: Case) -> "pd.DataFrame":
+
+def rows_of(results: Results, case: Case) -> pd.DataFrame:
     """Return the rows of a case's table that count, and have a number in each of its columns.
 
     Raises
@@ -57,7 +50,7 @@ def rows_of(results: Results, case: Case) -> "pd.DataFrame":
     return rows
 
 
-def _evaluated(rows: "pd.DataFrame", expression: str) -> Values:
+def _evaluated(rows: pd.DataFrame, expression: str) -> Values:
     """Return an expression of columns for every row."""
     return np.asarray(rows.eval(expression, engine="python"), dtype=float)
 
@@ -90,7 +83,7 @@ def _families(results: Results, case: Case) -> dict[str, list[Curve]]:
     return families
 
 
-def _curve(rows: "pd.DataFrame", case: Case) -> Curve:
+def _curve(rows: pd.DataFrame, case: Case) -> Curve:
     risk, error, *null = (rows[column].to_numpy(float) for column in case.columns)
     scale = null[0][0] if null else 1.0
     return {"ratio": rows["ratio"].to_numpy(float), "risk": risk / scale, "error": error / scale}
@@ -180,8 +173,37 @@ def lowest(results: Results, case: Case) -> Measured:
 
 
 def values(results: Results, case: Case) -> Measured:
-    """Measure the mean of an expression over the rows."""
-    return Measured({"": over(_evaluated(rows_of(results, case), case.options["of"]))})
+    """Measure the mean of an expression over the rows.
+
+    With the option `printed` a second part is its difference from what the paper's table has for a covariance model, by
+    Welch's interval.
+    """
+    ours = _evaluated(rows_of(results, case), case.options["of"])
+    parts = {"": over(ours)}
+    if "printed" in case.options:
+        table = published(cast("Literal['table5', 'table9']", case.study))
+        printed = [one.r2mae for one in table.entries[cast(Model, case.options["printed"])].values()]
+        apart = stats.ttest_ind(ours, printed, equal_var=False).confidence_interval()
+        gap = float(np.mean(ours) - np.mean(printed))
+        parts["minus the printed ones"] = Estimate(gap, float(apart.low), float(apart.high))
+    return Measured(parts)
+
+
+def deviation(results: Results, case: Case) -> Measured:
+    """Measure the median deviation of a simulation from a formula in %; it must be a fit by :data:`WITHIN`.
+
+    The columns are the simulation, the formula, and perhaps a second simulation, which must fit, too.
+    """
+    rows = rows_of(results, case)
+    simulated, predicted, *others = (rows[column].to_numpy(float) for column in case.columns)
+    off, *more = (100 * np.abs(one / predicted - 1) for one in (simulated, *others))
+    fits = [float(np.median(one)) <= WITHIN[0] and float(one.max()) <= WITHIN[1] for one in (off, *more)]
+    note = f"The largest deviation of {len(off)} points is {off.max():.1f} %."
+    if more:
+        note += f" With one design it is {more[0].max():.1f} %, and the median {np.median(more[0]):.1f} %."
+    note += f" Half within {WITHIN[0]:g} % and all within {WITHIN[1]:g} % count as a fit."
+    at_most: Word = "not reproduced" if not fits[0] else "reproduced" if all(fits) else "direction only"
+    return Measured({"": Estimate(float(np.median(off)))}, note, at_most=at_most)
 
 
 def share(results: Results, case: Case) -> Measured:
@@ -360,7 +382,7 @@ def _shape(scores: Scores, shape: str, models: int) -> Iterator[tuple[str, Value
         yield ("", up[0], len(steps)) if up else ("", half[:, 0] - last, 1)
 
 
-def _models(results: Results, case: Case) -> "dict[str, pd.DataFrame]":
+def _models(results: Results, case: Case) -> dict[str, pd.DataFrame]:
     """Return the runs by model (option `by`), from the smallest on (option `size`)."""
     rows = rows_of(results, case)
     by = case.options["by"]
@@ -368,7 +390,7 @@ def _models(results: Results, case: Case) -> "dict[str, pd.DataFrame]":
     return {str(group[by].iloc[0]): group for _, group in rows.groupby(size)}
 
 
-def _by_ratio(runs: "pd.DataFrame", score: str) -> "tuple[Values, Scores, pd.Index[int]]":
+def _by_ratio(runs: pd.DataFrame, score: str) -> "tuple[Values, Scores, pd.Index[int]]":
     """Return the ratios, a score of each seed and ratio, and the seeds, which have all of them."""
     if score not in runs or runs[score].dtype.kind not in "fi":
         raise UnavailableError(f"the runs have no {score}")
@@ -426,9 +448,7 @@ def _shared(first: "pd.Series[float]", second: "pd.Series[float]") -> Values:
     return np.asarray(gaps)
 
 
-def _best(runs: "pd.DataFrame", score: str) -> "pd.Series[float]":
-    import pandas as pd
-
+def _best(runs: pd.DataFrame, score: str) -> "pd.Series[float]":
     ratios, scores, seeds = _by_ratio(runs, score.lstrip("-"))
     if not np.ptp(scores, axis=1).all():
         raise UndecidableError("The score is the same at all ratios under a seed, which has no best one.")
@@ -533,10 +553,8 @@ def bias_fall(results: Results, case: Case) -> Measured:
         own = {key: group.sort_values("ratio")[key].to_numpy(float) for key in case.columns}
         best = int((own["bias"] + own["variance"]).argmin())
         lowered = lowered and best > 0
-        fall = float(own["bias"][0] - own["bias"][best])
-        error = np.hypot(own["bias_error"][0], own["bias_error"][best])
-        half = float(stats.t.ppf(0.975, own["draws"][0] - 1) * error)
-        parts[str(name)] = Estimate(fall, fall - half, fall + half)
+        fall, errors = float(own["bias"][0] - own["bias"][best]), (own["bias_error"][0], own["bias_error"][best])
+        parts[str(name)] = of_errors(fall, *errors, draws=int(own["draws"][0]))
     return Measured(parts, at_most="reproduced" if lowered else "not reproduced")
 
 
@@ -545,8 +563,9 @@ def largest_bias(results: Results, case: Case) -> Measured:
     parts = {}
     for name, own in rows_of(results, case).groupby("model", sort=False):
         most = own.loc[own["bias"].idxmax()]
-        half = float(stats.t.ppf(1 - 0.025 / len(own), most["draws"] - 1) * most["bias_error"])
-        parts[str(name)] = Estimate(float(most["bias"]), float(most["bias"]) - half, float(most["bias"]) + half)
+        parts[str(name)] = of_errors(
+            float(most["bias"]), most["bias_error"], comparisons=len(own), draws=int(most["draws"])
+        )
     return Measured(parts)
 
 
@@ -566,7 +585,7 @@ def misaligned(results: Results, case: Case) -> Measured:
 MEASURES: Mapping[str, Measure] = {
     one.__name__: one
     for one in (
-        rises, inner, deeper, later, descent, lowest, values, share, largest, schemes, widths, best_ratio,
+        rises, inner, deeper, later, descent, lowest, values, deviation, share, largest, schemes, widths, best_ratio,
         three_tasks, every_domain, reconstruction, jump, transition, disparity, plateau, another_sample,
         degenerate_ends, bias_fall, largest_bias, misaligned,
     )
