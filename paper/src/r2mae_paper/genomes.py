@@ -58,19 +58,13 @@ BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 
 @dataclass(frozen=True)
 class Alignment:
-    """An alignment in the folder `genome` of the data folder.
-
-    Attributes
-    ----------
-    file, reference : str
-        Names of the files.
-    contig : str
-        Of the reference.
-    """
+    """An alignment in the folder `genome` of the data folder."""
 
     file: str
     reference: str
+    """`file`, `reference`: names of the files."""
     contig: str
+    """Of the reference."""
 
 
 SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz", "MN908947")

@@ -92,37 +92,26 @@ def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class DomainSweep:
-    """The sweep of a domain; :meth:`study` is the study.
-
-    Attributes
-    ----------
-    domain : str
-        Its name.
-    objective : str
-        The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
-    title : str
-        The objective as figures name it.
-    probe : str
-        A score of which higher is better, where the data have it.
-    base : callable
-        Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set.
-    scores_of_run : callable
-        As that of a study.
-    of_features : bool
-        Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over domains lacks it.
-    more : mapping
-        By label, fields of the configuration of rows in addition to :data:`SCHEMES`, without the mask as an input
-        alone.
-    """
+    """The sweep of a domain; :meth:`study` is the study."""
 
     domain: str
+    """Its name."""
     objective: str
+    """The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on."""
     title: str
+    """The objective as figures name it."""
     probe: str
+    """A score of which higher is better, where the data have it."""
     base: Callable[[str, Fields, Path], RunConfig]
+    """Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set."""
     scores_of_run: Callable[[SweepRun], Mapping[str, float]] = jumps_of_run
+    """As that of a study."""
     of_features: bool = True
+    """Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over domains lacks
+    it."""
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By label, fields of the configuration of rows in addition to :data:`SCHEMES`, without the mask as an input
+    alone."""
 
     @property
     def name(self) -> str:

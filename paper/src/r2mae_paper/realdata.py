@@ -41,27 +41,18 @@ _FEATURE, _TEXT = "#9a9a9a", "#333333"
 
 @dataclass(frozen=True)
 class Case:
-    """One data set, scaling and sample size.
-
-    Attributes
-    ----------
-    data : str
-        Named set, or file below the data folder.
-    short : str
-        Its name in tables and figures.
-    standardised : bool
-        Whether features are divided by their standard deviation.
-    wide : bool
-        n = d/5 (at least 10) if true, else n = 3d.
-    max_features : int
-        At most this many features are kept, the most variable ones.
-    """
+    """One data set, scaling and sample size."""
 
     data: str
+    """Named set, or file below the data folder."""
     short: str
+    """Its name in tables and figures."""
     standardised: bool
+    """Whether features are divided by their standard deviation."""
     wide: bool
+    """n = d/5 (at least 10) if true, else n = 3d."""
     max_features: int
+    """At most this many features are kept, the most variable ones."""
 
     def rows(self, d: int) -> int:
         """Return n."""

@@ -38,19 +38,13 @@ _PARTS = ".parts"  # folder of the saved parts
 
 @dataclass(frozen=True)
 class Reproduced:
-    """Result of :func:`run_study`.
-
-    Attributes
-    ----------
-    files : list of Path
-        Tables, then figures.
-    parts, kept : int
-        Number of parts (or runs) of the study, and how many of them were finished before.
-    """
+    """Result of :func:`run_study`."""
 
     files: list[Path]
+    """Tables, then figures."""
     parts: int
     kept: int
+    """`parts`, `kept`: number of parts (or runs) of the study, and how many of them were finished before."""
 
 
 _Found: TypeAlias = tuple[Any, int, Mapping[str, Any]]
@@ -58,44 +52,30 @@ _Found: TypeAlias = tuple[Any, int, Mapping[str, Any]]
 
 
 class Options(TypedDict, total=False):
-    """What a call asks for.
-
-    Attributes
-    ----------
-    scale : {"smoke", "small", "full"}
-        "full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
-        takes a minute.
-    size : Size, optional
-        A size of your own, which replaces `scale`.
-    fields : mapping
-        Other values of some fields of the scale's size.
-    seeds : int, optional
-        Number of seeds in place of the scale's; for studies of runs.
-    earlier : Path, optional
-        Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only
-        for studies whose tables and figures are made from that table.
-    curves : sequence of Path
-        Tables of published accuracies; for studies that draw them.
-    jobs : int, optional
-        Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
-    cluster : ClusterOptions, optional
-        The cluster whose workers train the runs; not for studies that are computed without runs.
-    again : bool
-        Compute all parts again.
-    settings : mapping
-        Fields of the configuration of every run that say how it is computed: `devices`, `workers`, `accumulate`, ….
-    """
+    """What a call asks for."""
 
     scale: Scale
+    """"full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
+    takes a minute."""
     size: Size | None
+    """A size of your own, which replaces `scale`."""
     fields: Mapping[str, Any]
+    """Other values of some fields of the scale's size."""
     seeds: int | None
+    """Number of seeds in place of the scale's; for studies of runs."""
     earlier: Path | None
+    """Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only for
+    studies whose tables and figures are made from that table."""
     curves: Sequence[Path]
+    """Tables of published accuracies; for studies that draw them."""
     jobs: int | None
+    """Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it."""
     cluster: "ClusterOptions | None"
+    """The cluster whose workers train the runs; not for studies that are computed without runs."""
     again: bool
+    """Compute all parts again."""
     settings: Mapping[str, Any]
+    """Fields of the configuration of every run that say how it is computed: `devices`, `workers`, `accumulate`, …."""
 
 
 def size_of(study: Study, **options: Unpack[Options]) -> Size:

@@ -50,28 +50,19 @@ _log = logging.getLogger("r2mae")
 
 @dataclass(frozen=True)
 class State:
-    """How far a study is.
-
-    Attributes
-    ----------
-    scale : str
-        Of the last call; empty if its size has no name, or no file has it.
-    done, planned : int
-        Finished parts or runs, and all; `planned` is 0 if that is not known.
-    written : bool
-        Whether its tables are there.
-    unit : str
-        "runs" or "parts".
-    damaged : bool
-        Whether ``made.json`` cannot be read.
-    """
+    """How far a study is."""
 
     scale: str = ""
+    """Of the last call; empty if its size has no name, or no file has it."""
     done: int = 0
     planned: int = 0
+    """`done`, `planned`: finished parts or runs, and all; `planned` is 0 if that is not known."""
     written: bool = False
+    """Whether its tables are there."""
     unit: str = "runs"
+    """"runs" or "parts"."""
     damaged: bool = False
+    """Whether ``made.json`` cannot be read."""
 
     def in_words(self) -> str:
         """Return the state as a few words."""
@@ -185,21 +176,14 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
 
 @dataclass(frozen=True, eq=False)
 class EarlierRuns:
-    """The table of runs of an earlier call, and how it was made.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A line a run, with its `seed` and the values of its row.
-    made : mapping
-        The content of its ``made.json``.
-    folder : Path
-        That has it.
-    """
+    """The table of runs of an earlier call, and how it was made."""
 
     table: "pd.DataFrame"
+    """A line a run, with its `seed` and the values of its row."""
     made: Mapping[str, Any]
+    """The content of its ``made.json``."""
     folder: Path
+    """That has it."""
 
     def lines_of(self, runs: "Sequence[SweepRun]") -> dict[int, int]:
         """Return the line of each of these runs that the table has, by the run's position.

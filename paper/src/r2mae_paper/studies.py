@@ -70,51 +70,35 @@ class Size(SimpleNamespace):
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure, table or study of the list.
-
-    Attributes
-    ----------
-    name : str
-        Of the study, and of its folder.
-    title : str
-        Description of one line.
-    paper : str
-        What the paper shows.
-    data : str
-        What it reads.
-    cost : mapping
-        Time by scale; it has the scales that there are.
-    module : str
-        Of this package; it has a :class:`r2mae_paper.study.Study` of this name among its `STUDIES`.
-    also : sequence of str
-        Names of other figures or tables that are made of the same runs.
-    digits : int
-        Number of digits of the numbers in the tables.
-    chooses : sequence of str
-        Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
-        (``--earlier``) may have been made with others.
-    sizes_of : str
-        Name of an entry that has the same sizes.
-    domain : str
-        The domain whose preset the field `settings` of the size names; its values are filled in.
-    full, small, smoke : mapping
-        Fields of the size at each scale; the small ones override the full ones.
-    """
+    """A figure, table or study of the list."""
 
     name: str
+    """Of the study, and of its folder."""
     title: str
+    """Description of one line."""
     paper: str
+    """What the paper shows."""
     data: str
+    """What it reads."""
     cost: Mapping[str, str]
+    """Time by scale; it has the scales that there are."""
     module: str
+    """Of this package; it has a :class:`r2mae_paper.study.Study` of this name among its `STUDIES`."""
     also: Sequence[str] = ()
+    """Names of other figures or tables that are made of the same runs."""
     digits: int = 6
+    """Number of digits of the numbers in the tables."""
     chooses: Sequence[str] = ("seeds",)
+    """Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
+    (``--earlier``) may have been made with others."""
     sizes_of: str = ""
+    """Name of an entry that has the same sizes."""
     domain: str = ""
+    """The domain whose preset the field `settings` of the size names; its values are filled in."""
     full: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
     smoke: Mapping[str, Any] = field(default_factory=dict)
+    """`full`, `small`, `smoke`: fields of the size at each scale; the small ones override the full ones."""
 
     def size(self, scale: Scale = "full", **changes: Any) -> Size:
         """Return how much is computed at a scale; `changes` replace fields.

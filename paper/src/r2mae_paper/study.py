@@ -36,43 +36,33 @@ class Study:
 
     Its numbers have one source: `parts` that are computed, pretraining `runs`, or the tables of other studies, which
     `gather` reads; or published curves alone.
-
-    Attributes
-    ----------
-    entry : Entry
-        Its line of the list.
-    plot : callable
-        Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
-        there are none.
-    table : callable, optional
-        Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
-        table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default one table
-        of the study's name, with the rows of all parts.
-    parts : callable, optional
-        Takes the size; returns the parts of the computation.
-    runs : callable, optional
-        Takes the size and the folder; returns the runs, all of one domain, with folders below it, on data with the same
-        first metric.
-    scores_of_run : callable, optional
-        Takes a finished run; returns numbers that are read from its folder, which become columns of the table of runs.
-    plot_runs : callable, optional
-        Takes the runs, all finished, and the size; returns the figures that are drawn from the models, not from tables.
-    gather : callable, optional
-        Takes the folder that has the folders of the other studies, and the scale, which must be theirs.
-    curves : callable, optional
-        For studies that draw published curves of the user's. Takes the user's files; returns the rows that `table` gets
-        under :data:`PUBLISHED`. Raises a UserError if a file is not as needed, or there is none where one is needed.
     """
 
     entry: Entry
+    """Its line of the list."""
     plot: "Callable[[Tables, Size], Figures]" = lambda tables, size: {}
+    """Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
+    there are none."""
     table: Callable[[Any], Tables] | None = None
+    """Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
+    table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default one table of
+    the study's name, with the rows of all parts."""
     parts: Callable[[Size], Parts] | None = None
+    """Takes the size; returns the parts of the computation."""
     runs: "Callable[[Size, Path], list[SweepRun]] | None" = None
+    """Takes the size and the folder; returns the runs, all of one domain, with folders below it, on data with the same
+    first metric."""
     scores_of_run: "Callable[[SweepRun], Mapping[str, float]] | None" = None
+    """Takes a finished run; returns numbers that are read from its folder, which become columns of the table of
+    runs."""
     plot_runs: "Callable[[list[SweepRun], Size], Figures] | None" = None
+    """Takes the runs, all finished, and the size; returns the figures that are drawn from the models, not from
+    tables."""
     gather: Callable[[Path, Scale], Any] | None = None
+    """Takes the folder that has the folders of the other studies, and the scale, which must be theirs."""
     curves: Callable[[Sequence[Path]], list[TableRow]] | None = None
+    """For studies that draw published curves of the user's. Takes the user's files; returns the rows that `table` gets
+    under :data:`PUBLISHED`. Raises a UserError if a file is not as needed, or there is none where one is needed."""
 
     def tables_of(self, results: Any) -> Tables:
         """Return all numbers that are drawn; see `table`."""

@@ -154,23 +154,16 @@ class OncePerRun(Uniform):
 
 @dataclass(frozen=True)
 class Reading:
-    """How R²MAE and the fixed ratio it is compared with choose their rows.
-
-    Attributes
-    ----------
-    name, meaning : str
-        A short name, and a description.
-    r2mae, fixed : callable
-        Return a :data:`~r2mae.theory.rows.Keep` for a table.
-    once : bool
-        Whether all rows of a run have the same ratio.
-    """
+    """How R²MAE and the fixed ratio it is compared with choose their rows."""
 
     name: str
     meaning: str
+    """`name`, `meaning`: a short name, and a description."""
     r2mae: Callable[[Table], Keep]
     fixed: Callable[[Table], Keep] = lambda table: "ratio"
+    """`r2mae`, `fixed`: return a :data:`~r2mae.theory.rows.Keep` for a table."""
     once: bool = False
+    """Whether all rows of a run have the same ratio."""
 
 
 READINGS = (

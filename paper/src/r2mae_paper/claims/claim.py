@@ -38,109 +38,74 @@ _OPEN = ("undecidable at this scale", "undecided")
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found in the results.
-
-    Attributes
-    ----------
-    verdict : str
-        One of :data:`MEANING`.
-    reason : str
-        What was found apart from the number.
-    ours, low, high : float
-        The number and its 95 % interval; NaN where there is none.
-    seeds : float
-        How many seeds would decide what is open; infinite if no number would, NaN if that is not the question.
-    same : bool
-        Whether data and sizes are the paper's.
-    """
+    """What a rule found in the results."""
 
     verdict: Word
+    """One of :data:`MEANING`."""
     reason: str = ""
+    """What was found apart from the number."""
     ours: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    """`ours`, `low`, `high`: the number and its 95 % interval; NaN where there is none."""
     seeds: float = math.nan
+    """How many seeds would decide what is open; infinite if no number would, NaN if that is not the question."""
     same: bool = True
+    """Whether data and sizes are the paper's."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One number that a sentence is judged by.
-
-    Attributes
-    ----------
-    label : str
-        What it is of, where a sentence has several.
-    formerly : tuple of str
-        The names that it had when each case was a sentence of its own; sums name their parts by these.
-    rule, measure : str
-        How numbers become a verdict (:data:`~r2mae_paper.claims.rules.RULES`), and tables numbers
-        (:data:`~r2mae_paper.claims.measures.MEASURES`).
-    study, table : str
-        The target whose results decide it, or several, and the file; by default its first.
-    columns : tuple of str
-        Columns that the measure takes, in its order.
-    where : str
-        Which rows count, as pandas' ``query`` takes it.
-    options : mapping
-        Further words for the measure and the rule.
-    margin : float
-        Where the sentence begins to hold, or the limit.
-    paper : float, optional
-        The number by the paper's own numbers, where it prints them.
-    affordable : int
-        How many seeds of the study 24 hours of two cores train; 0 for studies that train nothing.
-    full : str
-        When data and sizes are the paper's: "scale" (the target says `full`), or what must hold for the table, as
-        pandas' ``eval`` takes it, after ``FILE:`` for another file; "never", or both with a semicolon.
-    note : str
-        A sentence for the reason; of the rule `none` the reason.
-    """
+    """One number that a sentence is judged by."""
 
     label: str
+    """What it is of, where a sentence has several."""
     formerly: tuple[str, ...]
+    """The names that it had when each case was a sentence of its own; sums name their parts by these."""
     rule: str
     measure: str
+    """`rule`, `measure`: how numbers become a verdict (:data:`~r2mae_paper.claims.rules.RULES`), and tables numbers
+    (:data:`~r2mae_paper.claims.measures.MEASURES`)."""
     study: str
     table: str
+    """`study`, `table`: the target whose results decide it, or several, and the file; by default its first."""
     columns: tuple[str, ...]
+    """Columns that the measure takes, in its order."""
     where: str
+    """Which rows count, as pandas' ``query`` takes it."""
     options: Mapping[str, str]
+    """Further words for the measure and the rule."""
     margin: float
+    """Where the sentence begins to hold, or the limit."""
     paper: float | None
+    """The number by the paper's own numbers, where it prints them."""
     affordable: int
+    """How many seeds of the study 24 hours of two cores train; 0 for studies that train nothing."""
     full: str
+    """When data and sizes are the paper's: "scale" (the target says `full`), or what must hold for the table, as
+    pandas' ``eval`` takes it, after ``FILE:`` for another file; "never", or both with a semicolon."""
     note: str
+    """A sentence for the reason; of the rule `none` the reason."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper that states a result, with one case or several that all must show it.
-
-    Attributes
-    ----------
-    part : str
-        Heading of its table.
-    name : str
-        A short name of its own.
-    place : str
-        Section, figure or table.
-    sentence : str
-        What it states, in our words.
-    number : str
-        The number that would show it; positive where the sentence is right, if it is a difference.
-    decimals : int
-        Of the numbers in tables.
-    cases : tuple of Case
-    """
+    """A sentence of the paper that states a result, with one case or several that all must show it."""
 
     part: str
+    """Heading of its table."""
     name: str
+    """A short name of its own."""
     place: str
+    """Section, figure or table."""
     sentence: str
+    """What it states, in our words."""
     number: str
+    """The number that would show it; positive where the sentence is right, if it is a difference."""
     decimals: int
+    """Of the numbers in tables."""
     cases: tuple[Case, ...]
+    """"""
 
     @property
     def paper_in_words(self) -> str:
@@ -171,17 +136,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, and what the results say of each of its cases.
-
-    Attributes
-    ----------
-    claim : Claim
-    found : tuple of Found
-        One a case.
-    """
+    """A claim, and what the results say of each of its cases."""
 
     claim: Claim
+    """"""
     found: tuple[Found, ...]
+    """One a case."""
 
     @property
     def verdict(self) -> Word:

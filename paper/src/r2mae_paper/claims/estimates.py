@@ -21,29 +21,20 @@ Differences: TypeAlias = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval.
-
-    Attributes
-    ----------
-    mean, low, high : float
-        The ends are NaN where there is no interval.
-    worst : tuple of two floats
-        The ends, corrected for the worst of several cases; by default as they are.
-    spread : tuple of float
-        Standard deviation over seeds, of each set of data; empty if no seeds are behind it.
-    between : float
-        Standard deviation of the true effects between sets, which more seeds do not narrow.
-    grid : float
-        What a grid of ratios leaves open at each end.
-    """
+    """A number with its 95 % interval."""
 
     mean: float
     low: float = math.nan
     high: float = math.nan
+    """`mean`, `low`, `high`: the ends are NaN where there is no interval."""
     worst: tuple[float, float] | None = None
+    """The ends, corrected for the worst of several cases; by default as they are."""
     spread: tuple[float, ...] = ()
+    """Standard deviation over seeds, of each set of data; empty if no seeds are behind it."""
     between: float = 0.0
+    """Standard deviation of the true effects between sets, which more seeds do not narrow."""
     grid: float = 0.0
+    """What a grid of ratios leaves open at each end."""
 
     @property
     def known(self) -> bool:
@@ -79,24 +70,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measure finds.
-
-    Attributes
-    ----------
-    parts : mapping of str to Estimate
-        One number, or several that a sentence says something of.
-    note : str
-        What the reason says of it.
-    same : bool
-        Whether data and sizes can be the paper's.
-    at_most : str
-        The best verdict that is possible, as a part of what is claimed is missing.
-    """
+    """What a measure finds."""
 
     parts: Mapping[str, Estimate] = field(default_factory=dict)
+    """One number, or several that a sentence says something of."""
     note: str = ""
+    """What the reason says of it."""
     same: bool = True
+    """Whether data and sizes can be the paper's."""
     at_most: Word = "reproduced"
+    """The best verdict that is possible, as a part of what is claimed is missing."""
 
 
 def over(values: Sequence[float] | Values, comparisons: int = 1, *, worst_of: int = 1, grid: float = 0.0) -> Estimate:

@@ -41,24 +41,16 @@ class MissingRowsError(UnavailableError):
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison that can be used.
-
-    Attributes
-    ----------
-    name : str
-        Of its folder.
-    data : str
-        Name of its data; that of the folder if nothing says it.
-    config : mapping
-        What its runs share; empty if nothing says it.
-    table : DataFrame
-        A line a run.
-    """
+    """A comparison that can be used."""
 
     name: str
+    """Of its folder."""
     data: str
+    """Name of its data; that of the folder if nothing says it."""
     config: Mapping[str, Any]
+    """What its runs share; empty if nothing says it."""
     table: "pd.DataFrame"
+    """A line a run."""
 
 
 class Results:

@@ -33,30 +33,20 @@ _MAIN = {"table1": ("images", "finetune_top1"), "table3": ("DNA", "spearman")}
 
 @dataclass(frozen=True)
 class Source:
-    """Runs on a set of data, or of a model.
-
-    Attributes
-    ----------
-    runs : DataFrame
-        A line a run.
-    main : str
-        The score that counts.
-    own : bool
-        Whether data and sizes are the paper's.
-    ranked : tuple of str
-        Scores that the paper ranks.
-    types : str
-        Score of the cell types; empty if there is none.
-    table : str
-        Of cells, the table that the set belongs to.
-    """
+    """Runs on a set of data, or of a model."""
 
     runs: "pd.DataFrame"
+    """A line a run."""
     main: str
+    """The score that counts."""
     own: bool = False
+    """Whether data and sizes are the paper's."""
     ranked: tuple[str, ...] = ()
+    """Scores that the paper ranks."""
     types: str = ""
+    """Score of the cell types; empty if there is none."""
     table: str = ""
+    """Of cells, the table that the set belongs to."""
 
 
 Sources = Mapping[str, tuple[Source, ...]]

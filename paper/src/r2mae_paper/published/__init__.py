@@ -31,25 +31,17 @@ class Printed:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's setting and entries.
-
-    Attributes
-    ----------
-    name : str
-        Name of the table.
-    low, high : float
-        R²MAE's range.
-    quantile : float
-        The signal is the eigenvector at this quantile from the top.
-    entries : dict
-        :class:`Printed` by model, then by seed.
-    """
+    """A table's setting and entries."""
 
     name: str
+    """Name of the table."""
     low: float
     high: float
+    """`low`, `high`: R²MAE's range."""
     quantile: float
+    """The signal is the eigenvector at this quantile from the top."""
     entries: dict[Model, dict[int, Printed]]
+    """:class:`Printed` by model, then by seed."""
 
     @property
     def middle(self) -> float:
