@@ -10,7 +10,6 @@ App. C: a range of ratios without width, and a tiny ridge in place of the pseudo
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,14 +18,11 @@ from r2mae.masking.ratios import Uniform
 from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import Covariance, conditional_risk, identity, risk, spiked, uniform_direction
 from r2mae.theory.simulate import simulate
-from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.fig1e import MODELS as SPECTRA
 from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _DELTA = 10.0
 
@@ -105,7 +101,7 @@ def _design(
     return x * kept, kept
 
 
-def _curves(axes: "Axes", rows: list[TableRow]) -> None:
+def _curves(axes: Axes, rows: list[TableRow]) -> None:
     x = column(rows, "ratio")
     for part, colour in (("bias", BLUE), ("variance", VERMILION)):
         simulated(axes, x, column(rows, part), column(rows, f"{part}_error"), colour, f"{part}, drawn designs")

@@ -1,18 +1,16 @@
 """What sweeps over models and fixed ratios share: both kinds of batch statistics, means, best ratios, and curves."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference
 from r2mae_paper.rows import TableRow, column, difference_columns, records
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BARS = "bars: ± 1 standard deviation\nover seeds"
 """What the bars of :func:`curve` are, for axes and legends."""
@@ -103,7 +101,7 @@ def _best(
     return np.asarray(values.max(1) if higher else values.min(1))
 
 
-def curve(axes: "Axes", rows: Sequence[TableRow], score: str, colour: str, label: str | None, style: str = "-") -> None:
+def curve(axes: Axes, rows: Sequence[TableRow], score: str, colour: str, label: str | None, style: str = "-") -> None:
     """Draw means of a score with deviations against the ratio; nothing where no row has it."""
     own = [row for row in rows if score in row]
     if not own:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,12 @@ from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae_paper.bases import cells
-from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMES = schemes((0.1, 0.25, 0.5), "dynamic", "mdlm", "r2mae", *CURRICULA)
 """The rows that the paper trains, by name."""
@@ -210,7 +207,7 @@ def _widening(by_width: Mapping[str, Gains]) -> Gains:
 
 
 def _panel(
-    axes: "Axes", named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
+    axes: Axes, named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
 ) -> None:
     """Draw a block of rows for each group of gains, a colour for each width."""
     places: list[str] = []
@@ -227,7 +224,7 @@ def _panel(
     axes.tick_params(axis="y", labelsize=7)
 
 
-def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
+def _gain(axes: Axes, row: TableRow, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
     interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)

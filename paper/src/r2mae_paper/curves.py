@@ -5,7 +5,7 @@ Other figures draw such accuracies over their own curves, and measure how alike 
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +13,10 @@ from jaxtyping import Float
 from scipy.stats import pearsonr, spearmanr
 
 from r2mae.errors import UserError
-from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, column, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import PUBLISHED, Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LINES = ("-", "--", ":", "-.")
 """Styles of lines, where there are more curves than colours."""
@@ -192,7 +188,7 @@ def likeness(
 
 def models_by_task(
     rows: Sequence[TableRow], best: Sequence[TableRow], *, columns: int, width: float = 3.6, height: float = 3.2
-) -> tuple["Figure", list["Axes"]]:
+) -> tuple[Figure, list[Axes]]:
     """Draw accuracies by ratio in a panel for each task, a curve for each model; a ring marks the best ratio of each.
 
     Parameters
@@ -226,7 +222,7 @@ def models_by_task(
     return figure, axes[: len(tasks)]
 
 
-def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
+def _draw_models(axes: Axes, rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
     for number, model in enumerate(models):
         own = select(rows, model=model)
         if not own:
@@ -241,7 +237,7 @@ def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, floa
             axes.plot(tops[model], top, "o", color=colour, markersize=9, fillstyle="none")
 
 
-def draw_over(axes: "Axes", published: Sequence[TableRow]) -> None:
+def draw_over(axes: Axes, published: Sequence[TableRow]) -> None:
     """Draw published error rates over a panel of risks, with an axis of their own on the right."""
     if not published:
         return

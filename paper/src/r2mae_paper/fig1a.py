@@ -5,20 +5,27 @@ fixed ratios keep ñ = np rows.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from r2mae.report.style import BLUE
 from r2mae.theory import identity, isotropic_risk, uniform_direction
 from r2mae.theory.simulate import simulate
-from r2mae_paper.drawing import BLACK, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated
+from r2mae_paper.drawing import (
+    BLACK,
+    GREY,
+    Axes,
+    Figures,
+    null_line,
+    panels,
+    plain_log,
+    predicted,
+    ratio_axis,
+    simulated,
+)
 from r2mae_paper.rows import TableRow, Tables, column, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, paper_ratios
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _RIDGE = 1e-6  # the appendix's λ for this figure
 
@@ -58,7 +65,7 @@ def measure(n: int, d: int, repetitions: int, jobs: int) -> list[TableRow]:
     )
 
 
-def _panel(axes: "Axes", n: int, d: int, rows: list[TableRow]) -> None:
+def _panel(axes: Axes, n: int, d: int, rows: list[TableRow]) -> None:
     gamma = d / n
     ratio, mean, deviation = (column(rows, key) for key in ("ratio", "risk", "deviation"))
     fine = np.linspace(0.002, 0.975, 974)

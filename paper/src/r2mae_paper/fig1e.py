@@ -5,7 +5,6 @@ Simulations keep each row with probability p; the paper's figures at fixed ratio
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -13,13 +12,10 @@ from jaxtyping import Float
 from r2mae.report.style import BLUE
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, uniform_spectrum
 from r2mae.theory.simulate import simulate
-from r2mae_paper.drawing import COLOURS, GREY, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, joined_tables, rows_of, select
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals, paper_ratios
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MODELS: dict[str, Callable[[int], Covariance]] = {"uniform": uniform_spectrum, "Beta": beta_spectrum, "latent": latent}
 # Quantiles counted from the largest eigenvalue; the paper does not print its own.
@@ -159,7 +155,7 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
     return rows_of(model=name, low=edges[:-1], high=edges[1:], density=density)
 
 
-def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
+def _curves(panel: Axes, rows: list[TableRow], name: str) -> None:
     for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
         own = select(rows, quantile=quantile)
         ratio, mean, deviation, formula = (
@@ -174,7 +170,7 @@ def _curves(panel: "Axes", rows: list[TableRow], name: str) -> None:
     panel.set_title(name)
 
 
-def _spectrum(panel: "Axes", rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
+def _spectrum(panel: Axes, rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
     low, density = column(histogram, "low"), column(histogram, "density")
     width = histogram[0]["high"] - histogram[0]["low"]
     # Half of the latent model's eigenvalues are 1: this bar is cut off by the axis.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +14,10 @@ from r2mae.images.config import ImagesConfig
 from r2mae.sweep.runs import SweepRun
 from r2mae_paper.bases import image_presets, runs_by_ratio
 from r2mae_paper.by_ratio import BARS, by_seed, curve, means, measured, shape
-from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, Axes, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _PROBE, _ENTROPY = "probe_accuracy", "spectral_entropy"
 _SCORES = (_PROBE, _ENTROPY, "effective_rank", "masked_mse", "clean_mse")
@@ -85,14 +82,14 @@ def plot(tables: Tables, size: Size) -> Figures:
     return figures
 
 
-def _widths(axes: "Axes", rows: Sequence[TableRow], score: str) -> None:
+def _widths(axes: Axes, rows: Sequence[TableRow], score: str) -> None:
     """Draw a curve for each width of the second layer."""
     for colour, latent in zip(COLOURS, sorted(unique(rows, "latent")), strict=False):
         curve(axes, select(rows, latent=latent), score, colour, f"{latent}")
     ratio_axis(axes)
 
 
-def _legend_beside(last: Sequence["Axes"]) -> None:
+def _legend_beside(last: Sequence[Axes]) -> None:
     """Name bars and widths to the right of the last panel of each row, from the top in the order of most curves."""
     for axes in last:
         handles, labels = axes.get_legend_handles_labels()

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,11 @@ from r2mae.images.config import ImagesConfig
 from r2mae.sweep.runs import SweepRun
 from r2mae_paper.bases import faces, image_presets, runs_by_ratio
 from r2mae_paper.by_ratio import BARS, best_ratios, by_seed, curve, means, measured
-from r2mae_paper.drawing import COLOURS, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, Figure, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 from r2mae_paper.subsets import first_faces
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ERROR, _SCALED, _AUROC = "clean_mse", "attribute_accuracy", "attribute_auroc"
 _SCORES = {
@@ -78,7 +74,7 @@ def plot(tables: Tables, size: Size) -> Figures:
     return figures
 
 
-def _attributes(rows: Sequence[TableRow]) -> "Figure":
+def _attributes(rows: Sequence[TableRow]) -> Figure:
     """Draw the paper's score of the attribute probe, and below it the AUROC, which moves where that is still zero."""
     scores = [score for score in (_SCALED, _AUROC) if any(score in row for row in rows)]
     widths = sorted(unique(rows, "channels"))

@@ -8,7 +8,7 @@ Simulations keep each row with probability p; the paper's figures at fixed ratio
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -17,13 +17,10 @@ from r2mae.report.style import BLUE, SKY, VERMILION
 from r2mae.theory import plateau, risk
 from r2mae.theory.simulate import simulate
 from r2mae_paper.curves import draw_over, likeness, read_curves
-from r2mae_paper.drawing import BLACK, COLOURS, Figures, null_line, panels, predicted, ratio_axis, simulated
+from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figures, null_line, panels, predicted, ratio_axis, simulated
 from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, PUBLISHED, Parts, Study, compared, paper_ratios
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Reading = Literal["D", "WW"]
 READINGS: dict[Reading, str] = {"D": "D's entries are 100", "WW": "WWᵀ's eigenvalues are 100"}
@@ -129,7 +126,7 @@ def _curve(rows: list[TableRow], key: str = "formula") -> tuple[Float[np.ndarray
     return column(rows, "ratio"), column(rows, key)
 
 
-def _finish(axes: "Axes", title: str) -> None:
+def _finish(axes: Axes, title: str) -> None:
     """Label a panel of normalised risk."""
     null_line(axes)
     ratio_axis(axes)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,19 @@ from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes
 from r2mae_paper.bases import Fields, cells, few_classes, text
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, quotient_axis, ratio_axis
+from r2mae_paper.drawing import (
+    BLACK,
+    COLOURS,
+    GREY,
+    Axes,
+    Figure,
+    Figures,
+    interval,
+    name_rows,
+    panels,
+    quotient_axis,
+    ratio_axis,
+)
 from r2mae_paper.gains import BEST_FIXED, Gains, best_of, compared_rows, gains_by_set, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
 from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
@@ -40,10 +52,6 @@ from r2mae_paper.scheme_table import schemes, variants_of
 from r2mae_paper.state import State, read_runs, state_of
 from r2mae_paper.studies import ENTRIES, Scale, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _WIDE = {"low": 0.05, "high": 0.95}
 _RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -241,7 +249,7 @@ def _pooled(results: pd.DataFrame, objective: str) -> list[TableRow]:
     ]
 
 
-def _gains(axes: "Axes", rows: Sequence[TableRow], title: str) -> None:
+def _gains(axes: Axes, rows: Sequence[TableRow], title: str) -> None:
     for place, row in enumerate(rows):
         colour = COLOURS[1] if row["label"].endswith(MASK_AWARE) else COLOURS[0]
         interval(axes, row["gain_percent"], row["low"], row["high"], place, color=colour)
@@ -251,7 +259,7 @@ def _gains(axes: "Axes", rows: Sequence[TableRow], title: str) -> None:
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[TableRow], objective: str) -> None:
+def _by_fraction(axes: Axes, rows: Sequence[TableRow], objective: str) -> None:
     """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
     mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware
@@ -440,7 +448,7 @@ def plot_summary(tables: Tables, size: Size) -> Figures:
     return figures
 
 
-def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> Figure:
     """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in unique(rows, "set") if name != AVERAGE]
@@ -470,7 +478,7 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     return figure
 
 
-def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+def _marks(axes: Axes, rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
     """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
     label: Any = title
     for row in rows:

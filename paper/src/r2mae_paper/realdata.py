@@ -9,7 +9,7 @@ the shape of the data's distribution (Gaussian against real).
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,10 @@ from r2mae.catalogue import data_root
 from r2mae.matrices import load_matrix
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
-from r2mae_paper.drawing import Figures, panels, plain_log
+from r2mae_paper.drawing import Axes, Figures, panels, plain_log
 from r2mae_paper.rows import TableRow, Tables, joined_tables, records
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Parts, Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 RATIOS = np.arange(1, 10) / 10
 PLACES = (0, 1, 4, 9, 49)
@@ -74,11 +71,11 @@ def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> pd
     Returns
     -------
     DataFrame
-        A row for each target (directions, then features) and ratio. `kind` and `target` name the target, `kurtosis` is
-        its own (3 for a Gaussian). `near_peak`: whether n·p is close to d. Normalised risks: `predicted` by the formula,
-        `real` and `gaussian` measured on the data and on Gaussian rows of the same Σ, as means over repetitions, with
-        standard errors (`_se`). Of the case: `top_share`, the fraction of the variance in the first direction;
-        `norm_spread`, Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
+        A row for each target (directions, then features) and ratio. `kind` and `target` name the target, `kurtosis`
+        is its own (3 for a Gaussian). `near_peak`: whether n·p is close to d. Normalised risks: `predicted` by the
+        formula, `real` and `gaussian` measured on the data and on Gaussian rows of the same Σ, as means over
+        repetitions, with standard errors (`_se`). Of the case: `top_share`, the fraction of the variance in the first
+        direction; `norm_spread`, Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
 
     Raises
     ------
@@ -237,7 +234,10 @@ def tables_of(found: pd.DataFrame) -> Tables:
     off = found["real"] / found["predicted"] - 1
     directions = "direction " + found["target"][(found["kind"] == "direction") & (found["near_peak"] == 0)]
     by_direction, by_ratio = (
-        {**_case_of(found), **{str(name): f"{value:.3g}" for name, value in off.groupby(key, sort=False).median().items()}}
+        {
+            **_case_of(found),
+            **{str(name): f"{value:.3g}" for name, value in off.groupby(key, sort=False).median().items()},
+        }
         for key in (directions, details["ratio"].map("{:g}".format))
     )
     return {
@@ -327,7 +327,7 @@ def plot(tables: Tables, size: Size) -> Figures:
     return {"measured_vs_predicted": figure}
 
 
-def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str | None) -> None:
+def _scatter(axes: Axes, rows: pd.DataFrame, kind: str, target: str, face: str | None) -> None:
     """Draw the risks of one target: near the peak as crosses, those far above the null risk as arrows at the top."""
     direction = kind == "direction"
     colour = _COLOURS[PLACES.index(int(target) - 1) % len(_COLOURS)] if direction else _FEATURE

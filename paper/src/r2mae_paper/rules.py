@@ -14,15 +14,12 @@ from jaxtyping import Float
 from r2mae.evaluation.statistics import best_fixed, mean_interval
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
-from r2mae_paper.drawing import BLACK, COLOURS, interval, name_rows, panels, quotient_axis
+from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
 from r2mae_paper.gains import best_of, by_label, pooled
 from r2mae_paper.rows import TableRow, select, unique
 from r2mae_paper.study import compared
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from r2mae_paper.gains import Scores
 
 ADVISED = {"directions": "advised_directions", "features": "advised_features"}
@@ -177,7 +174,7 @@ def _in_unit(row: TableRow, kind: str) -> TableRow:
     return {**row, **{key: in_percent(row[key]) for key in ("regret", "low", "high")}}
 
 
-def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
+def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> Figure:
     """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each score.
 
     Parameters
@@ -203,7 +200,7 @@ def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> "Figure":
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
+def _panel(axes: Axes, rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
     """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
     above = 0.22 if select(rows, set=SETS) else 0.0  # room for the average
     for row in rows:

@@ -19,7 +19,7 @@ from r2mae.files import atomic_write, jsonable, read_confined, write_json, write
 from r2mae.report.style import figure_style, save_figure
 from r2mae.training.environment import CONTINUED, environment, recorded_changes
 from r2mae.training.folder import FolderLock
-from r2mae_paper.rows import TableRow, Tables
+from r2mae_paper.rows import TableRow
 from r2mae_paper.state import PROBE, EarlierRuns, begin, check_kept, finish, read_earlier
 from r2mae_paper.studies import Scale, Size
 from r2mae_paper.study import PUBLISHED, Study
@@ -245,7 +245,12 @@ def _train(
     fingerprints = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([runs[place] for place in lines], fingerprints)
-    begin(out, scale, "runs", [[] if place in lines else [RunFolder(run.folder).results_file] for place, run in enumerate(runs)])
+    begin(
+        out,
+        scale,
+        "runs",
+        [[] if place in lines else [RunFolder(run.folder).results_file] for place, run in enumerate(runs)],
+    )
     kept = len(lines) + sum(map(finished, wanted))
     folders = {run.folder for run in wanted}
     waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them

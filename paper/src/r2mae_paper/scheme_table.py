@@ -12,13 +12,11 @@ from r2mae.report.comparison import BASELINE
 from r2mae.report.style import BLUE, GREEN, VERMILION
 from r2mae.sweep.runs import SweepParameter, Variant, grid
 from r2mae.training.config import RunConfig
-from r2mae_paper.drawing import interval, name_rows, panels
+from r2mae_paper.drawing import Axes, interval, name_rows, panels
 from r2mae_paper.gains import compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from r2mae_paper.gains import Scores
 
 
@@ -139,7 +137,7 @@ def dots(
     return figure
 
 
-def _panel(axes: "Axes", rows: Sequence[TableRow], labels: Sequence[str], baseline: str, named: bool) -> None:
+def _panel(axes: Axes, rows: Sequence[TableRow], labels: Sequence[str], baseline: str, named: bool) -> None:
     found = {row["label"]: row for row in rows if row["label"] in labels}
     for label, row in found.items():
         colour = GREEN if label == baseline else VERMILION if label.startswith("r2mae") else BLUE

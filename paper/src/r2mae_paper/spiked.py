@@ -4,7 +4,7 @@ Simulations keep each row with probability p; the paper's figures at fixed ratio
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,15 +13,22 @@ from jaxtyping import Float
 from r2mae.report.style import BLUE, GREEN, ORANGE, VERMILION
 from r2mae.theory import risk, signal_at, spiked, spiked_risk, uniform_direction
 from r2mae.theory.simulate import simulate
-from r2mae_paper.drawing import (
-    BLACK, COLOURS, GREY, Figures, null_line, panels, plain_log, predicted, ratio_axis, simulated,
-)  # fmt: skip
+from r2mae_paper.drawing import (  # fmt: skip
+    BLACK,
+    COLOURS,
+    GREY,
+    Axes,
+    Figures,
+    null_line,
+    panels,
+    plain_log,
+    predicted,
+    ratio_axis,
+    simulated,
+)
 from r2mae_paper.rows import TableRow, Tables, column, joined, records, rows_of, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, compared, paper_ratios
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Kind = Literal["uniform", "ones"]
 
@@ -94,7 +101,9 @@ def with_corollary(size: Size, delta: float, rows: list[TableRow]) -> list[Table
         ).risk
         for cosine in unique(rows, "cosine")
     }
-    return [{**row, "corollary1": float(one)} for row, one in zip(rows, np.concatenate([*values.values()]), strict=True)]
+    return [
+        {**row, "corollary1": float(one)} for row, one in zip(rows, np.concatenate([*values.values()]), strict=True)
+    ]
 
 
 def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
@@ -145,13 +154,13 @@ def plot_strengths(
     return {name: figure}
 
 
-def name_marks(panel: "Axes") -> None:
+def name_marks(panel: Axes) -> None:
     """Say in the legend what dots and lines are, whatever their colour."""
     panel.plot([], [], "o", color=GREY, markersize=3.5, label="simulation, one design")
     panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
 
 
-def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
+def draw_risks(panel: Axes, rows: list[TableRow], cosine: float) -> None:
     """Draw mean risks for every δ (points, one design) with the formula (lines)."""
     for colour, delta in zip(COLOURS, unique(rows, "delta"), strict=False):
         own = select(rows, delta=delta, cosine=cosine)
@@ -171,7 +180,7 @@ def draw_risks(panel: "Axes", rows: list[TableRow], cosine: float) -> None:
     panel.legend(fontsize=8)
 
 
-def draw_ratio(panel: "Axes", ratios: list[TableRow]) -> None:
+def draw_ratio(panel: Axes, ratios: list[TableRow]) -> None:
     """Draw the magnitude ratio for every δ (points, one design) with the formula (lines)."""
     for colour, delta in zip((BLUE, VERMILION, GREEN), unique(ratios, "delta"), strict=False):
         own = select(ratios, delta=delta)

@@ -26,8 +26,8 @@ PUBLISHED = "published"
 
 Parts: TypeAlias = Mapping[str, Callable[[int], Any]]
 """The parts of a computation by the names of their files: lower-case letters, digits, dots and hyphens. Each takes the
-number of threads, and returns plain types (dictionaries, lists, numbers, text) that must not depend on it. Its result is
-saved, and not computed again."""
+number of threads, and returns plain types (dictionaries, lists, numbers, text) that must not depend on it. Its result
+is saved, and not computed again."""
 
 
 @dataclass(frozen=True)

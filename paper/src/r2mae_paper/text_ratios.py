@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -15,13 +15,10 @@ from r2mae_paper import table2
 from r2mae_paper.bases import of_corpus, runs_by_ratio
 from r2mae_paper.by_ratio import best_ratios, by_seed, shape
 from r2mae_paper.curves import EXTRAPOLATED, SLOPED, error_curves, look_of, models_by_task
-from r2mae_paper.drawing import GREY, Figures, panels, ratio_axis
+from r2mae_paper.drawing import GREY, Figure, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Found in trials on seed 11: with the rate 0.002 the widest model learns nothing of context in 800 steps.
 SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -123,7 +120,7 @@ def _rises(runs: pd.DataFrame, score: str) -> bool:
     return paired_difference(first, last).verdict == "better"
 
 
-def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
+def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> Figure:
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
         panel.title.set_fontsize(9)
@@ -135,7 +132,7 @@ def _by_task(rows: Sequence[TableRow], best: Sequence[TableRow]) -> "Figure":
     return figure
 
 
-def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> "Figure":
+def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> Figure:
     """Draw a panel for each model; its title names how many tasks there are, and how many have no common scale."""
     models, tasks = unique(scaled, "model"), unique(scaled, "task")
     figure, axes = panels(len(models), width=3.6, height=3.8)

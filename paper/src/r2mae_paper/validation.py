@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -23,13 +22,10 @@ from r2mae.theory import (
     uniform_spectrum,
 )
 from r2mae.theory.simulate import Simulation, simulate
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, panels, plain_log
+from r2mae_paper.drawing import BLACK, COLOURS, GREY, Axes, Figures, panels, plain_log
 from r2mae_paper.rows import TableRow, Tables, column, joined, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals, random_signals
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Ratio = float | RatioLike
 
@@ -166,7 +162,7 @@ def plot(tables: Tables, size: Size) -> Figures:
     return {"validation": figure}
 
 
-def _plot_grid(axes: "Axes", cells: list[TableRow]) -> None:
+def _plot_grid(axes: Axes, cells: list[TableRow]) -> None:
     names = list(MODELS)
     for side, (n, marker) in enumerate(zip((cells[0]["n"], cells[-1]["n"]), "oD", strict=True)):
         chosen = select(cells, n=n)
@@ -186,7 +182,7 @@ def _plot_grid(axes: "Axes", cells: list[TableRow]) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
-def _plot_growth(axes: "Axes", errors: list[TableRow], slopes: list[TableRow]) -> None:
+def _plot_growth(axes: Axes, errors: list[TableRow], slopes: list[TableRow]) -> None:
     for colour, slope in zip(COLOURS, slopes, strict=False):
         rows = select(errors, case=slope["case"])
         d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))

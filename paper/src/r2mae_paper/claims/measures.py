@@ -19,7 +19,15 @@ from r2mae.evaluation.statistics import best_fixed
 from r2mae_paper.by_ratio import best_ratios, by_seed
 from r2mae_paper.claims.claim import Case, Word
 from r2mae_paper.claims.estimates import (
-    Differences, Estimate, Measured, Values, of_errors, over, over_models, over_sets, share_of,
+    Differences,
+    Estimate,
+    Measured,
+    Values,
+    of_errors,
+    over,
+    over_models,
+    over_sets,
+    share_of,
 )  # fmt: skip
 from r2mae_paper.claims.results import MissingRowsError, Results, UnavailableError, UndecidableError
 from r2mae_paper.claims.runs import OURS, Source, each_in_words, gaps_of, rivals_of, scored, sources_of

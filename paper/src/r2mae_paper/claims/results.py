@@ -84,7 +84,9 @@ class Results:
         for path, files in found.values():
             for target in (_TABLES[file] for file in files if file in _TABLES):
                 if target in self.targets:
-                    raise UserError(f"{self.targets[target]} and {path} both have results of {target}: give one of them")
+                    raise UserError(
+                        f"{self.targets[target]} and {path} both have results of {target}: give one of them"
+                    )
                 self.targets[target] = path
             if path.name in ENTRIES and MADE in files:
                 self._unfinished[path.name] = path
