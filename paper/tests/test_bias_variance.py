@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.bias_variance import MODELS, TALL, WIDE, parts_of_estimators
 from r2mae_paper.rows import TableRow, joined
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
+from r2mae_paper.validation import MODELS, TALL, WIDE, parts_of_estimators
 
 pytestmark = pytest.mark.slow
 

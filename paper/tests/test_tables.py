@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from r2mae.masking.ratios import Uniform
-from r2mae_paper import ranges, tables
+from r2mae_paper import tables
 from r2mae_paper.published import Printed, Table, published
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
@@ -92,15 +92,15 @@ def test_readings_are_written(tmp_path: Path) -> None:
 def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
     rows = [
         row
-        for setting in ranges.settings(entry_of("ranges").size(settings=40, d=120))
-        for row in ranges.compare(setting)
+        for setting in tables.settings(entry_of("ranges").size(settings=40, d=120))
+        for row in tables.compare(setting)
     ]
     assert len(rows) > 50
     assert all(row["range"] >= row["best_fixed"] - 1e-3 for row in rows)
-    told = ranges.summary(rows)
+    told = tables.summary(rows)
     assert told["mean"]["better_than_blind_pick"] > 0.5
     files = run_study(get_study("ranges"), tmp_path, size=entry_of("ranges").size(settings=24, d=120)).files
-    assert {path.name for path in files} == {"summary.json", "ranges.csv", "width.csv", "ranges.png", "ranges.svg"}
+    assert {path.name for path in files} == {"summary.json", "tables.csv", "width.csv", "tables.png", "tables.svg"}
     costs = read(tmp_path / "width.csv")
     assert all(float(row["cost"]) > 0 for row in costs)
 

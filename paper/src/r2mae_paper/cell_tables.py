@@ -25,7 +25,7 @@ from r2mae_paper.bases import cells
 from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
-from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
+from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 

@@ -26,7 +26,7 @@ from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.sweep.runs import SweepRun, runs_of
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables, unique
-from r2mae_paper.scheme_table import CURRICULA, dots, schemes, tables_of, variants_of
+from r2mae_paper.scheme_tables import CURRICULA, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 

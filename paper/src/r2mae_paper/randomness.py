@@ -22,12 +22,10 @@ import pandas as pd
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.errors import UserError
-from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.sweep.gather import metrics_of
 from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes
@@ -45,10 +43,21 @@ from r2mae_paper.drawing import (
     quotient_axis,
     ratio_axis,
 )
-from r2mae_paper.gains import BEST_FIXED, Gains, best_of, compared_rows, gains_by_set, pooled_rows
+from r2mae_paper.gains import (
+    ADVISED,
+    BEST_FIXED,
+    Gains,
+    best_of,
+    closed_form,
+    compared_rows,
+    draw_rules,
+    gains_by_set,
+    in_percent,
+    pooled_rows,
+    rules_table,
+)
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
-from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
-from r2mae_paper.scheme_table import schemes, variants_of
+from r2mae_paper.scheme_tables import JUMPS, jumps_of_run, schemes, variants_of
 from r2mae_paper.state import State, read_runs, state_of
 from r2mae_paper.studies import ENTRIES, Scale, Size
 from r2mae_paper.study import Study
@@ -85,17 +94,7 @@ RULES = {
 """Rows that are rules for choosing the ratio, by what figures call them."""
 MASK_AWARE = " mask-aware"
 """End of the labels of rows whose network gets the mask, too."""
-JUMPS = ("loss_sd", "loss_sd_beside_ratio")
 _FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
-_LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
-
-
-def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps, and of baselines."""
-    if run.variant.baseline or len(steps := metrics_of(run)) < _LEAST_STEPS:
-        return {}
-    found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
 
 
 @dataclass(frozen=True)

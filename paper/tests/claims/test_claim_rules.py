@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.evaluation.power import power_of
-from r2mae_paper.claims import rules
+from r2mae_paper.claims import gains
 from r2mae_paper.claims.claim import MEANING, Case, Found, Word, summed, typeset, weakest
 from r2mae_paper.claims.estimates import Estimate, Measured, of_errors, over, over_models, over_sets, share_of
 from r2mae_paper.claims.measures import _families, inner, rises
@@ -34,7 +34,7 @@ def judge(tmp_path: Path) -> Judge:
 
     def by_table(rule: str, table: str, **values: Any) -> Found:
         (tmp_path / "fig1a.csv").write_text(table)
-        return rules.RULES[rule](Results([tmp_path]), case(**values))
+        return gains.RULES[rule](Results([tmp_path]), case(**values))
 
     return by_table
 
@@ -179,7 +179,7 @@ NUMBERS, WIDTHS = st.floats(-10, 10), st.floats(0.001, 5)
 def test_an_interval_on_the_other_side_refutes(mean: float, half: float, paper: float | None, same: bool) -> None:
     low, high = mean - half, mean + half
     part = Estimate(mean, low, high, spread=(half,))
-    verdict = rules._above(part, case(affordable=10), paper, same=same).verdict
+    verdict = gains._above(part, case(affordable=10), paper, same=same).verdict
     assert (verdict in ("reproduced", "direction only")) == (low > 0)
     assert same or verdict != "reproduced"
     if high < 0:
@@ -193,12 +193,12 @@ def test_one_part_of_several_refutes_by_a_corrected_interval_alone() -> None:
     gaps = np.array([-1.0, -1.2, -0.8, -1.1]) + 0.75
     for several, word in ((1, "not reproduced"), (4, OPEN)):
         part = over(gaps, worst_of=several)
-        assert rules._above(part, case(), None, same=True).verdict == word
+        assert gains._above(part, case(), None, same=True).verdict == word
 
 
 def test_a_measure_limits_the_verdict() -> None:
     part = of_errors(1.0, 0.1)
-    found = rules._with_note(rules._above(part, case(), None, same=True), Measured(at_most="direction only"), True)
+    found = gains._with_note(gains._above(part, case(), None, same=True), Measured(at_most="direction only"), True)
     assert found.verdict == "direction only"
 
 
@@ -217,7 +217,7 @@ def test_seeds_do_not_narrow_what_differs_between_sets() -> None:
     few, none = over_sets(alike), over_sets(apart)
     assert 3 < few.seeds(few.mean) < 100
     assert math.isinf(none.seeds(none.mean))
-    assert "between sets" in rules._open(none, abs(none.mean), case(), same=False).reason
+    assert "between sets" in gains._open(none, abs(none.mean), case(), same=False).reason
 
 
 def test_without_a_spread_there_is_no_interval() -> None:

@@ -16,7 +16,6 @@ from jaxtyping import Float
 from scipy import stats
 
 from r2mae.evaluation.statistics import best_fixed
-from r2mae_paper.by_ratio import best_ratios, by_seed
 from r2mae_paper.claims.claim import Case, Word
 from r2mae_paper.claims.estimates import (
     Differences,
@@ -29,10 +28,22 @@ from r2mae_paper.claims.estimates import (
     over_sets,
     share_of,
 )  # fmt: skip
-from r2mae_paper.claims.results import MissingRowsError, Results, UnavailableError, UndecidableError
-from r2mae_paper.claims.runs import OURS, Source, each_in_words, gaps_of, rivals_of, scored, sources_of
+from r2mae_paper.claims.results import (
+    OURS,
+    MissingRowsError,
+    Results,
+    Source,
+    UnavailableError,
+    UndecidableError,
+    each_in_words,
+    gaps_of,
+    rivals_of,
+    scored,
+    sources_of,
+)
+from r2mae_paper.networks import best_ratios, by_seed
 from r2mae_paper.published import Model, published
-from r2mae_paper.table2 import GLUE_ACCURACIES
+from r2mae_paper.scheme_tables import GLUE_ACCURACIES
 
 Measure: TypeAlias = Callable[[Results, Case], Measured]
 Scores: TypeAlias = Float[np.ndarray, "seeds ratios"]
