@@ -1,15 +1,14 @@
 """The paper's claims and what the results at hand say of each.
 
 The claims are in ``published/claims.csv``: sentences, and how each is judged, by a rule of :mod:`rules` from a number
-of :mod:`measures`. :func:`verdicts` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results
+of :mod:`measures`. :func:`judge` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results
 of the scale `smoke` or of another version of r2mae: it is then "not run", as it is where there are none.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from io import StringIO
-from pathlib import Path
 
 import pandas as pd
 
@@ -17,7 +16,7 @@ from r2mae_paper.claims.claim import MEANING, Case, Claim, Found, Verdict, Word,
 from r2mae_paper.claims.results import Results, UnavailableError, UndecidableError
 from r2mae_paper.claims.rules import judged
 
-__all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge", "read", "verdicts"]
+__all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge"]
 
 _OF_CASE = ("case", "formerly", "rule", "measure", "study", "table", "columns", "where", "options", "margin", "paper",
             "affordable", "full", "note")  # fmt: skip
@@ -53,22 +52,6 @@ def _case(cells: Mapping[str, str]) -> Case:
 
 CLAIMS = read(files("r2mae_paper.published").joinpath("claims.csv").read_text("utf-8"))
 """All claims: sentences that sum up others, then the others in the order of the paper."""
-
-
-def verdicts(folders: Sequence[Path]) -> list[Verdict]:
-    """Judge every claim.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of targets or of comparisons, or folders that hold them.
-
-    Raises
-    ------
-    UserError
-        If a folder does not exist, or two of them hold the same target.
-    """
-    return judge(Results(folders))
 
 
 def judge(results: Results) -> list[Verdict]:
