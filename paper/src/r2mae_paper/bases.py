@@ -7,7 +7,7 @@ import csv
 import io
 import lzma
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +68,9 @@ def of_corpus(name: str, settings: Fields) -> Fields:
 
 
 def runs_by_ratio(base: RunConfig, name: str, models: Mapping[str, Fields], size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each model, fixed ratio and seed of a size.
+    """Return a run for each model, fixed ratio and seed of a size; a size without `seeds` has one.
 
-    Parameters
-    ----------
-    base : RunConfig
-        What all runs share.
-    name : str
-        Of the column of models.
-    models : mapping
-        Fields of the configuration by the name of a model.
-    size : Size
-        With `ratios`; with `seeds`, of which there is otherwise one.
-    out : Path
+    `base` is what all runs share, `name` that of the column of models, and `models` has the fields of each by its name.
     """
     seeds = size.fields.get("seeds", (0,))
     models_and_ratios = [SweepParameter(name, models), SweepParameter.over("ratio", size.ratios)]
@@ -90,12 +80,7 @@ def runs_by_ratio(base: RunConfig, name: str, models: Mapping[str, Fields], size
 def first_faces(count: int, folder: Path) -> Path:
     """Write the first faces of the set `celeba` and their attributes to a folder, and return it.
 
-    Parameters
-    ----------
-    count : int
-        Number of faces.
-    folder : Path
-        Where they go; a folder that is there already is taken as it is.
+    A folder that is there already is taken as it is.
 
     Raises
     ------
@@ -106,30 +91,23 @@ def first_faces(count: int, folder: Path) -> Path:
     if table.is_file():
         return folder
     files = locate(SETS["celeba"])
-    archive = _archive(files.values())
-    faces = {path.rpartition("/")[2]: archive.files[path] for path in archive.images()}
-    chosen = sorted(faces)[:count]
+    chosen = _images(_archive(files.values()))[:count]
     packed = next(path for path in files.values() if path.name.endswith(".csv.xz"))
     with lzma.open(packed, "rt", encoding="utf-8", newline="") as opened:
         head, *rows = csv.reader(opened)
     if len(chosen) < count:
         raise UserError(f"celeba has {len(chosen):,} faces here, not {count:,}: take fewer")
-    _pack(folder / "faces.tar", ((name, _bytes(faces[name])) for name in chosen))
-    wanted = set(chosen)
+    _pack(folder / "faces.tar", chosen)
+    wanted = {name for name, _ in chosen}
     with atomic_write(table) as written:  # last: its presence says that the faces are whole
         csv.writer(written, lineterminator="\n").writerows([head, *(row for row in rows if row[0] in wanted)])
     return folder
 
 
 def some_classes(count: int, path: Path) -> Path:
-    """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to an archive, and return it.
+    """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to a .tar, and return it.
 
-    Parameters
-    ----------
-    count : int
-        Number of classes.
-    path : Path
-        The archive, a .tar; one that is there already is taken as it is.
+    An archive that is there already is taken as it is.
 
     Raises
     ------
@@ -139,38 +117,38 @@ def some_classes(count: int, path: Path) -> Path:
     if path.is_file():
         return path
     (complete,) = _archive(locate(SETS["tiny-imagenet"]).values()).folders().values()
-    parts = complete.folders()
-    names = sorted(parts["train"].folders())
+    parts = {part: folder.folders() for part, folder in complete.folders().items() if part in ("train", "val")}
+    names = sorted(parts["train"])
     if len(names) < count:
         raise UserError(f"tiny-imagenet has {len(names):,} classes here, not {count:,}: take fewer")
     chosen = [names[place] for place in np.linspace(0, len(names), count, endpoint=False).astype(int)]
-    _pack(path, _members(parts, chosen))
+    members = (
+        (f"{part}/{name}/{image}", file)
+        for part in ("train", "val")
+        for name in chosen
+        for image, file in _images(parts[part][name])
+    )
+    _pack(path, members)
     return path
-
-
-def _members(parts: Mapping[str, Folder], classes: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    for part in ("train", "val"):
-        folders = parts[part].folders()
-        for name in classes:
-            images = {path.rpartition("/")[2]: folders[name].files[path] for path in folders[name].images()}
-            for image in sorted(images):
-                yield f"{part}/{name}/{image}", _bytes(images[image])
 
 
 def _archive(files: Iterable[Path]) -> Folder:
     return list_archive(next(path for path in files if is_archive(path.name)))
 
 
-def _bytes(image: File) -> bytes:
-    with image.open() as opened:
-        return opened.read()
+def _images(folder: Folder) -> list[tuple[str, File]]:
+    """Return the images of a folder by their names, in their order."""
+    named = {path.rpartition("/")[2]: folder.files[path] for path in folder.images()}
+    return [(name, named[name]) for name in sorted(named)]
 
 
-def _pack(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
+def _pack(path: Path, members: Iterable[tuple[str, File]]) -> None:
     """Write an archive whose bytes depend on its members alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary, tarfile.open(temporary, "w") as archive:
-        for name, content in members:
+        for name, file in members:
+            with file.open() as opened:
+                content = opened.read()
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))

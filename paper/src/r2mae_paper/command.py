@@ -169,7 +169,7 @@ def _reproduce(given: Options, out: Path) -> int:
     options = {
         name: Options(
             scale=SCALES[values["scale"]], seeds=values["seeds"], jobs=values["jobs"], again=values["again"],
-            earlier=earlier, cluster=cluster, curves=files if study.curves else [], fields=fields, settings=settings,
+            earlier=earlier, cluster=cluster, curve=files if study.curves else [], fields=fields, settings=settings,
         )
         for name, study in studies.items()
     }  # fmt: skip
@@ -228,7 +228,7 @@ def _preview(study: "Study", out: Path, options: "RunOptions", *, dry_run: bool)
 def _command(name: str, values: Mapping[str, Any], options: "RunOptions") -> str:
     """Return what repeats a study's tables, but for folders and the number of jobs."""
     given = {"scale": values["scale"], "seeds": values["seeds"], **options["fields"], **options["settings"]}
-    given["curve"] = options["curves"] or None
+    given["curve"] = options["curve"] or None
     words = [f"r2mae reproduce {name}"]
     for key, value in given.items():
         if value is not None:

@@ -15,6 +15,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.statistics import paired_difference
+from r2mae.files import read_rows
 from r2mae.sweep.runs import SweepRun
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
@@ -71,30 +72,23 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list
 
 
 def _rows(file: Path, names: Sequence[str]) -> list[TableRow]:
-    try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{file} does not exist: {expected(names)}") from None
-    except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{file}: cannot be read as a table ({reason}): {expected(names)}") from None
-    for name in (*names, *_NUMBERS):
-        if name not in table.columns:
-            columns = ", ".join(map(str, table.columns))[:160]
-            raise UserError(f"{file}: has no column {name!r} (it has {columns}): {expected(names)}")
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes further cells at the front for names of rows
-        raise UserError(f"{file}: rows have more cells than the first line has columns: {expected(names)}")
+    head, lines = read_rows(file, expected(names))
+    table = pd.DataFrame(lines, columns=[name.strip("\ufeff ") for name in head], dtype=object)
+    table = table.loc[:, ~table.columns.duplicated()].apply(lambda column: column.str.strip())
+    missing = [name for name in (*names, *_NUMBERS) if name not in table]
+    if missing:
+        raise UserError(f"{file}: has no column {missing[0]!r} (it has {', '.join(table)[:160]}): {expected(names)}")
     if "model" in table and "model" not in names and table["model"].nunique() > 1:
         raise UserError(f"{file}: has rows of several models, which are no seeds of one: give those of one model")
     if not len(table):
         raise UserError(f"{file}: has no rows: {expected(names)}")
     for name in names:
-        if (nameless := table[name].str.strip() == "").any():
+        if (nameless := table[name] == "").any():
             raise UserError(f"{file}: row {nameless.argmax() + 1} names no {name}: {expected(names)}")
     for name in _NUMBERS:
-        words = table[name]
-        table[name] = pd.to_numeric(words, errors="coerce").astype(float)
-        if (wrong := ~table[name].between(0, 1)).any():
+        words, numbers = table[name], pd.to_numeric(table[name], errors="coerce").astype(float)
+        table[name] = numbers
+        if (wrong := ~numbers.between(0, 1)).any():
             row = wrong.argmax()
             raise UserError(
                 f"{file}: row {row + 1} has {name} {words[row]!r}, expected a fraction from 0 to 1 "
@@ -498,9 +492,9 @@ STUDIES = (
         ENTRIES["fig1f"],
         plot_fig1f,
         table=lambda results: {"fig1f": results[PUBLISHED]},
-        parts=lambda size: [],
+        parts=lambda size: {},
         curves=curves_of_fig1f,
     ),
-    Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: [], curves=curves_of_fig2c),
+    Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: {}, curves=curves_of_fig2c),
     Study(ENTRIES["text-ratios"], plot_texts, table_of_texts, runs=runs_of_texts),
 )

@@ -66,7 +66,7 @@ class Options(TypedDict, total=False):
     earlier: Path | None
     """Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only for
     studies whose tables and figures are made from that table."""
-    curves: Sequence[Path]
+    curve: Sequence[Path]
     """Tables of published accuracies; for studies that draw them."""
     jobs: int | None
     """Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it."""
@@ -86,20 +86,20 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     UserError
         If the study cannot use one of the options.
     """
-    name, again = study.entry.name, options.get("again", False)
+    name, settings, refused = study.entry.name, options.get("settings", {}), {}
     if study.runs is None:
-        useless = [option for option in ("cluster", "earlier", "seeds") if options.get(option) is not None]
-        useless += [option.replace("_", "-") for option in options.get("settings", ())]
-        if useless:
-            raise UserError(f"{name} trains no runs: omit --{useless[0]}")
-    elif again:
+        refused |= dict.fromkeys(("cluster", "earlier", "seeds", *settings), "trains no runs")
+    elif study.plot_runs is not None:
+        refused |= {"earlier": "is drawn from trained models, which a table does not hold"}
+    if study.gather is not None:
+        refused |= dict.fromkeys(("again", "jobs"), "only reads tables of other studies")
+    if study.curves is None:
+        refused |= {"curve": "draws no published curves"}
+    for one, why in refused.items():
+        if options.get(one) not in (None, False, (), []) or one in settings:
+            raise UserError(f"{name} {why}: omit --{one.replace('_', '-')}")
+    if study.runs is not None and options.get("again"):
         raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
-    elif options.get("earlier") is not None and study.plot_runs is not None:
-        raise UserError(f"{name} is drawn from trained models, which a table does not hold: omit --earlier")
-    if study.gather is not None and (options.get("jobs") or again):
-        raise UserError(f"{name} only reads tables of other studies: omit {'--again' if again else '--jobs'}")
-    if options.get("curves") and study.curves is None:
-        raise UserError(f"{name} draws no published curves: omit --curve")
     seeds = options.get("seeds")
     try:
         size = options.get("size") or study.entry.size(options.get("scale", "full"), **options.get("fields", {}))
@@ -107,7 +107,7 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
     if study.curves is not None:
-        study.curves(options.get("curves", ()))
+        study.curves(options.get("curve", ()))
     return size
 
 
@@ -193,7 +193,7 @@ def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress
         if progress is not None:
             progress(len(results), len(parts))
     if study.curves is not None:
-        results[PUBLISHED] = study.curves(options.get("curves", ()))
+        results[PUBLISHED] = study.curves(options.get("curve", ()))
     return results, kept, {"parts": len(parts)}
 
 
