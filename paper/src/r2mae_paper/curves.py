@@ -193,22 +193,9 @@ def models_by_task(
 ) -> tuple[Figure, list[Axes]]:
     """Draw accuracies by ratio in a panel for each task, a curve for each model; a ring marks the best ratio of each.
 
-    Parameters
-    ----------
-    rows : sequence of rows
-        `model`, `task`, `ratio` and `accuracy`; with `low` and `high` there are bars.
-    best : sequence of rows
-        `model`, `task` and `best_ratio`.
-    columns : int
-        Most panels side by side.
-    width, height : float
-        Of a panel, in inches.
-
-    Returns
-    -------
-    figure : Figure
-    axes : list of Axes
-        Those with a task. Models have the same colours in all of them.
+    Rows have `model`, `task`, `ratio` and `accuracy`, and bars where they have `low` and `high`; those of `best` have
+    `best_ratio`. At most so many `columns` of panels are side by side, of this width and height in inches. Models have
+    the same colours in all panels; those with a task are returned.
     """
     tasks, models = unique(rows, "task"), unique(rows, "model")
     columns = min(len(tasks), columns)

@@ -76,19 +76,9 @@ def compared_rows(
 ) -> list[TableRow]:
     """Return for each row of a set its mean with its interval, and its differences from its references.
 
-    Differences are paired over seeds, in columns that begin with ``vs_`` and the name of the reference.
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run, with its `label` and `seed`.
-    score : str
-        Of the results.
-    references : callable
-    higher : bool
-        Whether a higher score is better.
-    counted : bool
-        Whether there are columns with the number of pairs.
+    Differences are paired over seeds, in columns that begin with ``vs_`` and the name of the reference; `counted` ones
+    have the number of pairs, too. `results` has a line a run, with its `label` and `seed`; of the score higher is
+    better with `higher`.
     """
     rows: list[TableRow] = []
     by_row = by_label(results, score)
@@ -107,15 +97,7 @@ def compared_rows(
 def gains_by_set(results: pd.DataFrame, score: str, references: "References", *, higher: bool = True) -> Gains:
     """Return what every row gains over its references on each set, paired over seeds.
 
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run, with its `set`, `label` and `seed`.
-    score : str
-        Of the results; where there is none, there are no gains.
-    references : callable
-    higher : bool
-        Whether a higher score is better.
+    `results` has a line a run, with its `set`, `label` and `seed`; without the score there are no gains.
     """
     gains: Gains = {}
     for name, group in results.groupby("set", sort=False) if score in results else ():

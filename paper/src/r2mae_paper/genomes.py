@@ -240,18 +240,12 @@ def runs(
     """Return a run for each row and seed, and the baselines; each seed holds out another part of the genome.
 
     Intervals over seeds hence contain the differences between the parts, too. With a store of the human genome all
-    seeds hold out the same chromosomes.
+    seeds hold out the same chromosomes. `rows` returns what each row changes of the configuration, by its label.
 
-    Parameters
-    ----------
-    size : Size
-        With seeds, and parts of the genome, of which there are at least as many.
-    out : Path
-    alignment : Alignment
-    rows : callable
-        Returns what each row changes of the configuration, by its label.
-    baselines : sequence of str
-        Rows that are measured without training.
+    Raises
+    ------
+    UserError
+        If there are variants, and no store of the human genome.
     """
     human = size.fields.get("store")
     if size.fields.get("variants") and not human:

@@ -37,16 +37,7 @@ def measured(results: pd.DataFrame, scores: Sequence[str]) -> list[str]:
 
 
 def means(results: pd.DataFrame, keys: Sequence[str], scores: Sequence[str]) -> list[TableRow]:
-    """Return for each combination of some columns the number of seeds, means of scores, and deviations (`…_sd`).
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    keys : sequence of str
-        The columns.
-    scores : sequence of str
-    """
+    """Return for each combination of some columns the number of seeds, means of scores, and deviations (`…_sd`)."""
     grouped = results.groupby(list(keys))
     columns: dict[str, Any] = {"seeds": grouped.size()}
     for name in scores:

@@ -56,12 +56,7 @@ def final_loss(run: SweepRun) -> Mapping[str, float]:
 def runs(size: Size, out: Path, *, base: Base) -> list[SweepRun]:
     """Return a run for each model, format and seed, each model in a folder of its own.
 
-    Parameters
-    ----------
-    size : Size
-    out : Path
-    base : callable
-        Takes a name of :attr:`settings`, its settings, and the folder; returns the configuration.
+    `base` takes a name of the settings, its settings, and the folder, and returns the configuration.
     """
     formats = SweepParameter("format", FORMATS)
     groups = {

@@ -51,15 +51,8 @@ def variants_of(
 ) -> list[Variant]:
     """Return a variant for each row of a table, by its label and the fields that it sets, and for each baseline.
 
-    Parameters
-    ----------
-    base : RunConfig
-        What all rows share; what baselines are measured with.
-    points : mapping
-        Fields of the configuration by label.
-    baselines : sequence of str
-    **values
-        Columns of the table of runs, in addition to `scheme`.
+    `base` is what all rows share, and what baselines are measured with; `values` are columns of the table of runs, in
+    addition to `scheme`.
     """
     rows = grid(base, [SweepParameter("row", points)]) if points else []
     return [

@@ -74,17 +74,7 @@ class State:
 
 
 def begin(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
-    """Record what a call is about to compute.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of the study.
-    scale, unit : str
-        As in :class:`State`.
-    finished : sequence of sequence of Path
-        For each part or run the files that are there when it is finished.
-    """
+    """Record what a call is about to compute: for each part or run the files that are there when it is finished."""
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
     write_json(out / MADE, {**json_in(out / MADE), BEGUN: {"scale": scale, "unit": unit, "finished": files}})
 
@@ -205,12 +195,7 @@ class EarlierRuns:
     def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
         """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
 
-        Parameters
-        ----------
-        taken : sequence of SweepRun
-            The runs that the table has.
-        now : mapping
-            Fingerprints of what the other runs are trained on, by name.
+        `taken` are the runs that the table has; `now` has the fingerprints of what others are trained on, by name.
 
         Raises
         ------
@@ -250,12 +235,7 @@ class EarlierRuns:
     ) -> dict[str, Any]:
         """Return the entries of ``made.json`` about the runs that were taken from the table.
 
-        Parameters
-        ----------
-        runs, trained : sequence of SweepRun
-            All runs, and those that have folders.
-        data : mapping
-            Fingerprints of what those with folders were trained on, by name.
+        `trained` are those that have folders, and `data` has the fingerprints of what they were trained on, by name.
         """
         if not trained and len(runs) == len(self.table):  # the same runs: so are these entries
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
@@ -313,14 +293,8 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[s
 def check_kept(out: Path, runs: "Sequence[SweepRun]", known: "Sequence[int]", finished: "Sequence[int]") -> None:
     """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
 
-    Parameters
-    ----------
-    out : Path
-        The folder to write to.
-    runs : sequence of SweepRun
-        All runs of the new table.
-    known, finished : sequence of int
-        Positions of those that are taken from an earlier table or have finished folders; and of the latter.
+    `known` are the positions of runs that are taken from an earlier table or have finished folders, `finished` of the
+    latter.
 
     Raises
     ------

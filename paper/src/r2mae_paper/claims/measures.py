@@ -53,14 +53,15 @@ WITHIN = 2.0, 10.0
 
 
 def rows_of(results: Results, case: Case) -> pd.DataFrame:
-    """Return the rows of a case's table that count, and have a number in each of its columns.
+    """Return the rows of a case's tables that count, and have a number in each of its columns; `study` names the table.
 
     Raises
     ------
     UnavailableError
         If there are none.
     """
-    rows = results.table(case.study, *case.columns, name=case.table).dropna(subset=list(case.columns))
+    tables = [results.table(one, *case.columns, name=case.table).assign(study=one) for one in case.study.split()]
+    rows = pd.concat(tables).dropna(subset=list(case.columns))
     if case.where:
         rows = rows.query(case.where, engine="python")
     if not len(rows):
@@ -78,13 +79,14 @@ def is_full(results: Results, case: Case) -> bool:
     for condition in filter(None, map(str.strip, case.full.split(";"))):
         if condition == "never":
             return False
-        if condition == "scale":
-            holds = results.as_the_paper(case.study)
-        else:
-            table, _, expression = condition.rpartition(":")
-            holds = bool(results.table(case.study, name=table or case.table).eval(expression, engine="python"))
-        if not holds:
-            return False
+        name, _, expression = condition.rpartition(":")
+        for study in case.study.split():
+            if condition == "scale":
+                holds = results.as_the_paper(study)
+            else:
+                holds = bool(results.table(study, name=name or case.table).eval(expression, engine="python"))
+            if not holds:
+                return False
     return True
 
 
@@ -587,25 +589,12 @@ def jump(results: Results, case: Case) -> Measured:
     return Measured(parts, note, at_most="reproduced" if sudden else "direction only")
 
 
-def misaligned(results: Results, case: Case) -> Measured:
-    """Measure in which share of entries of Tables 5 and 9 R²MAE wins whose best ratio is outside of its range."""
-    won, full = [], True
-    for name in cast("tuple[Literal['table5', 'table9'], ...]", ("table5", "table9")):
-        rows, paper = results.table(name, *case.columns), published(name)
-        outside = (rows["best_ratio"] < paper.low - 1e-9) | (rows["best_ratio"] > paper.high + 1e-9)
-        won += list(rows.loc[outside, "over_best"] < 0)
-        full = full and len(rows) >= 10
-    if not won:
-        raise UnavailableError("in no entry of Tables 5 and 9 is the best ratio outside of R²MAE's range")
-    return Measured({"": share_of(sum(won), len(won))}, f"It does in {sum(won)} of {len(won)}.", full)
-
-
 MEASURES: Mapping[str, Measure] = {
     one.__name__: one
     for one in (
         rises, inner, deeper, later, descent, lowest, values, deviation, share, largest, schemes, widths, best_ratio,
         three_tasks, every_domain, reconstruction, jump, transition, disparity, plateau, another_sample,
-        degenerate_ends, bias_fall, largest_bias, misaligned,
+        degenerate_ends, bias_fall, largest_bias,
     )
 }  # fmt: skip
 """Measures by their names."""

@@ -166,15 +166,7 @@ class Results:
         return usable, reasons
 
     def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
-        """Return a table of a target.
-
-        Parameters
-        ----------
-        target : str
-        *columns : str
-            Those that are needed.
-        name : str
-            File name without suffix; by default the target's first table.
+        """Return a table of a target that has these columns: that of a name without suffix, by default its first.
 
         Raises
         ------
