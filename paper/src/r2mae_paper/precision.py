@@ -93,6 +93,7 @@ def plot(tables: Tables, size: Size, *, name: str) -> Figures:
 
 
 def _row(results: pd.DataFrame, score: str) -> TableRow | None:
+    """Return the difference, and where its interval lies, compared with the seeds' noise."""
     both = results.pivot_table(index="seed", columns="format", values=score).reindex(columns=list(FORMATS)).dropna()
     if not len(both):
         return None
@@ -101,16 +102,8 @@ def _row(results: pd.DataFrame, score: str) -> TableRow | None:
     noise = float(exact.std(ddof=1)) if len(exact) > 1 else float("nan")
     row: TableRow = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
     row |= {"mean_bf16": float(quick.mean()), "difference": found.mean, "low": found.low, "high": found.high}
-    return {**row, "is": _verdict(found.low, found.high, noise)}
-
-
-def _verdict(low: float, high: float, noise: float) -> str:
-    """Return where the interval of a difference lies, compared with the seeds' noise."""
-    if -noise <= low and high <= noise:
-        return "equal"
-    if low > noise or high < -noise:
-        return "different"
-    return "undecided"
+    inside, outside = -noise <= found.low and found.high <= noise, found.low > noise or found.high < -noise
+    return {**row, "is": "equal" if inside else "different" if outside else "undecided"}
 
 
 def _study(domain: str, base: Base, *scores: str) -> Study:

@@ -58,7 +58,7 @@ from r2mae_paper.gains import (
 )
 from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
 from r2mae_paper.scheme_tables import JUMPS, jumps_of_run, schemes, variants_of
-from r2mae_paper.state import State, read_runs, state_of
+from r2mae_paper.state import read_runs, state_of
 from r2mae_paper.studies import ENTRIES, Scale, Size
 from r2mae_paper.study import Study
 
@@ -320,11 +320,6 @@ def _image_scores(run: SweepRun) -> Mapping[str, float]:
     return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
 
 
-def _cell_scores(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
-    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
-
-
 SWEEPS = (
     DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
     DomainSweep(
@@ -333,7 +328,7 @@ SWEEPS = (
         "loss of hidden genes",
         "score",
         lambda name, settings, out: cells(name, settings),
-        _cell_scores,
+        lambda run: {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)},
         more=BY_SAMPLE_ROWS,
     ),
     DomainSweep(
@@ -367,7 +362,15 @@ def gather(folder: Path, scale: Scale) -> pd.DataFrame:
         if not file.is_file():
             absent.append(sweep.name)
             continue
-        _check(sweep.name, state_of(file.parent), scale)
+        state = state_of(file.parent)
+        if state.planned and not state.written:
+            raise UserError(
+                f"{sweep.name} is not finished ({state.in_words()}): run it to its end, or move its folder away"
+            )
+        if state.scale not in ("", scale):
+            raise UserError(
+                f"{sweep.name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all"
+            )
         runs = read_runs(file, ("set", "label", "mask_aware", "seed", sweep.objective))
         named = {sweep.objective: ERROR, **({sweep.probe: PROBE} if sweep.of_features else {})}
         found.append(runs.rename(columns=named).assign(domain=sweep.domain))
@@ -376,13 +379,6 @@ def gather(folder: Path, scale: Scale) -> pd.DataFrame:
     if absent:
         logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), folder)
     return pd.concat(found, ignore_index=True)
-
-
-def _check(name: str, state: State, scale: Scale) -> None:
-    if state.planned and not state.written:
-        raise UserError(f"{name} is not finished ({state.in_words()}): run it to its end, or move its folder away")
-    if state.scale not in ("", scale):
-        raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")
 
 
 def table_of_summary(results: pd.DataFrame) -> Tables:

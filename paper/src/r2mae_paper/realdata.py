@@ -95,10 +95,7 @@ def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> pd
         chosen = np.linspace(0, d - 1, FEATURES).astype(int)
         targets = np.hstack([cov.eigenvectors(ranks), np.eye(d)[:, chosen]])
         predicted = np.hstack(
-            [
-                direction_risk(cov, n, RATIOS, which=ranks).normalised,
-                feature_risk(cov, n, RATIOS).normalised[:, chosen],
-            ]
+            [direction_risk(cov, n, RATIOS, which=ranks).normalised, feature_risk(cov, n, RATIOS).normalised[:, chosen]]
         )
 
         def once(repetition: int) -> tuple[np.ndarray, np.ndarray]:

@@ -44,10 +44,7 @@ CURRICULA = ("r2mae-dynamic", "cl", "cl-k0", "r2mae-cl", "r2mae-cl-k0")
 
 
 def variants_of(
-    base: RunConfig,
-    points: Mapping[str, Mapping[str, Any]],
-    baselines: Sequence[str] = (),
-    **values: Any,
+    base: RunConfig, points: Mapping[str, Mapping[str, Any]], baselines: Sequence[str] = (), **values: Any
 ) -> list[Variant]:
     """Return a variant for each row of a table, by its label and the fields that it sets, and for each baseline.
 

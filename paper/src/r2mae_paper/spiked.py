@@ -39,14 +39,6 @@ def parts_of_isotropic(size: Size) -> Parts:
     return {f"n-{n}-d-{d}": partial(measure_isotropic, n, d, size.repetitions) for n, d in size.settings}
 
 
-def plot_isotropic(tables: Tables, size: Size) -> Figures:
-    """Draw a panel for each n and d."""
-    figure, axes = panels(len(size.settings), width=4.2, height=3.4)
-    for panel, (n, d) in zip(axes, size.settings, strict=True):
-        _isotropic(panel, n, d, select(tables["fig1a"], n=n, d=d))
-    return {"fig1a": figure}
-
-
 def measure_isotropic(n: int, d: int, repetitions: int, jobs: int) -> list[TableRow]:
     """Simulate one panel; risks are over r² = 1."""
     ratios = paper_ratios()
@@ -69,33 +61,38 @@ def measure_isotropic(n: int, d: int, repetitions: int, jobs: int) -> list[Table
     )
 
 
-def _isotropic(axes: Axes, n: int, d: int, rows: list[TableRow]) -> None:
-    gamma = d / n
-    ratio, mean, deviation = (column(rows, key) for key in ("ratio", "risk", "deviation"))
-    fine = np.linspace(0.002, 0.975, 974)
-    fine = fine[np.abs(fine - gamma) > 1e-3]
-    curve = isotropic_risk(fine, gamma, NOISE).risk
-    for side in (fine < gamma, fine > gamma):
-        predicted(axes, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
-    deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
-    simulated(axes, ratio, mean, deviation, BLUE, "simulation ± sd")
-    null_line(axes)
-    ratio_axis(axes)
-    axes.set_ylabel("test risk / r²")
-    axes.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
-    plain_log(axes)
-    if gamma < 1:
-        axes.set_ylim(0.4, 400)
-        axes.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
-        chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
-        axes.annotate(
-            "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
-            f"the mean over masks,\n{chance}, is chance",
-            (gamma, 330), (4, 0), textcoords="offset points", va="top", fontsize=8, color="#404040",
-        )  # fmt: skip
-    else:
-        axes.set_ylim(0.85, 8)
-    axes.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)
+def plot_isotropic(tables: Tables, size: Size) -> Figures:
+    """Draw a panel for each n and d."""
+    figure, axes = panels(len(size.settings), width=4.2, height=3.4)
+    for panel, (n, d) in zip(axes, size.settings, strict=True):
+        rows = select(tables["fig1a"], n=n, d=d)
+        gamma = d / n
+        ratio, mean, deviation = (column(rows, key) for key in ("ratio", "risk", "deviation"))
+        fine = np.linspace(0.002, 0.975, 974)
+        fine = fine[np.abs(fine - gamma) > 1e-3]
+        curve = isotropic_risk(fine, gamma, NOISE).risk
+        for side in (fine < gamma, fine > gamma):
+            predicted(panel, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
+        deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
+        simulated(panel, ratio, mean, deviation, BLUE, "simulation ± sd")
+        null_line(panel)
+        ratio_axis(panel)
+        panel.set_ylabel("test risk / r²")
+        panel.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
+        plain_log(panel)
+        if gamma < 1:
+            panel.set_ylim(0.4, 400)
+            panel.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
+            chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
+            panel.annotate(
+                "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
+                f"the mean over masks,\n{chance}, is chance",
+                (gamma, 330), (4, 0), textcoords="offset points", va="top", fontsize=8, color="#404040",
+            )  # fmt: skip
+        else:
+            panel.set_ylim(0.85, 8)
+        panel.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)
+    return {"fig1a": figure}
 
 
 Kind = Literal["uniform", "ones"]

@@ -251,10 +251,7 @@ def measure_readings(table: Table, model: Model, seed: int, size: Size, jobs: in
     rows = []
     for reading in READINGS:
         kind = OncePerRun if reading.once else Uniform
-        keys = (
-            reading.name,
-            f"fixed, {reading.fixed(table)}" if reading.fixed(table) in ("ratio", 1.0) else "removed",
-        )
+        keys = (reading.name, f"fixed, {reading.fixed(table)}" if reading.fixed(table) in ("ratio", 1.0) else "removed")
         ours = risks(keys[0], kind(table.low, table.high), reading.r2mae(table))
         other = risks(keys[1], table.middle, reading.fixed(table))
         gap = ours - other

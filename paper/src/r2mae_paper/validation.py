@@ -132,12 +132,7 @@ def growth(size: Size, case: str, jobs: int) -> list[TableRow]:
 
 
 def _both(
-    cov: Covariance,
-    beta: Float[np.ndarray, "d m"],
-    n: int,
-    ratios: list[Ratio],
-    repetitions: int,
-    jobs: int,
+    cov: Covariance, beta: Float[np.ndarray, "d m"], n: int, ratios: list[Ratio], repetitions: int, jobs: int
 ) -> tuple[Float[np.ndarray, "p m"], Simulation]:
     """Return the risks by the formula, and those of repetitions with fresh designs."""
     with compared():

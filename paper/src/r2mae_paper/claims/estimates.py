@@ -111,7 +111,7 @@ def of_errors(mean: float, *errors: float, comparisons: int = 1, draws: int | No
     """
     family = stats.norm() if draws is None else stats.t(draws - 1)
     half = float(family.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
-    return Estimate(mean, mean - half, mean + half)
+    return Estimate(float(mean), float(mean - half), float(mean + half))
 
 
 def share_of(count: int, total: int) -> Estimate:

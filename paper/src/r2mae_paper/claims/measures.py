@@ -207,9 +207,9 @@ def transition(results: Results, case: Case) -> Measured:
     gamma = float(rows_of(results, case)["gamma"].iloc[0])
     parts = {}
     for name, side, nearest in (("below", own.ratio < gamma - 1e-9, -1), ("above", own.ratio > gamma + 1e-9, 0)):
-        place = np.flatnonzero(side)[nearest]
+        place = int(np.flatnonzero(side)[nearest])
         others = np.setdiff1d(np.flatnonzero(side), place)
-        parts[name] = own.gap(place, others[own.risk[others].argmin()], len(others))  # the lowest was chosen
+        parts[name] = own.gap(place, int(others[own.risk[others].argmin()]), len(others))  # the lowest was chosen
     return Measured(parts)
 
 

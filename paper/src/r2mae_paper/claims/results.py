@@ -33,8 +33,6 @@ _LINE = 1 << 16  # characters of the first line of a table that are looked at
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
-# Columns that need not be numbers.
-_WORDS = ("label", "scheme", "model", "set", "reading", "sample", "table", "signal", "side")
 _TABLES = {f"{_FIRST_TABLE.get(entry.name, entry.name)}.csv": entry.name for entry in ENTRIES.values()}
 """Targets by the file of their first table."""
 
@@ -177,7 +175,7 @@ class Results:
         return self.read(path, *columns)
 
     def read(self, path: Path, *columns: str) -> "pd.DataFrame":
-        """Return a CSV file that has these columns, with numbers but for names of rows.
+        """Return a CSV file that has these columns.
 
         Raises
         ------
@@ -200,8 +198,6 @@ class Results:
         for column in columns:
             if column not in table:
                 raise UnavailableError(f"{path.parent.name}/{path.name} has no column {column}")
-            if column not in _WORDS and table[column].dtype.kind not in "fib":
-                raise UnavailableError(f"{path.parent.name}/{path.name} has words in the column {column}")
         return table
 
 
