@@ -63,12 +63,10 @@ class Alignment:
     file: str
     reference: str
     """`file`, `reference`: names of the files."""
-    contig: str
-    """Of the reference."""
 
 
-SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz", "MN908947")
-MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz", "chrM")
+SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz")
+MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz")
 
 
 def genome_file(name: str) -> Path:

@@ -107,32 +107,6 @@ class Claim:
     cases: tuple[Case, ...]
     """"""
 
-    @property
-    def paper_in_words(self) -> str:
-        """The paper's numbers, or nothing."""
-        return self._listed([None if case.paper is None else _number(case.paper, self.decimals) for case in self.cases])
-
-    def ours_in_words(self, found: Sequence[Found]) -> str:
-        """Return our numbers with their intervals, or nothing."""
-        return self._listed([self._with_interval(one) for one in found])
-
-    def seeds_in_words(self, found: Sequence[Found]) -> str:
-        """Return the seeds that would decide what is open."""
-        words = [f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number" for one in found]
-        return self._listed([None if math.isnan(one.seeds) else word for one, word in zip(found, words, strict=True)])
-
-    def _with_interval(self, found: Found) -> str | None:
-        if not math.isfinite(found.ours):
-            return None
-        mean, low, high = (_number(value, self.decimals) for value in (found.ours, found.low, found.high))
-        return mean if not math.isfinite(found.low) else f"{mean} ({low} to {high})"
-
-    def _listed(self, numbers: Sequence[str | None]) -> str:
-        if len(numbers) == 1:
-            return numbers[0] or ""
-        known = [(case.label, number) for case, number in zip(self.cases, numbers, strict=True) if number]
-        return "; ".join(f"{label}: {number}" for label, number in known)
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -147,6 +121,39 @@ class Verdict:
     def verdict(self) -> Word:
         """The verdict of the weakest case."""
         return weakest(self.found).verdict
+
+    @property
+    def paper(self) -> str:
+        """The paper's numbers, or nothing."""
+        return self._listed(["" if case.paper is None else self._number(case.paper) for case in self.claim.cases])
+
+    @property
+    def ours(self) -> str:
+        """Our numbers with their intervals, or nothing."""
+        ends = [f" ({self._number(one.low)} to {self._number(one.high)})" if math.isfinite(one.low) else ""
+                for one in self.found]  # fmt: skip
+        return self._listed([self._number(one.ours) + both for one, both in zip(self.found, ends, strict=True)])
+
+    @property
+    def seeds(self) -> str:
+        """The seeds that would decide what is open."""
+        return self._listed(
+            [
+                "" if math.isnan(one.seeds) else f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number"
+                for one in self.found
+            ]
+        )
+
+    def _number(self, value: float) -> str:
+        """Return a number with the claim's decimals; nothing for one that is not finite."""
+        text = f"{value:.{self.claim.decimals}f}" if math.isfinite(value) else ""
+        return typeset(text.lstrip("-") if text and float(text) == 0 else text)
+
+    def _listed(self, words: Sequence[str]) -> str:
+        """Return the words of the cases, each after its label where there are several."""
+        if len(words) == 1:
+            return words[0]
+        return "; ".join(f"{case.label}: {word}" for case, word in zip(self.claim.cases, words, strict=True) if word)
 
     @property
     def reason(self) -> str:
@@ -201,8 +208,3 @@ def summed(words: Sequence[Word]) -> Word:
 def typeset(text: str) -> str:
     """Return words with minus signs before their numbers in place of hyphens."""
     return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
-
-
-def _number(value: float, decimals: int) -> str:
-    text = f"{value:.{decimals}f}"
-    return typeset(text.lstrip("-") if float(text) == 0 else text)
