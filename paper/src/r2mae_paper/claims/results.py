@@ -3,16 +3,16 @@
 Tables with a line a run tell on which data schemes were compared.
 """
 
-import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 import r2mae
 from r2mae.cells.config import CellsConfig
@@ -20,16 +20,12 @@ from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae.errors import UserError
 from r2mae.evaluation.statistics import AVERAGE_RANK, best_fixed, rank_table
-from r2mae.files import confined_file, read_confined
+from r2mae.files import read_confined
 from r2mae_paper.claims.claim import typeset
 from r2mae_paper.claims.estimates import Differences
 from r2mae_paper.state import MADE, json_in, state_of, version_in
 from r2mae_paper.studies import ENTRIES
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_LINE = 1 << 16  # characters of the first line of a table that are looked at
 _DEPTH = 4  # levels of folders below one that is given
 _COMPARISON = ("label", "scheme", "ratio", "low", "high", "seed")  # first columns of a comparison's results.csv
 _FIRST_TABLE = {"r2mae-vs-fixed": "rules"}  # others have a table of their own name
@@ -49,18 +45,8 @@ class MissingRowsError(UnavailableError):
     """The results lack rows that a claim compares; others may have them."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A comparison that can be used."""
-
-    name: str
-    """Of its folder."""
-    data: str
-    """Name of its data; that of the folder if nothing says it."""
-    config: Mapping[str, Any]
-    """What its runs share; empty if nothing says it."""
-    table: "pd.DataFrame"
-    """A line a run."""
+Comparison: TypeAlias = tuple[str, str, Mapping[str, Any], pd.DataFrame]
+"""The name of its folder, that of its data (or else again of the folder), what its runs share, and a line a run."""
 
 
 class Results:
@@ -100,7 +86,7 @@ class Results:
                 self.targets[target] = path
             if path.name in ENTRIES and MADE in files:
                 self._unfinished[path.name] = path
-            if "results.csv" in files and _is_comparison(path / "results.csv"):
+            if "results.csv" in files and self._columns(path / "results.csv")[: len(_COMPARISON)] == _COMPARISON:
                 self.comparisons.append(path)
 
     @property
@@ -139,31 +125,33 @@ class Results:
         """Return whether a target's results are of the paper's settings, which is the scale `full`."""
         return state_of(self.folder(target)).scale == "full"
 
-    def usable_comparisons(self, *columns: str) -> tuple[list[Comparison], list[str]]:
+    def usable_comparisons(
+        self, *columns: str
+    ) -> tuple[list[tuple[str, str, Mapping[str, Any], pd.DataFrame]], list[str]]:
         """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used.
 
         What they say of themselves is in ``compare.json`` or ``results.json``; damaged files say nothing.
         """
         usable, reasons = [], []
         for folder in self.comparisons:
-            published = json_in(folder / "results.json")
+            published, table = json_in(folder / "results.json"), self.read(folder / "results.csv")
             config = json_in(folder / "compare.json") or published.get("config")
             config = config if isinstance(config, dict) else {}
             version, data = version_in(published), config.get("data")
             if version not in ("", r2mae.__version__):
                 reasons.append(f"{folder.name} is of r2mae {version}, this is {r2mae.__version__}")
-                continue
-            try:
-                table = self.read(folder / "results.csv", "seed")
-            except UnavailableError as error:
-                reasons.append(str(error))
-                continue
-            if set(columns) <= set(table):
+            elif set(columns) <= set(table):
                 name = Path(data).name if isinstance(data, str) and data else folder.name
-                usable.append(Comparison(folder.name, name, config, table))
+                usable.append((folder.name, name, config, table))
         return usable, reasons
 
-    def table(self, target: str, *columns: str, name: str = "") -> "pd.DataFrame":
+    def _columns(self, path: Path) -> tuple[str, ...]:
+        try:
+            return tuple(self.read(path).columns)
+        except UnavailableError:
+            return ()
+
+    def table(self, target: str, *columns: str, name: str = "") -> pd.DataFrame:
         """Return a table of a target that has these columns: that of a name without suffix, by default its first.
 
         Raises
@@ -174,7 +162,7 @@ class Results:
         path = self.folder(target) / f"{name or _FIRST_TABLE.get(target, target)}.csv"
         return self.read(path, *columns)
 
-    def read(self, path: Path, *columns: str) -> "pd.DataFrame":
+    def read(self, path: Path, *columns: str) -> pd.DataFrame:
         """Return a CSV file that has these columns.
 
         Raises
@@ -182,8 +170,6 @@ class Results:
         UnavailableError
             If it cannot be read, or lacks a column.
         """
-        import pandas as pd
-
         if path not in self._read:
             try:
                 self._read[path] = pd.read_csv(BytesIO(read_confined(path)), encoding="utf-8")
@@ -209,14 +195,6 @@ def _below(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         yield Path(here), files
 
 
-def _is_comparison(path: Path) -> bool:
-    try:
-        with confined_file(path).open(encoding="utf-8", newline="") as opened:
-            return tuple(next(csv.reader([opened.readline(_LINE)]), ()))[: len(_COMPARISON)] == _COMPARISON
-    except (OSError, ValueError, csv.Error):
-        return False
-
-
 OURS = "r2mae"
 _PAPERS = {"table4": "sea-ad", "table6": "hlca"}
 TABLES = {
@@ -234,7 +212,7 @@ _MAIN = {"table1": ("images", "finetune_top1"), "table3": ("DNA", "spearman")}
 class Source:
     """Runs on a set of data, or of a model."""
 
-    runs: "pd.DataFrame"
+    runs: pd.DataFrame
     """A line a run."""
     main: str
     """The score that counts."""
@@ -284,13 +262,11 @@ def _of_cells(results: Results, studies: Sequence[str]) -> Sources:
             ranked, types = _ranked_of(str(key)), _types_of(str(key), {})
             found.setdefault(str(key), (Source(group, "score", own, ranked, types, name),))
     comparisons, broken = results.usable_comparisons(*_CELLS)
-    for one in comparisons:
-        table = TABLES.get(one.data) or (
-            "table4" if one.table.filter(regex="^condition").notna().any(axis=None) else "table6"
-        )
-        types = _types_of(one.data, one.config)
-        other = Source(one.table, "score", False, _ranked_of(one.data), types, table)
-        found[one.data] = (*found.get(one.data, ()), other)
+    for _, data, config, rows in comparisons:
+        has_condition = rows.filter(regex="^condition").notna().any(axis=None)
+        table = TABLES.get(data) or ("table4" if has_condition else "table6")
+        other = Source(rows, "score", False, _ranked_of(data), _types_of(data, config), table)
+        found[data] = (*found.get(data, ()), other)
     chosen = {name: all_ for name, all_ in found.items() if all_[0].table in studies}
     if not chosen:
         raise UnavailableError("; ".join([*reasons, *broken]))
@@ -325,13 +301,13 @@ def _texts(results: Results) -> Sources:
         reason = str(error)
     if not any(found.values()):
         comparisons, _ = results.usable_comparisons("glue", "loss", "label", "scheme")
-        found = {f"{one.data} ({one.name})": _of_model(one.table, False) for one in comparisons}
+        found = {f"{data} ({name})": _of_model(rows, False) for name, data, _, rows in comparisons}
     if not any(found.values()):
         raise UnavailableError(reason)
     return {name: all_ for name, all_ in found.items() if all_}
 
 
-def _of_model(runs: "pd.DataFrame", own: bool) -> tuple[Source, ...]:
+def _of_model(runs: pd.DataFrame, own: bool) -> tuple[Source, ...]:
     """Return the trained runs of a model with their mean over the tasks of GLUE, which all of them must have."""
     runs = runs[runs["scheme"] != "none"]
     tasks = [score for score in _GLUE if score in runs and runs[score].notna().any()]
@@ -339,7 +315,7 @@ def _of_model(runs: "pd.DataFrame", own: bool) -> tuple[Source, ...]:
     return (Source(scored, "main", own and tasks == [*_GLUE], tuple(tasks)),) if tasks else ()
 
 
-def gaps_of(runs: "pd.DataFrame", label: str, others: Sequence[str], score: str, *, higher: bool = True) -> Differences:
+def gaps_of(runs: pd.DataFrame, label: str, others: Sequence[str], score: str, *, higher: bool = True) -> Differences:
     """Return how much better a row is than another, or than the best of several, under each seed that has all.
 
     The best is chosen for each seed by the mean over the other seeds, and the differences spread as this choice does:
@@ -365,7 +341,7 @@ def gaps_of(runs: "pd.DataFrame", label: str, others: Sequence[str], score: str,
     return dict(zip((int(seed) for seed in whole.index), map(float, gaps), strict=True))
 
 
-def rivals_of(runs: "pd.DataFrame", others: str) -> list[str]:
+def rivals_of(runs: pd.DataFrame, others: str) -> list[str]:
     """Return the labels of rows to compare with: those listed, all fixed ratios ("fixed"), or all ("all").
 
     One with a question mark counts where it was run.
@@ -379,7 +355,7 @@ def rivals_of(runs: "pd.DataFrame", others: str) -> list[str]:
     return [other.rstrip("?") for other in listed if not other.endswith("?") or other[:-1] in labels]
 
 
-def scored(source: Source, score: str) -> tuple["pd.DataFrame", str]:
+def scored(source: Source, score: str) -> tuple[pd.DataFrame, str]:
     """Return runs with a score, and its column.
 
     The score is a column; or "main", the one that counts; "rank", the average rank; "types", that of cell types; or a
@@ -410,10 +386,8 @@ def scored(source: Source, score: str) -> tuple["pd.DataFrame", str]:
     return runs, source.main if score == "main" else score
 
 
-def ranks_of(runs: "pd.DataFrame", scores: Sequence[str]) -> "pd.DataFrame":
+def ranks_of(runs: pd.DataFrame, scores: Sequence[str]) -> pd.DataFrame:
     """Return the average rank of every row under every seed; a row without one of the scores is left out."""
-    import pandas as pd
-
     found = []
     for seed, rows in runs.dropna(subset=scores).groupby("seed"):
         ranked = rank_table(rows.set_index("label")[list(scores)], dict.fromkeys(scores, True))
