@@ -17,12 +17,13 @@ random from the range, and the best of all fixed ratios.
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
@@ -105,11 +106,8 @@ def parts_of_tables(size: Size, *, name: str) -> Parts:
 
 def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
     row: TableRow = {"model": model, "seed": seed, **measure(table, model, seed, size, jobs=jobs)}
-    printed = table.entries[model].get(seed)
-    if printed is None:
-        return row
-    paper = {f"paper_{key}": value for key, value in asdict(printed).items()}
-    return {**row, **paper, "paper_gain": printed.gain}
+    printed = table.entries[model].reindex([seed]).dropna().to_dict("records")
+    return {**row, **{f"paper_{key}": value for one in printed for key, value in one.items()}}
 
 
 def _table_of_rows(results: Mapping[str, TableRow], *, name: str) -> Tables:
@@ -227,8 +225,7 @@ def table_of_readings(results: Mapping[str, list[TableRow]]) -> Tables:
 
 
 def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
-    printed = table.entries[model].get(seed)
-    paper = "" if printed is None else printed.gain
+    paper = table.entries[model]["gain"].to_dict().get(seed, "")
     return [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]
 
 
@@ -279,7 +276,7 @@ def level_rows(size: Size) -> Iterator[TableRow]:
     for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
             model: Model = "latent" if spectrum.startswith("latent") else "beta"
-            printed = np.array([row.middle for row in table.entries[model].values()])
+            printed = table.entries[model]["middle"].to_numpy()
             covs = [make(size.d, seed) for seed in size.seeds]
             for name, index_of in PLACES.items():
                 if name == "tenth eigenvector" and table.quantile == 0:
@@ -429,15 +426,13 @@ def compare(setting: Setting) -> list[TableRow]:
         "high": round(setting.high, 4),
     }
     rows = []
-    parts = [
-        (f"direction {q:g}", fixed[:, [i]], drawn[[i]], centre[[i]])
-        for i, q in enumerate(np.array(_QUANTILES)[learnable])
-    ]
-    for target, curve, ours, mid in [*parts, ("mean", fixed, drawn, centre), ("worst excess", fixed, drawn, centre)]:
-        if target == "worst excess":
-            over, own, at_middle = (curve - best).max(axis=1), (ours - best).max(), (mid - best).max()
-        else:
-            over, own, at_middle = curve.mean(axis=1), ours.mean(), mid.mean()
+    targets = [(f"direction {q:g}", [place]) for place, q in enumerate(np.array(_QUANTILES)[learnable])]
+    every = list(range(len(targets)))
+    for target, places in [*targets, ("mean", every), ("worst excess", every)]:
+        over, own, at_middle = (
+            (risk - best).max(axis=-1) if target == "worst excess" else risk[..., places].mean(axis=-1)
+            for risk in (fixed, drawn, centre)
+        )
         blind = over[inside]
         rows.append(
             {
@@ -456,35 +451,29 @@ def compare(setting: Setting) -> list[TableRow]:
 
 def summary(rows: list[TableRow]) -> dict[str, Any]:
     """Count how often a range is better than each alternative, over all settings and where the middle ratio learns."""
+    table = pd.DataFrame(rows)
+
+    def better(some: pd.DataFrame) -> dict[str, Any]:
+        shares = {key: (some["range"] < some[key] - 1e-6).mean() if len(some) else 0.0 for key in ("middle", "blind")}
+        return {f"better_than_{key}": round(float(shares[key.split("_")[0]]), 4) for key in ("middle", "blind_pick")}
+
     counts: dict[str, Any] = {}
-    for target in ("direction", "mean", "worst excess"):
-        some = [row for row in rows if str(row["target"]).startswith(target)]
-        limit = 1.0 if target != "worst excess" else 0.5
-        sane = [row for row in some if row["middle"] < limit]
+    for target, limit in (("direction", 1.0), ("mean", 1.0), ("worst excess", 0.5)):
+        some = table[table["target"].str.startswith(target)]
+        sane = some[some["middle"] < limit]
+        saving = (sane["blind"] - sane["range"]) / (sane["blind"] - sane["best_fixed"]).clip(lower=1e-9)
         counts[target] = {
             "cells": len(some),
-            "better_than_best_fixed": sum(row["range"] < row["best_fixed"] - 1e-4 for row in some),
-            "better_than_middle": _share(some, "middle"),
-            "better_than_blind_pick": _share(some, "blind"),
+            "better_than_best_fixed": int((some["range"] < some["best_fixed"] - 1e-4).sum()),
+            **better(some),
             "where_the_middle_learns": {
                 "cells": len(sane),
-                "better_than_middle": _share(sane, "middle"),
-                "better_than_blind_pick": _share(sane, "blind"),
-                "median_saving_against_blind": _median(
-                    [(row["blind"] - row["range"]) / max(row["blind"] - row["best_fixed"], 1e-9) for row in sane]
-                ),
-                "median_cost_against_middle": _median([row["range"] - row["middle"] for row in sane]),
+                **better(sane),
+                "median_saving_against_blind": round(float(saving.median()), 4),
+                "median_cost_against_middle": round(float((sane["range"] - sane["middle"]).median()), 4),
             },
         }
     return counts
-
-
-def _share(rows: list[TableRow], other: str) -> float:
-    return round(float(np.mean([row["range"] < row[other] - 1e-6 for row in rows] or [0.0])), 4)
-
-
-def _median(values: list[float]) -> float:
-    return round(float(np.median(values)), 4) if values else float("nan")
 
 
 def width_costs() -> list[TableRow]:

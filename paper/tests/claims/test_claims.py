@@ -78,7 +78,7 @@ def test_affordable_seeds_are_those_of_48_hours_of_a_core(study: str) -> None:
 def test_numbers_of_tables_5_and_9_are_the_printed_ones() -> None:
     by_name = {name: case.paper for _, case in CASES for name in case.formerly}
     for table in ("table5", "table9"):
-        cells = {model: list(rows.values()) for model, rows in published(table).entries.items()}
+        cells = {model: list(rows.itertuples()) for model, rows in published(table).entries.items()}
         every = [cell for rows in cells.values() for cell in rows]
         expected = {
             "middle": sum(cell.middle - cell.r2mae for cell in every) / 10,
