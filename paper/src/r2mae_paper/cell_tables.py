@@ -58,19 +58,12 @@ def runs(size: Size, out: Path) -> list[SweepRun]:
 
 
 def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
-    """Return for each set means, intervals and differences of probes and of reconstruction; and all runs.
+    """Return for each set means, intervals and differences, in tables named `probes` and `reconstruction`; all runs.
 
     `<probes>-pooled` has the average gain of each scheme over sets: over the best of the fixed ratios, which is chosen
     on the other seeds, and over the reference, which stands for a ratio that is chosen blindly.
 
     Probes have the average rank over the scores that the paper ranks, of means over seeds, the best of tied ranks.
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    probes, reconstruction : str
-        Names of the tables.
     """
     # What is ranked: a condition's AUROCs, too; sea-ad's own settings have them.
     settings = dict(CONDITION) if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}

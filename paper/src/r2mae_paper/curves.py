@@ -205,9 +205,7 @@ def models_by_task(
     for panel, task in zip(axes, tasks, strict=False):
         tops = {row["model"]: row["best_ratio"] for row in select(best, task=task) if "best_ratio" in row}
         _draw_models(panel, select(rows, task=task), tops, models)
-        ratio_axis(panel)
-        panel.set_title(task)
-        panel.set_ylabel("accuracy")
+        ratio_axis(panel, "accuracy", task)
     return figure, axes[: len(tasks)]
 
 
@@ -291,9 +289,7 @@ def plot_fig1f(tables: Tables, size: Size) -> Figures:
         (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
         (common, "On one scale (Fig. 1F)", "scaled error rate"),
     ):
-        ratio_axis(axes)
-        axes.set_title(title)
-        axes.set_ylabel(words)
+        ratio_axis(axes, words, title)
     common.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     plain.legend(fontsize=8)
     return {"fig1f": figure}
@@ -468,8 +464,7 @@ def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> Figur
         shown, every = (len(unique(select(table, model=model), "task")) for table in (scaled, rows))
         panel.set_title(f"{model}: {shown} of {every} tasks, those whose\nerror is shown to rise from 0.4 to 0.8",
                         fontsize=9)  # fmt: skip
-        ratio_axis(panel)
-        panel.set_ylabel("scaled error rate (Fig. 1F)")
+        ratio_axis(panel, "scaled error rate (Fig. 1F)")
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=len(models), fontsize=8)
     return figure
 

@@ -47,10 +47,9 @@ def null_line(axes: Axes, value: float = 1.0, label: str | None = "null risk (bÌ
     axes.axhline(value, color=colour, linewidth=1, linestyle=(0, (4, 3)), label=label, zorder=1)
 
 
-def ratio_axis(axes: Axes) -> None:
-    """Label the axis of mask ratios from 0 to 1."""
-    axes.set_xlim(0, 1)
-    axes.set_xlabel(RATIO)
+def ratio_axis(axes: Axes, ylabel: str = "", title: str = "") -> None:
+    """Label the axis of mask ratios from 0 to 1; the other one and the panel where words are given."""
+    axes.set(xlim=(0, 1), xlabel=RATIO, **{key: text for key, text in (("ylabel", ylabel), ("title", title)) if text})
 
 
 def plain_log(axes: Axes, which: str = "y", subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:

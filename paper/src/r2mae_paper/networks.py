@@ -285,9 +285,7 @@ def plot_unets(tables: Tables, size: Size) -> Figures:
     axes.set_yscale("log")
     # Bars as long as their mean would reach far below all points.
     axes.set_ylim(bottom=0.6 * min(row[name] for row in rows for name in (_ERROR, AS_TRAINED + _ERROR) if name in row))
-    ratio_axis(axes)
-    axes.set_ylabel(_OF_UNETS[_ERROR])
-    axes.set_title("Unmasked reconstruction\n(dashed: batch statistics of training)")
+    ratio_axis(axes, _OF_UNETS[_ERROR], "Unmasked reconstruction\n(dashed: batch statistics of training)")
     axes.legend(title=BARS, title_fontsize=8)
     figures = {"fig2b": figure}
     if any(_SCALED in row for row in rows):
@@ -305,9 +303,7 @@ def _attributes(rows: Sequence[TableRow]) -> Figure:
         own = select(rows, channels=channels)
         curve(panel, own, score, colour, "re-estimated batch statistics")
         curve(panel, own, AS_TRAINED + score, colour, "those of training", "--")
-        ratio_axis(panel)
-        panel.set_ylabel(_OF_UNETS[score])
-        panel.set_title(f"{channels} channels")
+        ratio_axis(panel, _OF_UNETS[score], f"{channels} channels")
     handles, labels = grid_of_axes[0].get_legend_handles_labels()
     bars = BARS.replace("\n", " ")
     figure.legend(handles, labels, title=bars, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)

@@ -237,15 +237,10 @@ def _pooled(results: pd.DataFrame, objective: str) -> list[TableRow]:
 
     Verdicts are not corrected for their number.
     """
+    names = {"gain": "gain_percent", "between_sets": "between_sets_percent"}
     rows = map(gain_in_percent, pooled_rows(gains_over_references(results, objective, higher=False)))
-    return [
-        {
-            **{name: row[name] for name in ("label", "against", "sets")},
-            **{"gain_percent": row["gain"], "low": row["low"], "high": row["high"]},
-            **{"between_sets_percent": 100 * row["between_sets"], "is": row["is"]},
-        }
-        for row in rows
-    ]
+    in_percent = [row | {"between_sets": 100 * row["between_sets"]} for row in rows]
+    return [{names.get(key, key): value for key, value in row.items()} for row in in_percent]
 
 
 def _gains(axes: Axes, rows: Sequence[TableRow], title: str) -> None:

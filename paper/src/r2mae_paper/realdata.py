@@ -6,8 +6,8 @@ without a ridge; the risk is computed exactly from Σ. Each sample is compared w
 the shape of the data's distribution (Gaussian against real).
 """
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,32 +36,21 @@ _COLOURS = (VERMILION, ORANGE, GREEN, BLUE, PURPLE)
 _FEATURE, _TEXT = "#9a9a9a", "#333333"
 
 
-@dataclass(frozen=True)
-class Case:
-    """One data set, scaling and sample size."""
-
-    data: str
-    """Named set, or file below the data folder."""
-    short: str
-    """Its name in tables and figures."""
-    standardised: bool
-    """Whether features are divided by their standard deviation."""
-    wide: bool
-    """n = d/5 (at least 10) if true, else n = 3d."""
-    max_features: int
-    """At most this many features are kept, the most variable ones."""
-
-    def rows(self, d: int) -> int:
-        """Return n."""
-        return max(10, round(d / 5)) if self.wide else 3 * d
-
-
-def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> pd.DataFrame:
-    """Measure and predict one case.
+def measure(
+    data: str, *, standardised: bool, wide: bool, max_features: int, repetitions: int, jobs: int = 1, seed: int = 0
+) -> pd.DataFrame:
+    """Measure and predict one set of data, scaling and sample size.
 
     Parameters
     ----------
-    case : Case
+    data : str
+        Named set, or file below the data folder.
+    standardised : bool
+        Whether features are divided by their standard deviation.
+    wide : bool
+        n = d/5 (at least 10) if true, else n = 3d.
+    max_features : int
+        At most this many features are kept, the most variable ones.
     repetitions : int
         Number of samples of the data, and of samples of Gaussian rows.
     jobs : int
@@ -82,15 +71,15 @@ def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> pd
     UserError
         If the data are not there.
     """
-    path = data_root() / case.data
-    matrix = load_matrix(path if "/" in case.data else case.data, max_features=case.max_features)
+    matrix = load_matrix(data_root() / data if "/" in data else data, max_features=max_features)
     x = matrix.values
     with threadpool_limits(1):
-        cov = from_data(x, "plain", scale=case.standardised)
+        cov = from_data(x, "plain", scale=standardised)
         x = x - x.mean(axis=0)
-        if case.standardised:
+        if standardised:
             x /= x.std(axis=0)
-        n, d = case.rows(cov.d), cov.d
+        d = cov.d
+        n = max(10, round(d / 5)) if wide else 3 * d
         ranks = np.array([rank for rank in PLACES if rank < d])
         chosen = np.linspace(0, d - 1, FEATURES).astype(int)
         targets = np.hstack([cov.eigenvectors(ranks), np.eye(d)[:, chosen]])
@@ -116,8 +105,7 @@ def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> pd
     risks = {"predicted": predicted, "real": mean[0], "real_se": error[0], "gaussian": mean[1], "gaussian_se": error[1]}
     return pd.DataFrame(
         {
-            "data": case.short,
-            "scaling": "standardised" if case.standardised else "raw",
+            "scaling": "standardised" if standardised else "raw",
             "n": n,
             "d": d,
             "top_share": float(cov.eigenvalues[0] / cov.eigenvalues.sum()),
@@ -199,24 +187,18 @@ def leave_out_fit(
     return np.asarray(b)
 
 
-def cases(size: Size) -> list[Case]:
-    """Return the cases: each set of a size, wide and tall, standardised and raw."""
-    return [
-        Case(data, short, standardised, wide, most if wide else fewer)
-        for data, short, most, fewer in size.sets
-        for wide in (True, False)
-        for standardised in (True, False)
-    ]
-
-
 def parts(size: Size) -> Parts:
-    """Return a part for each case."""
+    """Return a part for each set of a size, wide and tall, standardised and raw."""
+    cases = itertools.product(size.sets, (True, False), (True, False))
+    return {f"case-{number}": partial(compute, size, *case) for number, case in enumerate(cases)}
 
-    def compute(case: Case, jobs: int) -> Tables:
-        repetitions = size.of_digits if case.data == "digits" else size.repetitions
-        return tables_of(measure(case, repetitions=repetitions, jobs=jobs))
 
-    return {f"case-{number}": partial(compute, case) for number, case in enumerate(cases(size))}
+def compute(size: Size, known: tuple[str, str, int, int], wide: bool, standardised: bool, jobs: int) -> Tables:
+    """Return the tables of a case; of a set its data, its name in tables, and how many features there are at most."""
+    data, name, most, fewer = known
+    most, repetitions = most if wide else fewer, size.of_digits if data == "digits" else size.repetitions
+    found = measure(data, standardised=standardised, wide=wide, max_features=most, repetitions=repetitions, jobs=jobs)
+    return tables_of(found.assign(data=name))
 
 
 def tables_of(found: pd.DataFrame) -> Tables:

@@ -76,8 +76,7 @@ def plot_isotropic(tables: Tables, size: Size) -> Figures:
         deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
         simulated(panel, ratio, mean, deviation, BLUE, "simulation ± sd")
         null_line(panel)
-        ratio_axis(panel)
-        panel.set_ylabel("test risk / r²")
+        ratio_axis(panel, "test risk / r²")
         panel.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
         plain_log(panel)
         if gamma < 1:
@@ -196,8 +195,7 @@ def plot_angles(tables: Tables, size: Size) -> Figures:
         predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
         predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
         null_line(panel, own[0]["null"])
-        ratio_axis(panel)
-        panel.set_title(f"cos(β, v) = {cosine:g}")
+        ratio_axis(panel, title=f"cos(β, v) = {cosine:g}")
         low = float(np.nanmin(column(own, "formula")))
         panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
     axes[0].set_ylabel("test risk / r²")
@@ -239,9 +237,7 @@ def draw_risks(panel: Axes, rows: list[TableRow], cosine: float) -> None:
         panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="null risk 1 + δ")
     name_marks(panel)
     plain_log(panel)
-    ratio_axis(panel)
-    panel.set_ylabel("mean test risk / r²")
-    panel.set_title(f"cos(β, v) = {cosine:g}")
+    ratio_axis(panel, "mean test risk / r²", f"cos(β, v) = {cosine:g}")
     panel.legend(fontsize=8)
 
 
@@ -255,9 +251,7 @@ def draw_ratio(panel: Axes, ratios: list[TableRow]) -> None:
     name_marks(panel)
     panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="of the truth, 1/(1 + δ)")
     plain_log(panel)
-    ratio_axis(panel)
-    panel.set_ylabel("E‖Xb̂₀‖² / E‖Xb̂₁‖²")
-    panel.set_title("magnitude: cos = 0 over cos = 1")
+    ratio_axis(panel, "E‖Xb̂₀‖² / E‖Xb̂₁‖²", "magnitude: cos = 0 over cos = 1")
     # Between the curves: there is no room beneath one another.
     panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)
 

@@ -151,16 +151,11 @@ def fit(name: str, rows: list[TableRow]) -> TableRow:
     if known.sum() < 2:
         return {"case": name, "sizes": int(known.sum())}
     weight = np.abs(value[known]) / error[known]  # inverse of the standard error of log |value|
-    design = np.stack([np.ones(known.sum()), np.log(d[known])], axis=1)
-    covariance = np.linalg.inv((design * weight[:, None] ** 2).T @ design)
-    slope = covariance @ (design * weight[:, None] ** 2).T @ np.log(np.abs(value[known]))
-    return {
-        "case": name,
-        "sizes": int(known.sum()),
-        "slope": float(slope[1]),
-        "slope_error": float(np.sqrt(covariance[1, 1])),
-        "intercept": float(slope[0]),
-    }
+    (slope, intercept), covariance = np.polyfit(
+        np.log(d[known]), np.log(np.abs(value[known])), 1, w=weight, cov="unscaled"
+    )
+    found = {"slope": float(slope), "slope_error": float(np.sqrt(covariance[0, 0])), "intercept": float(intercept)}
+    return {"case": name, "sizes": int(known.sum()), **found}
 
 
 def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
@@ -345,8 +340,7 @@ def plot_estimators(tables: Tables, size: Size) -> Figures:
                 column(rows, "ratio"), column(rows, key), style, color=colour, markersize=3, linewidth=1, label=label
             )
     axes.set_yscale("log")  # over ten decades
-    ratio_axis(axes)
-    axes.set_ylabel("a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
+    ratio_axis(axes, "a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
     axes.legend(fontsize=8)
     return {"estimators": figure}
 
