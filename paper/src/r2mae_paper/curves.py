@@ -56,12 +56,7 @@ def expected(names: Sequence[str]) -> str:
 def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list[TableRow]:
     """Return the rows of tables of accuracies, one table after the other.
 
-    Parameters
-    ----------
-    files : sequence of Path
-        CSV files. Columns other than the names, `ratio` and `accuracy` are left out.
-    names : sequence of str
-        Columns of words.
+    These are CSV files; columns other than `names`, which are of words, `ratio` and `accuracy` are left out.
 
     Raises
     ------
@@ -162,18 +157,8 @@ def likeness(
 ) -> list[TableRow]:
     """Return how alike published error rates and our curves are, over the published ratios that a curve covers.
 
-    Parameters
-    ----------
-    published : sequence of rows
-        With `task`, `ratio` and `accuracy`.
-    curves : mapping
-        Ascending ratios and risks by name; between ratios they are interpolated.
-
-    Returns
-    -------
-    list of rows
-        `task`, `curve`, the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or
-        if a curve is constant.
+    `curves` are ascending ratios and risks by name; between ratios they are interpolated. A row has `task`, `curve`,
+    the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or if a curve is constant.
     """
     rows: list[TableRow] = []
     for task, (ratios, errors) in by_task(published).items():
@@ -255,13 +240,10 @@ def _needed(figure: str, names: Sequence[str], files: Sequence[Path]) -> list[Ta
 
 
 def curves_of_fig1f(files: Sequence[Path]) -> list[TableRow]:
-    """Return the error curves of tables of accuracies, brought to a common scale.
+    """Return the error curves of tables of accuracies, brought to a common scale by :func:`error_curves`.
 
-    Parameters
-    ----------
-    files : sequence of path
-        CSV files with the columns task, ratio and accuracy, see :func:`error_curves`; their rows are combined. The
-        paper uses accuracies of Wettig et al. (2022), which are in their repository.
+    The tables have the columns task, ratio and accuracy; their rows are combined. The paper uses accuracies of Wettig
+    et al. (2022), which are in their repository.
 
     Raises
     ------

@@ -175,19 +175,10 @@ def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, floa
 def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
     """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
 
-    Regret is positive where the rule is worse: in percent of the error for the objective, a difference of the probe.
-
-    Parameters
-    ----------
-    results : DataFrame
-        Runs of one kind of network: a line each, with `set`, `label`, `seed`, the two scores, and perhaps
-        :data:`ADVISED`. Rows of fixed ratios are labelled "fixed 0.50".
-    objective : str
-        The error over all missing fractions, by which the short sweep chooses.
-    probe : str
-        A score of which higher is better.
-    others : mapping
-        Labels of the rows that are rules themselves, by the name of the rule.
+    Regret is positive where the rule is worse: in percent of the error for the objective, the error over all missing
+    fractions, by which the short sweep chooses; a difference of the probe, of which higher is better. `results` are
+    runs of one kind of network: a line each, with `set`, `label`, `seed`, the two scores, and perhaps :data:`ADVISED`.
+    Rows of fixed ratios are labelled "fixed 0.50"; `others` are those that are rules themselves, by the rule's name.
     """
     logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
     rows: list[TableRow] = []
@@ -212,22 +203,10 @@ def regrets(
 ) -> list[TableRow]:
     """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
 
-    Parameters
-    ----------
-    scores, errors : mapping
-        A score, and the error over all missing fractions, by seed for each row.
-    others : mapping
-        Labels of the rows that are rules themselves, by the name of the rule.
-    advised : float
-        Ratio of the closed form; the nearest measured one stands for it. NaN if there is none.
-    higher : bool
-        Whether a higher score is better.
-
-    Returns
-    -------
-    list of dict
-        `rule`; `lost`, by seed; `chosen`, the ratios that it chose, if it chooses; `best`, the best fixed ratios under
-        the seeds, and whether one is the lowest or the highest of those that were tried.
+    Taken are a score, and the error over all missing fractions, by seed for each row; labels of the rows that are rules
+    themselves, by the name of the rule; and the ratio of the closed form, for which the nearest measured one stands, or
+    NaN. A rule has its name, what it `lost` by seed, the ratios that it has `chosen`, if it chooses, and the `best`
+    fixed ratios under the seeds, and whether one is the lowest or the highest of those that were tried.
     """
     fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
     present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
@@ -298,15 +277,7 @@ def _in_unit(row: TableRow, kind: str) -> TableRow:
 
 
 def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> Figure:
-    """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each score.
-
-    Parameters
-    ----------
-    rows : list of dict
-        Of :func:`rules_table`.
-    titles : mapping
-        What the panels are called, by score.
-    """
+    """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each title."""
     shown = [score for score in titles if select(rows, score=score)]
     rules, sets = unique(rows, "rule"), [name for name in unique(rows, "set") if name != SETS]
     figure, panels_of = panels(len(shown), width=4.4, height=1.2 + 0.32 * len(rules))

@@ -120,17 +120,24 @@ def share_of(count: int, total: int) -> Estimate:
     return Estimate(count / total, float(exact.low), float(exact.high))
 
 
+def _several(by_name: Mapping[str, Differences], comparisons: int = 1) -> tuple[list[Values], Estimate | None]:
+    """Return the values of each, and what is known where there is one, or no spread in any."""
+    values = [np.array(list(one.values())) for one in by_name.values()]
+    if len(values) == 1:
+        return values, over(values[0], comparisons)
+    no_spread = min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0
+    return values, Estimate(float(np.mean([one.mean() for one in values]))) if no_spread else None
+
+
 def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Estimate:
     """Return the average over sets, for sets that were not measured, too (a random-effects model).
 
     Of one set it is the interval over its seeds. See :func:`r2mae.evaluation.pooled.pooled_effect`.
     """
-    values = [np.array(list(one.values())) for one in by_set.values()]
-    if len(values) == 1:
-        return over(values[0], comparisons)
+    values, alone = _several(by_set, comparisons)
+    if alone is not None:
+        return alone
     means = [float(one.mean()) for one in values]
-    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
-        return Estimate(float(np.mean(means)))
     spread = [float(one.std(ddof=1)) for one in values]
     errors = [sd / math.sqrt(len(one)) for sd, one in zip(spread, values, strict=True)]
     found = pooled_effect(means, errors, confidence=1 - 0.05 / comparisons)
@@ -142,12 +149,10 @@ def over_models(by_model: Mapping[str, Differences]) -> Estimate:
 
     It speaks of these models alone, which the paper names. Of one model it is the interval over its seeds.
     """
-    values = [np.array(list(one.values())) for one in by_model.values()]
-    if len(values) == 1:
-        return over(values[0])
+    values, alone = _several(by_model)
+    if alone is not None:
+        return alone
     mean = float(np.mean([one.mean() for one in values]))
-    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
-        return Estimate(mean)
     parts = np.array([one.var(ddof=1) / len(one) for one in values]) / len(values) ** 2
     freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
     half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))
