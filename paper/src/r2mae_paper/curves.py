@@ -158,7 +158,8 @@ def likeness(
     """Return how alike published error rates and our curves are, over the published ratios that a curve covers.
 
     `curves` are ascending ratios and risks by name; between ratios they are interpolated. A row has `task`, `curve`,
-    the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or if a curve is constant.
+    the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or if a curve is
+    constant.
     """
     rows: list[TableRow] = []
     for task, (ratios, errors) in by_task(published).items():

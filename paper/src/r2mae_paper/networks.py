@@ -64,14 +64,7 @@ def best_ratios(
 def shape(runs: pd.DataFrame, score: str, *, higher: bool) -> TableRow:
     """Return the best ratio of one model for a score, and what the best other ratio gains over either end.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        A line a run, with the columns `seed` and `ratio`, of two ratios or more.
-    score : str
-        A column.
-    higher : bool
-        Whether higher is better.
+    `runs` has a line a run, with the columns `seed` and `ratio`, of two ratios or more.
 
     Returns
     -------
