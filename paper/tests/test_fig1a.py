@@ -15,7 +15,7 @@ def test_it_writes_both_panels(tmp_path: Path) -> None:
     files = run_study(
         get_study("fig1a"), tmp_path, size=size, progress=lambda done, total: counted.append((done, total))
     ).files
-    assert [file.name for file in files] == ["spiked.csv", "spiked.png", "spiked.svg"]
+    assert [file.name for file in files] == ["fig1a.csv", "fig1a.png", "fig1a.svg"]
     with files[0].open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 19

@@ -16,7 +16,7 @@ def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
     size = entry_of("fig1e").size(n=40, d=120, repetitions=3, threshold_n=40)
     files = run_study(get_study("fig1e"), tmp_path, size=size).files
     assert [file.name for file in files] == [
-        "spectra.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "spectra.png", "spectra.svg"
+        "fig1e.csv", "fig1e-thresholds.csv", "fig1e-spectra.csv", "fig1e.png", "fig1e.svg"
     ]  # fmt: skip
     assert len(files[0].read_text().splitlines()) == 1 + 3 * 6 * 19
     assert len(files[1].read_text().splitlines()) == 1 + 3 * 5

@@ -114,7 +114,7 @@ def test_figures_show_both_kinds_of_batch_statistics() -> None:
 def test_the_smoke_size_runs(smoke: Callable[[str], Reproduced], tmp_path: Path) -> None:
     done = smoke("fig2a")
     assert done.parts == 4
-    rows = pd.read_csv(tmp_path / "networks.csv")
+    rows = pd.read_csv(tmp_path / "fig2a.csv")
     assert list(zip(rows["hidden"], rows["ratio"], strict=True)) == [(16, 0.3), (16, 0.7), (512, 0.3), (512, 0.7)]
     assert np.isfinite(rows[["probe_accuracy", "as_trained_spectral_entropy"]]).all(axis=None)
     assert all((tmp_path / f"{name}.png").stat().st_size > 0 for name in ("fig2a", "fig2d"))

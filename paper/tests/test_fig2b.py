@@ -107,7 +107,7 @@ def test_it_runs_on_any_images(tmp_path: Path) -> None:
     size = entry_of("fig2b").size("smoke", data="digits", side=8, channels=(4,))
     done = run_study(get_study("fig2b"), tmp_path, size=size, console=Console(file=StringIO()))
     assert done.parts == 2
-    rows = pd.read_csv(tmp_path / "networks.csv")
+    rows = pd.read_csv(tmp_path / "fig2b.csv")
     assert list(rows["ratio"]) == [0.3, 0.7]
     assert np.isfinite(rows[["clean_mse", "as_trained_clean_mse"]]).all(axis=None)
-    assert (tmp_path / "networks.png").stat().st_size > 0
+    assert (tmp_path / "fig2b.png").stat().st_size > 0

@@ -100,7 +100,7 @@ def test_no_range_beats_the_best_fixed_ratio(tmp_path: Path) -> None:
     told = tables.summary(rows)
     assert told["mean"]["better_than_blind_pick"] > 0.5
     files = run_study(get_study("ranges"), tmp_path, size=entry_of("ranges").size(settings=24, d=120)).files
-    assert {path.name for path in files} == {"summary.json", "tables.csv", "width.csv", "tables.png", "tables.svg"}
+    assert {path.name for path in files} == {"summary.json", "ranges.csv", "width.csv", "ranges.png", "ranges.svg"}
     costs = read(tmp_path / "width.csv")
     assert all(float(row["cost"]) > 0 for row in costs)
 

@@ -299,7 +299,7 @@ def values(results: Results, case: Case) -> Measured:
     """
     ours = _evaluated(rows_of(results, case), case.options["of"])
     parts = {"": over(ours)}
-    if "printed" in case.options:
+    if "printed" in case.options and parts[""].known:
         table = published(case.study)
         printed = table.entries[cast(Model, case.options["printed"])]["r2mae"].to_numpy()
         apart = stats.ttest_ind(ours, printed, equal_var=False).confidence_interval()

@@ -90,7 +90,7 @@ def level(parts: Parts, case: Case, same: bool) -> Found:
     if not same:
         return _found("undecidable at this scale", part, "The paper's number is of its data.", math.inf)
     (compared, target), said = (part, case.paper), ""
-    if minus_printed and part.known:
+    if minus_printed:
         (compared,), target = minus_printed, 0.0
         said = f"Ours minus the printed ones has the interval {compared.low:.3f} to {compared.high:.3f}."
     if not compared.known:
