@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes as Axes  # noqa: PLC0414 (modules of figures import both from here)
+from matplotlib.figure import Figure as Figure  # noqa: PLC0414
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION

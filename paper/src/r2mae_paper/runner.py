@@ -86,7 +86,8 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     UserError
         If the study cannot use one of the options.
     """
-    name, settings, refused = study.entry.name, options.get("settings", {}), {}
+    name, settings = study.entry.name, options.get("settings", {})
+    refused: dict[str, str] = {}
     if study.runs is None:
         refused |= dict.fromkeys(("cluster", "earlier", "seeds", *settings), "trains no runs")
     elif study.plot_runs is not None:

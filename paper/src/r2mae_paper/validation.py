@@ -239,7 +239,7 @@ WIDE, TALL = "d > n", "d < n"
 def parts_of_bias(size: Size) -> Parts:
     """Return a part for each covariance and side."""
     return {
-        f"{name.lower()}-{key}": partial(_measure, name, side, *shape, size)
+        f"{name.lower()}-{key}": partial(_measure, name, side, shape[0], shape[1], size)
         for name in MODELS
         for key, side, shape in (("wide", WIDE, size.wide), ("tall", TALL, size.tall))
     }

@@ -267,8 +267,8 @@ def largest_bias(results: Results, case: Case) -> Measured:
     parts = {}
     for name, own in rows_of(results, case).groupby("model", sort=False):
         most = own.loc[own["bias"].idxmax()]
-        found = of_errors(most["bias"], most["bias_error"], comparisons=len(own), draws=int(most["draws"]))
-        parts[str(name)] = found
+        bias, error = float(most["bias"]), float(most["bias_error"])
+        parts[str(name)] = of_errors(bias, error, comparisons=len(own), draws=int(most["draws"]))
     return Measured(parts)
 
 

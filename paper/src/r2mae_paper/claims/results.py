@@ -135,8 +135,8 @@ class Results:
         usable, reasons = [], []
         for folder in self.comparisons:
             published, table = json_in(folder / "results.json"), self.read(folder / "results.csv")
-            config = json_in(folder / "compare.json") or published.get("config")
-            config = config if isinstance(config, dict) else {}
+            told = json_in(folder / "compare.json") or published.get("config")
+            config: Mapping[str, Any] = told if isinstance(told, dict) else {}
             version, data = version_in(published), config.get("data")
             if version not in ("", r2mae.__version__):
                 reasons.append(f"{folder.name} is of r2mae {version}, this is {r2mae.__version__}")
