@@ -456,7 +456,6 @@ STUDIES = (
     Study(
         ENTRIES["fig1f"],
         plot_fig1f,
-        table=lambda results: {"fig1f": results[PUBLISHED]},
         parts=lambda size: {},
         curves=curves_of_fig1f,
     ),

@@ -23,7 +23,7 @@ from r2mae.matrices import load_matrix
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
 from r2mae_paper.drawing import Axes, Figures, panels, plain_log
-from r2mae_paper.rows import TableRow, Tables, joined_tables, records
+from r2mae_paper.rows import TableRow, Tables, records
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Parts, Study
 
@@ -322,4 +322,4 @@ def _scatter(axes: Axes, rows: pd.DataFrame, kind: str, target: str, face: str |
     axes.plot(beyond, np.full(len(beyond), 6.8), "^", **look)
 
 
-STUDIES = (Study(ENTRIES["realdata"], plot, joined_tables, parts),)
+STUDIES = (Study(ENTRIES["realdata"], plot, parts=parts),)

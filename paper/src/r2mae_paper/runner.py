@@ -200,7 +200,7 @@ def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress
 
 def _key_of(study: Study, size: Size) -> str:
     """Return a short name for the combination of study, version of r2mae and size, for which parts are valid."""
-    key = [study.entry.title, r2mae.__version__, dict(size.fields)]
+    key = [study.entry.title, r2mae.__version__, dict(size.fields), "rows by table"]
     return hashlib.blake2b(json.dumps(key, default=_plain).encode(), digest_size=6).hexdigest()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from r2mae.theory import Covariance, DominantWarning, InterpolationWarning, LocalisedWarning, LowRank
-from r2mae_paper.rows import TableRow, Tables, joined
+from r2mae_paper.rows import TableRow, Tables, joined_tables
 from r2mae_paper.studies import Entry, Scale, Size, entry_of
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class Study:
     there are none."""
     table: Callable[[Any], Tables] | None = None
     """Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
-    table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default one table of
-    the study's name, with the rows of all parts."""
+    table with a row per run (:func:`r2mae.sweep.gather.table_of`); or what `gather` returns. By default the rows of
+    all parts, which are lists for the table of the study's name, or mappings of lists by table."""
     parts: Callable[[Size], Parts] | None = None
     """Takes the size; returns the parts of the computation."""
     runs: "Callable[[Size, Path], list[SweepRun]] | None" = None
@@ -66,7 +66,7 @@ class Study:
 
     def tables_of(self, results: Any) -> Tables:
         """Return all numbers that are drawn; see `table`."""
-        return {self.entry.name: joined(results)} if self.table is None else self.table(results)
+        return joined_tables(results, self.entry.name) if self.table is None else self.table(results)
 
 
 def get_study(name: str) -> Study:

@@ -104,14 +104,10 @@ def parts_of_tables(size: Size, *, name: str) -> Parts:
     }
 
 
-def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
+def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
     row: TableRow = {"model": model, "seed": seed, **measure(table, model, seed, size, jobs=jobs)}
     printed = table.entries[model].reindex([seed]).dropna().to_dict("records")
-    return {**row, **{f"paper_{key}": value for one in printed for key, value in one.items()}}
-
-
-def _table_of_rows(results: Mapping[str, TableRow], *, name: str) -> Tables:
-    return {name: list(results.values())}
+    return [{**row, **{f"paper_{key}": value for one in printed for key, value in one.items()}}]
 
 
 def plot_table(tables: Tables, size: Size, *, name: str) -> Figures:
@@ -204,7 +200,6 @@ PLACES: dict[str, Callable[[int, Table], int]] = {
 
 
 _TABLES = ("table5", "table9")
-_LEVELS = "levels"
 
 
 def parts_of_readings(size: Size) -> Parts:
@@ -215,18 +210,12 @@ def parts_of_readings(size: Size) -> Parts:
         for model in published(name).entries
         for seed in size.seeds
     }
-    return {**signs, _LEVELS: lambda jobs: list(level_rows(size))}
+    return {**signs, "levels": lambda jobs: {"levels": list(level_rows(size))}}
 
 
-def table_of_readings(results: Mapping[str, list[TableRow]]) -> Tables:
-    """Return the sign under every rule, and the level of every covariance and eigenvector."""
-    rules = joined({name: rows for name, rows in results.items() if name != _LEVELS})
-    return {"rules": rules, "levels": results[_LEVELS]}
-
-
-def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
+def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> Tables:
     paper = table.entries[model]["gain"].to_dict().get(seed, "")
-    return [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]
+    return {"rules": [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]}
 
 
 def measure_readings(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) -> list[TableRow]:
@@ -528,11 +517,10 @@ STUDIES = (
         Study(
             ENTRIES[name],
             partial(plot_table, name=name),
-            partial(_table_of_rows, name=name),
-            partial(parts_of_tables, name=name),
+            parts=partial(parts_of_tables, name=name),
         )
         for name in ("table5", "table9")
     ),
-    Study(ENTRIES["r2mae-vs-fixed"], plot_readings, table_of_readings, parts_of_readings),
+    Study(ENTRIES["r2mae-vs-fixed"], plot_readings, parts=parts_of_readings),
     Study(ENTRIES["ranges"], plot_ranges, table_of_ranges, parts_of_ranges),
 )

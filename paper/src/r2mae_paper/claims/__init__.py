@@ -18,15 +18,13 @@ from r2mae_paper.claims.rules import judged
 
 __all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge"]
 
-_OF_CASE = ("case", "formerly", "rule", "measure", "study", "table", "columns", "where", "options", "margin", "paper",
-            "affordable", "full", "note")  # fmt: skip
 _OF_CLAIM = ("part", "name", "place", "sentence", "number")
 
 
 def read(text: str) -> tuple[Claim, ...]:
     """Read a list of claims. A cell with bars has a value for each case of its row, another one for all."""
     table = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
-    cells = table[[*_OF_CASE]].apply(lambda column: column.str.split("|"))
+    cells = table.drop(columns=[*_OF_CLAIM, "decimals"]).apply(lambda column: column.str.split("|"))
     counts = cells.map(len).max(axis="columns")
     claims = []
     for row, split, count in zip(table.to_dict("records"), cells.to_dict("records"), counts, strict=True):
