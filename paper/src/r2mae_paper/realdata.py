@@ -128,21 +128,11 @@ def fit_risks(
     targets: Float[np.ndarray, "d m"],
     excluded: Int[np.ndarray, " f"],
 ) -> Float[np.ndarray, "P m"]:
-    """Fit one sample at every ratio of ``RATIOS`` and return exact normalised risks.
+    """Fit one sample of centred rows at every ratio of ``RATIOS`` and return exact normalised risks.
 
-    Parameters
-    ----------
-    cov : Dense
-        Σ.
-    x : array (n, d)
-        Centred rows.
-    keep, entries : array (n,) and (n, d)
-        Uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and an entry is hidden if
-        its number is.
-    targets : array (d, m)
-        y = xβ for each column; the last f are unit vectors of features.
-    excluded : array (f,)
-        Those features: each is left out of its own inputs.
+    `keep` and `entries` are uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and
+    an entry is hidden if its number is. Fitted is y = xβ for each column β of the targets; the last ones are unit
+    vectors of the `excluded` features, each of which is left out of its own inputs.
     """
     null, y = cov.quadratic(targets), x @ targets
     risks = np.empty((len(RATIOS), targets.shape[1]))

@@ -70,22 +70,9 @@ def tables_of(
 ) -> Tables:
     """Return means of scores over seeds with 95 % intervals, and paired differences from a row and from a baseline.
 
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    name : str
-        Of the tables.
-    scores : sequence of str
-        Columns of the results.
-    reference : str
-        The row that others are compared with.
-    baseline : str
-        The baseline that all are compared with, where it has the score.
-    lower : sequence of str
-        Beginnings of the names of scores that are better if lower.
-    neither : sequence of str
-        Names of scores of which neither is better. Their differences have no verdict.
+    `results` has a line a run; `name` is that of the tables. All rows are compared with the `reference` and, where it
+    has the score, with the `baseline`. Scores whose names begin with one of `lower` are better if lower; of those named
+    in `neither` neither is better, and their differences have no verdict.
     """
     scores = [score for score in scores if score in results]
 

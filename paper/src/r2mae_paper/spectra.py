@@ -115,14 +115,7 @@ def threshold(eigenvalues: Float[np.ndarray, " d"], n: int, noise: float = NOISE
     threshold from above: a curve that rises at first may still fall below 1 later. This happens with γ < 1, where the
     threshold can lie well below the law. A threshold is NaN if all eigenvalues are on one side of it.
 
-    Parameters
-    ----------
-    eigenvalues : array (d,)
-        Eigenvalues of Σ, largest first; the eigenvectors are Haar.
-    n : int
-        Rows.
-    noise : float
-        σ².
+    Eigenvalues of Σ are given with the largest first, for Haar eigenvectors; `n` are rows, and `noise` is σ².
     """
     cov = Rotated(eigenvalues)
     ratios = np.union1d([1 / n, 2 / n], np.arange(1, 100) / 100)

@@ -109,12 +109,7 @@ def eigen_signals(cov: Covariance, places: Sequence[int], seed: int = 0) -> Floa
     A low-rank model has many equal eigenvalues (its bulk), within which any direction is an eigenvector. A uniformly
     drawn one is used there, since one concentrated on a single feature would not average over masks.
 
-    Parameters
-    ----------
-    cov : Covariance
-    places : sequence of m ints
-    seed : int
-        Seed for the directions within a bulk.
+    `seed` is that of the directions within a bulk.
     """
     if not isinstance(cov, LowRank) or np.ptp(cov.own) > 0:
         return cov.eigenvectors(np.array(places))
