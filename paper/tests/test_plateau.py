@@ -5,7 +5,7 @@ import pytest
 
 from r2mae.theory import plateau, risk
 from r2mae_paper.runner import run_study
-from r2mae_paper.spectra import describe, noisy, plateaus
+from r2mae_paper.simulated import describe, noisy, plateaus
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import compared, get_study
 

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.randomness import EXACT, FINAL_LOSS, QUICK, STUDIES, plot_formats, table_of_formats
+from r2mae_paper.randomness import EXACT, FINAL_LOSS, QUICK, plot_formats, table_of_formats
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.studies import entry_of
-from r2mae_paper.study import Study
+from r2mae_paper.study import Study, get_study
 
-ALL = pytest.mark.parametrize("study", STUDIES, ids=["images", "cells", "text", "genome"])
+DOMAINS = ("images", "cells", "text", "genome")
+ALL = pytest.mark.parametrize("study", [get_study(f"precision-{name}") for name in DOMAINS], ids=DOMAINS)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from r2mae_paper.drawing import panels
 from r2mae_paper.rows import column, select
 from r2mae_paper.runner import run_study
-from r2mae_paper.spiked import draw_ratio, draw_risks, magnitude_ratios, measure, with_corollary
+from r2mae_paper.simulated import draw_ratio, draw_risks, magnitude_ratios, measure, with_corollary
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 

@@ -47,7 +47,7 @@ from r2mae_paper.drawing import (
     simulated,
 )
 from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
-from r2mae_paper.spectra import MODELS as SPECTRA
+from r2mae_paper.simulated import MODELS as SPECTRA
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, Parts, Study, compared, eigen_signals, random_signals
 
