@@ -37,7 +37,7 @@ from r2mae.theory import (
 )
 from r2mae.theory.simulate import simulate
 from r2mae_paper.curves import draw_over, likeness, read_curves
-from r2mae_paper.drawing import (  # fmt: skip
+from r2mae_paper.drawing import (
     BLACK,
     COLOURS,
     GREY,
