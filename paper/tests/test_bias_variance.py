@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.bias_variance import MODELS, TALL, WIDE, parts_of_estimators
 from r2mae_paper.rows import TableRow, joined
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
+from r2mae_paper.validation import MODELS, TALL, WIDE, parts_of_estimators
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_tall_data_of_independent_features_have_no_bias_and_others_do(rows: list
 def test_three_ways_to_one_estimate(tmp_path: Path) -> None:
     size = entry_of("estimators").size(n=40, d=120, ratios=(0.2, 0.5, 0.8), repetitions=4)
     parts = parts_of_estimators(size)
-    rows = joined({part.name: part.compute(1) for part in parts})
+    rows = joined({name: compute(1) for name, compute in parts.items()})
     assert len(rows) == 3 * (len(MODELS) + 1)
     assert {row["d"] / row["n"] for row in rows} == {3, 0.5}
     assert all(row["range_minus_ratio"] == 0 for row in rows)

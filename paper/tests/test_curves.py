@@ -48,7 +48,7 @@ def test_tables_are_read_one_after_the_other(here: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("sst2,0.15,0.9,0.1", "rows have more cells than the first line has columns"),
+        ("sst2,0.15,0.9,0.1", "4 cells in row 1, and 3 headings"),
         (None, "has rows of several models"),
     ],
 )

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from r2mae_paper import fig1a
+from r2mae_paper import simulated
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
@@ -28,7 +28,7 @@ def test_it_writes_both_panels(tmp_path: Path) -> None:
 
 
 def test_simulation_follows_theorem_1() -> None:
-    rows = fig1a.measure(200, 1000, 30, 1)
+    rows = simulated.measure_isotropic(200, 1000, 30, 1)
     gap = np.array([row["risk"] / row["theorem1"] - 1 for row in rows if row["ratio"] <= 0.8])
     assert np.abs(gap).max() < 0.06
     assert np.abs(gap.mean()) < 0.02

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from r2mae.theory import Rotated, beta_spectrum, direction_risk
-from r2mae_paper import fig1e
+from r2mae_paper import simulated
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import NOISE, get_study
@@ -22,10 +22,11 @@ def test_it_writes_curves_thresholds_and_spectra(tmp_path: Path) -> None:
     assert len(files[1].read_text().splitlines()) == 1 + 3 * 5
 
 
-@pytest.mark.parametrize("name", fig1e.MODELS)
+@pytest.mark.parametrize("name", simulated.MODELS)
 def test_simulation_follows_the_formula(name: str) -> None:
     size = entry_of("fig1e").size(n=100, d=500, repetitions=10)
-    rows = [row for row in fig1e.measure(name, fig1e.MODELS[name](500), size, 1) if row["ratio"] <= 0.6]
+    measured = simulated.measure_spectrum(name, simulated.MODELS[name](500), size, 1)
+    rows = [row for row in measured if row["ratio"] <= 0.6]
     gap = np.array([row["normalised_risk"] - row["formula"] for row in rows])
     assert np.abs(gap).max() < 0.12  # one design
     assert np.abs(gap.mean()) < 0.03
@@ -34,7 +35,7 @@ def test_simulation_follows_the_formula(name: str) -> None:
 @pytest.mark.parametrize("gamma", [2, 10])
 def test_the_threshold_parts_signals_that_pay_and_is_near_the_law(gamma: int) -> None:
     cov = beta_spectrum(200 * gamma, 1)
-    found = fig1e.threshold(cov.eigenvalues, 200)
+    found = simulated.threshold(cov.eigenvalues, 200)
     best = direction_risk(cov, 200, np.arange(1, 100) / 100, NOISE).normalised.min(axis=0)
     assert (best[cov.eigenvalues > 1.01 * found["threshold"]] < 1).all()
     assert (best[cov.eigenvalues < 0.99 * found["threshold"]] >= 1).all()
@@ -54,4 +55,4 @@ def test_the_law_is_the_slope_at_ratio_0() -> None:
 
 
 def test_there_is_no_threshold_where_every_signal_pays() -> None:
-    assert np.isnan(fig1e.threshold(np.ones(200), 100)["threshold"])
+    assert np.isnan(simulated.threshold(np.ones(200), 100)["threshold"])

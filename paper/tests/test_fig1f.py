@@ -47,11 +47,11 @@ def test_the_command_writes_table_and_picture(here: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "a.csv does not exist: expected a CSV file with the columns task, ratio and accuracy"),
-        (b"", "a.csv: cannot be read as a table"),
-        (b"\xff\xfe\x00", "a.csv: cannot be read as a table"),
-        (b'task,ratio,accuracy\n"sst2,0.1', "a.csv: cannot be read as a table"),
-        (b"task,ratio,accuracy\nsst2,0.1\nsst2,0.1,2,3,4,5", "a.csv: cannot be read as a table"),
+        (None, "No such file or directory: 'a.csv'): expected a CSV file with the columns task, ratio and accuracy"),
+        (b"", "a.csv is empty: expected"),
+        (b"\xff\xfe\x00", "a.csv is not text: expected"),
+        (b'task,ratio,accuracy\n"sst2,0.1', "a.csv is truncated or damaged"),
+        (b"task,ratio,accuracy\nsst2,0.1\nsst2,0.1,2,3,4,5", "a.csv is truncated or damaged"),
         (b"task,mask,accuracy\nsst2,0.1,0.9", "a.csv: has no column 'ratio' (it has task, mask, accuracy)"),
         (b"task,ratio,accuracy\nsst2,0.15,0.9\n,0.15,0.9", "a.csv: row 2 names no task"),
         (b"task,ratio,accuracy", "a.csv: has no rows"),

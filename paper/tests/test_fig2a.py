@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.evaluation.statistics import best_fixed
-from r2mae_paper import fig2a
+from r2mae_paper import networks
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.studies import entry_of
 
@@ -37,7 +37,7 @@ def results(seeds: int = 3) -> pd.DataFrame:
 
 
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
-    planned = fig2a.runs(entry_of("fig2a").size("full"), tmp_path)
+    planned = networks.runs_of_mlps(entry_of("fig2a").size("full"), tmp_path)
     assert len(planned) == len({run.folder for run in planned}) == 10 * 9 * 5
     widths = {(hidden, latent) for hidden in (16, 512) for latent in (16, 32, 64, 256, 1024)}
     assert {(run.config.model.hidden, run.config.model.latent) for run in planned} == widths
@@ -54,14 +54,14 @@ def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
 
 
 def test_the_small_size_has_every_width(tmp_path: Path) -> None:
-    planned = fig2a.runs(entry_of("fig2a").size("small"), tmp_path)
+    planned = networks.runs_of_mlps(entry_of("fig2a").size("small"), tmp_path)
     assert len({(run.config.model.hidden, run.config.model.latent) for run in planned}) == 10
     assert {run.config.optimizer.epochs for run in planned} == {5}
     assert len(planned) == 10 * 9 * 5
 
 
 def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
-    tables = fig2a.table(results())
+    tables = networks.table_of_mlps(results())
     assert len(tables["fig2a"]) == 2 * 2 * 9
     assert len(tables["fig2a-runs"]) == 2 * 2 * 9 * 3
     shapes = {(row["score"], row["hidden"], row["latent"]): row for row in tables["fig2a-shapes"]}
@@ -82,7 +82,7 @@ def test_shapes_tell_an_interior_optimum_from_a_fall() -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    tables = fig2a.table(results(1))
+    tables = networks.table_of_mlps(results(1))
     assert {row["vs_lowest_is"] for row in tables["fig2a-shapes"]} == {"undecided"}
     assert not any(row["interior"] for row in tables["fig2a-shapes"])
 
@@ -91,14 +91,14 @@ def test_the_best_ratio_of_a_seed_is_chosen_on_the_others() -> None:
     """On pure chance the best of nine ratios is no better than the first."""
     chance = results(200)
     chance["probe_accuracy"] = np.random.default_rng(1).normal(size=len(chance))
-    shapes = [row for row in fig2a.table(chance)["fig2a-shapes"] if row["score"] == "probe_accuracy"]
+    shapes = [row for row in networks.table_of_mlps(chance)["fig2a-shapes"] if row["score"] == "probe_accuracy"]
     assert all(row["vs_lowest_low"] < 0.25 for row in shapes)
     assert not any(row["interior"] for row in shapes)
 
 
 def test_figures_show_both_kinds_of_batch_statistics() -> None:
-    tables = fig2a.table(results())
-    figures = fig2a.plot(tables, entry_of("fig2a").size())
+    tables = networks.table_of_mlps(results())
+    figures = networks.plot_mlps(tables, entry_of("fig2a").size())
     assert set(figures) == {"fig2a", "fig2d"}
     assert [len(figure.axes) for figure in figures.values()] == [4, 2]
     for axes in (*figures["fig2a"].axes, *figures["fig2d"].axes):
@@ -131,7 +131,7 @@ def test_two_widths_are_compared_under_the_seeds_that_both_have() -> None:
                  "probe_accuracy": 0.9 + (gain + jitter if ratio > 0.1 else 0.0)}
                 for ratio in (0.1, 0.5, 0.9)
             ]  # fmt: skip
-    (row,) = fig2a._differences(pd.DataFrame(lines), "probe_accuracy")
+    (row,) = networks._differences(pd.DataFrame(lines), "probe_accuracy")
     assert (row["wide"], row["narrow"], row["seeds"], row["is"]) == (512, 16, 4, "better")
     assert row["gain_of_wide_minus_narrow"] == pytest.approx(0.02, abs=0.002)
 
@@ -140,7 +140,7 @@ def test_two_widths_are_compared_under_the_seeds_that_both_have() -> None:
 def test_a_comparison_of_widths_takes_the_wider_spread(seed: int) -> None:
     rng = np.random.default_rng(seed)
     wide, narrow = rng.normal(size=(2, 5, 4))
-    found = np.subtract(*fig2a._gains_of_two(wide, narrow))
+    found = np.subtract(*networks._gains_of_two(wide, narrow))
     plain = best_fixed(wide[:, 1:]).scores - wide[:, 0] - (best_fixed(narrow[:, 1:]).scores - narrow[:, 0])
     assert found.mean() == pytest.approx(plain.mean())
     assert found.std() >= plain.std() - 1e-12

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from r2mae.sweep.runs import SweepRun
-from r2mae_paper import fig2b
+from r2mae_paper import networks
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
@@ -35,7 +35,7 @@ def results(*, attributes: bool = True) -> pd.DataFrame:
 
 def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    planned = fig2b.runs(entry_of("fig2b").size("full"), tmp_path)
+    planned = networks.runs_of_unets(entry_of("fig2b").size("full"), tmp_path)
     assert_complete(planned, side=128, widths={8, 16, 32})
     for run in planned:
         config = run.config
@@ -49,7 +49,7 @@ def test_the_full_size_is_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_small_size_takes_some_of_the_shared_faces(tmp_path: Path, shared_data: Path) -> None:
-    planned = fig2b.runs(entry_of("fig2b").size("small"), tmp_path)
+    planned = networks.runs_of_unets(entry_of("fig2b").size("small"), tmp_path)
     assert_complete(planned, side=64, widths={4, 8, 16})
     assert {
         (run.config.optimizer.lr, run.config.optimizer.batch_size, run.config.optimizer.steps) for run in planned
@@ -76,7 +76,7 @@ def assert_complete(planned: Sequence[SweepRun], *, side: int, widths: set[int])
 
 
 def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None:
-    tables = fig2b.table(results())
+    tables = networks.table_of_unets(results())
     means = {(row["channels"], row["ratio"]): row for row in tables["fig2b"]}
     assert len(means) == 18
     assert means[8, 0.6]["clean_mse"] == pytest.approx(0.0101)
@@ -94,8 +94,8 @@ def test_tables_have_means_over_seeds_and_the_best_ratio_of_each_width() -> None
 
 @pytest.mark.parametrize("attributes", [True, False])
 def test_figures_show_every_width(attributes: bool) -> None:
-    tables = fig2b.table(results(attributes=attributes))
-    figures = fig2b.plot(tables, entry_of("fig2b").size())
+    tables = networks.table_of_unets(results(attributes=attributes))
+    figures = networks.plot_unets(tables, entry_of("fig2b").size())
     assert set(figures) == ({"fig2b", "fig5-7"} if attributes else {"fig2b"})
     assert len(figures["fig2b"].axes[0].containers) == 4  # each width with both kinds of batch statistics
     if attributes:

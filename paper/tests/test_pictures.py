@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from r2mae_paper import fig2b, pictures
+from r2mae_paper import networks
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
@@ -17,8 +17,8 @@ RATIOS = [round(0.1 * k, 1) for k in range(1, 10)]
 
 def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    digits = [run.config for run in pictures.runs(entry_of("fig8").size("full"), tmp_path)]
-    faces = [run.config for run in pictures.runs(entry_of("fig9").size("full"), tmp_path)]
+    digits = [run.config for run in networks.runs_of_pictures(entry_of("fig8").size("full"), tmp_path)]
+    faces = [run.config for run in networks.runs_of_pictures(entry_of("fig9").size("full"), tmp_path)]
     for configs in (digits, faces):
         assert [config.scheme.options["ratio"] for config in configs] == RATIOS
         assert {(config.scheme.name, config.seed, config.optimizer.steps) for config in configs} == {("fixed", 0, None)}
@@ -33,8 +33,8 @@ def test_full_sizes_are_those_of_the_paper(tmp_path: Path, monkeypatch: pytest.M
 
 def test_faces_are_those_of_fig2b(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("R2MAE_DATA", "/somewhere")
-    mine = {run.folder: run.config for run in pictures.runs(entry_of("fig9").size(), tmp_path)}
-    others = {run.folder: run.config for run in fig2b.runs(entry_of("fig2b").size(), tmp_path)}
+    mine = {run.folder: run.config for run in networks.runs_of_pictures(entry_of("fig9").size(), tmp_path)}
+    others = {run.folder: run.config for run in networks.runs_of_unets(entry_of("fig2b").size(), tmp_path)}
     for folder, config in mine.items():
         assert others[folder].replace(bn_statistics="yes") == config
 
@@ -43,7 +43,7 @@ def test_tables_have_the_errors_of_every_model() -> None:
     results = pd.DataFrame(
         {"ratio": ["0.10", "0.90"], "clean_mse": [0.1, 0.2], "masked_mse_0.5": [0.3, 0.4], "probe_accuracy": [0.5, 0.6]}
     )
-    assert pictures.table(results, name="fig8")["fig8"] == [
+    assert networks.table_of_pictures(results, name="fig8")["fig8"] == [
         {"training_ratio": 0.1, "clean_mse": 0.1, "masked_mse_0.5": 0.3},
         {"training_ratio": 0.9, "clean_mse": 0.2, "masked_mse_0.5": 0.4},
     ]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from r2mae.theory import plateau, risk
-from r2mae_paper.plateau import describe, noisy, plateaus
 from r2mae_paper.runner import run_study
+from r2mae_paper.simulated import describe, noisy, plateaus
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import compared, get_study
 

@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.precision import EXACT, FINAL_LOSS, QUICK, STUDIES, plot, table
+from r2mae_paper.randomness import EXACT, FINAL_LOSS, QUICK, plot_formats, table_of_formats
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.studies import entry_of
-from r2mae_paper.study import Study
+from r2mae_paper.study import Study, get_study
 
-ALL = pytest.mark.parametrize("study", STUDIES, ids=["images", "cells", "text", "genome"])
+DOMAINS = ("images", "cells", "text", "genome")
+ALL = pytest.mark.parametrize("study", [get_study(f"precision-{name}") for name in DOMAINS], ids=DOMAINS)
 
 
 @pytest.mark.slow
@@ -32,7 +33,7 @@ def test_runs_differ_in_the_format_alone(study: Study, tmp_path: Path, shared_da
         assert all(run.config.replace(precision="auto") == first[0].config.replace(precision="auto") for run in first)
 
 
-tables_of = partial(table, name="study", scores=("score", "absent"))
+tables_of = partial(table_of_formats, name="study", scores=("score", "absent"))
 
 
 def synthetic(shift: float, wobble: float) -> pd.DataFrame:
@@ -60,14 +61,14 @@ def test_formats_are_equal_within_the_noise_of_the_seeds(shift: float, wobble: f
         assert row["difference"] == pytest.approx(row["mean_bf16"] - row["mean_32"])
         assert row["low"] < row["difference"] < row["high"]
     assert len(tables["study-runs"]) == 10
-    assert plot(tables, entry_of("precision-cells").size(), name="study").keys() == {"study"}
+    assert plot_formats(tables, entry_of("precision-cells").size(), name="study").keys() == {"study"}
 
 
 def test_a_single_seed_and_runs_without_a_partner_decide_nothing() -> None:
     runs = synthetic(0.0, 0.01)
     alone = tables_of(runs[runs["seed"] == 2])["study"]
     assert [(row["seeds"], row["is"]) for row in alone] == [(1, "undecided")] * 2
-    plot({"study": alone}, entry_of("precision-cells").size(), name="study")
+    plot_formats({"study": alone}, entry_of("precision-cells").size(), name="study")
     assert tables_of(runs[runs["format"] == EXACT])["study"] == []
 
 

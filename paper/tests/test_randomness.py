@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper.gains import BEST_FIXED
+from r2mae_paper.gains import BEST_FIXED, SETS
 from r2mae_paper.randomness import (
     BEST_BY_SAMPLE,
     BLIND,
@@ -19,7 +19,6 @@ from r2mae_paper.randomness import (
     SWEEPS,
     DomainSweep,
 )
-from r2mae_paper.rules import SETS
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.studies import entry_of
 

@@ -11,7 +11,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae_paper.randomness import MASK_AWARE, SCHEMES, SWEEPS
 from r2mae_paper.runner import run_study
-from r2mae_paper.state import MADE, write_plan
+from r2mae_paper.state import MADE, begin
 from r2mae_paper.study import get_study
 
 SUMMARY = get_study("randomness")
@@ -96,7 +96,7 @@ def test_studies_of_another_scale_or_unfinished_are_not_mixed_in(
     assert json.loads((tmp_path / "randomness" / "made.json").read_text())["scale"] == "small"
     assert "without randomness-text, randomness-genome" in caplog.text
     folder = tmp_path / "randomness-cells"
-    write_plan(folder, "small", "runs", [[folder / "absent"]])
+    begin(folder, "small", "runs", [[folder / "absent"]])
     with pytest.raises(UserError, match=r"randomness-cells is not finished \(0 of 1 runs, small\): run it to its end"):
         run_study(SUMMARY, tmp_path / "randomness", scale="small")
 

@@ -1,25 +1,27 @@
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2mae.theory import from_data
-from r2mae_paper.realdata import Case, Outcome, cases, fit_risks, leave_out_fit, measure, summarise
+from r2mae_paper.realdata import fit_risks, leave_out_fit, measure, parts, summarise
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
 pytestmark = pytest.mark.slow
 
-WIDE = Case("digits", "digits", standardised=True, wide=True, max_features=40)
+WIDE: dict[str, Any] = {"data": "digits", "standardised": True, "wide": True, "max_features": 40}
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
-    return measure(WIDE, repetitions=100)
+def outcome() -> pd.DataFrame:
+    return measure(**WIDE, repetitions=100)
 
 
 @settings(max_examples=40)
@@ -69,39 +71,38 @@ def test_risks_are_those_of_test_rows() -> None:
         assert risks[5, column] == pytest.approx(((clean @ b - y) ** 2).mean() / y.var(), rel=1e-6)
 
 
-def test_the_formula_holds_on_pixels_that_vary(outcome: Outcome) -> None:
-    assert (outcome.n, outcome.d) == (10, 40)
-    middle = slice(1, 6)  # ratios 0.2 to 0.6: two to six rows kept, hence 15 %
-    np.testing.assert_allclose(outcome.gaussian[middle], outcome.predicted[middle], rtol=0.3)
-    errors = [float(row["formula_vs_real"]) for row in summarise(outcome)]
+def test_the_formula_holds_on_pixels_that_vary(outcome: pd.DataFrame) -> None:
+    assert set(zip(outcome["n"], outcome["d"], strict=True)) == {(10, 40)}
+    middle = outcome[outcome["ratio"].between(0.15, 0.65)]  # two to six rows kept, hence 15 %
+    np.testing.assert_allclose(middle["gaussian"], middle["predicted"], rtol=0.3)
+    errors = [float(row["formula_vs_real"]) for row in summarise(outcome.assign(data="digits"))]
     assert max(errors) < 0.15
 
 
 def test_it_fails_where_pixels_are_empty_in_nearly_all_images() -> None:
     """The finding of the study of real data: not finite size, for Gaussian rows agree; not scaling either."""
-    found = measure(Case("digits", "digits", standardised=False, wide=False, max_features=64), repetitions=10)
-    direction = summarise(found)[0]
+    found = measure("digits", standardised=False, wide=False, max_features=64, repetitions=10)
+    direction = summarise(found.assign(data="digits"))[0]
     assert float(direction["formula_vs_real"]) > 5
     assert float(direction["formula_vs_gaussian"]) < 0.5
 
 
-def test_results_do_not_depend_on_threads(outcome: Outcome) -> None:
-    again = measure(WIDE, repetitions=100, jobs=3)
-    np.testing.assert_array_equal(again.real, outcome.real)
-    np.testing.assert_array_equal(again.gaussian, outcome.gaussian)
+def test_results_do_not_depend_on_threads(outcome: pd.DataFrame) -> None:
+    again = measure(**WIDE, repetitions=100, jobs=3)
+    pd.testing.assert_frame_equal(again, outcome, check_exact=True)
 
 
 def test_near_the_peak() -> None:
-    tall = measure(Case("digits", "digits", standardised=True, wide=False, max_features=40), repetitions=2)
-    assert tall.near.tolist() == [False, False, True, True, False, False, False, False, False]
+    tall = measure("digits", standardised=True, wide=False, max_features=40, repetitions=2)
+    assert set(tall.loc[tall["near_peak"] == 1, "ratio"].round(1)) == {0.3, 0.4}
 
 
 def test_the_full_size_has_every_set_on_both_sides() -> None:
-    full = cases(entry_of("realdata").size())
-    assert {case.data.rsplit("/")[-1] for case in full} == {
+    sets = entry_of("realdata").size().sets
+    assert {data.rsplit("/")[-1] for data, *_ in sets} == {
         "mnist", "digits", "perez_tcells_7donors.h5ad", "covid_tcell_15donors.h5ad",
     }  # fmt: skip
-    assert {(case.standardised, case.wide) for case in full} == {(a, b) for a in (True, False) for b in (True, False)}
+    assert len(parts(entry_of("realdata").size())) == 4 * len(sets)
 
 
 def test_it_writes_tables_and_the_figure(tmp_path: Path) -> None:

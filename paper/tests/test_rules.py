@@ -7,7 +7,7 @@ from matplotlib.ticker import LogLocator
 
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
-from r2mae_paper.rules import ADVISED, CLOSED_FORM, GRID, SETS, SWEEP, closed_form, draw_rules, rules_table
+from r2mae_paper.gains import ADVISED, CLOSED_FORM, GRID, SETS, SWEEP, closed_form, draw_rules, rules_table
 
 RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
 OTHERS = {"blind": "fixed 0.50", "any": "r2mae", "absent": "dynamic"}

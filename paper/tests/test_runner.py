@@ -27,7 +27,7 @@ from r2mae_paper.rows import TableRow, Tables
 from r2mae_paper.runner import run_study
 from r2mae_paper.state import EarlierRuns, state_of
 from r2mae_paper.studies import Entry, Size
-from r2mae_paper.study import Part, Study, get_study
+from r2mae_paper.study import Parts, Study, get_study
 
 pytestmark = pytest.mark.slow
 
@@ -52,8 +52,8 @@ class Squares:
     def study(self) -> Study:
         return Study(entry("squares", self.title, count=3), self.plot, self.table, self.parts)
 
-    def parts(self, size: Size) -> list[Part]:
-        return [Part(f"{number}", lambda _, number=number: self.compute(number)) for number in range(size.count)]
+    def parts(self, size: Size) -> Parts:
+        return {f"{number}": lambda _, number=number: self.compute(number) for number in range(size.count)}
 
     def compute(self, number: int) -> list[TableRow]:
         if number == self.broken:
@@ -234,7 +234,7 @@ def test_seeds_are_added_to_a_table_whose_runs_are_gone(tmp_path: Path) -> None:
     shutil.rmtree(first / "runs")
     done = run_study(TABLE, second, scale="small", seeds=2, earlier=first, console=shown)
     assert (done.parts, done.kept) == (8, 4)
-    assert state_of(second).in_words() == "finished (8 of 8 runs, small)"
+    assert state_of(second).in_words() == "finished (8 runs, small)"
     assert sorted(path.name for path in second.glob("runs/*/*")) == ["seed-1"] * 4, "seed 0 is not trained"
     run_study(TABLE, whole, scale="small", console=shown)
     for name in ("table.csv", "table-runs.csv"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from r2mae_paper.rows import TableRow
-from r2mae_paper.scheme_table import dots
+from r2mae_paper.scheme_tables import dots
 
 
 def row(label: str, score: str, mean: float, half: float) -> TableRow:

@@ -7,7 +7,7 @@ import pytest
 from r2mae_paper.drawing import panels
 from r2mae_paper.rows import column, select
 from r2mae_paper.runner import run_study
-from r2mae_paper.spiked import add_corollary, draw_ratio, draw_risks, magnitude_ratios, measure
+from r2mae_paper.simulated import draw_ratio, draw_risks, magnitude_ratios, measure, with_corollary
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
@@ -27,7 +27,7 @@ def test_each_figure_writes_what_it_draws(name: str, tmp_path: Path) -> None:
 
 
 def test_the_legend_says_what_dots_and_lines_are() -> None:
-    rows = measure(TINY, "uniform", (1.0, 10.0), (0.0, 1.0), 1)
+    rows = [row for delta in (1.0, 10.0) for row in measure(TINY, "uniform", delta, (0.0, 1.0), 1)]
     _, axes = panels(2)
     draw_risks(axes[0], rows, 1.0)
     draw_ratio(axes[1], magnitude_ratios(rows))
@@ -39,8 +39,7 @@ def test_the_legend_says_what_dots_and_lines_are() -> None:
 
 def test_formula_corollary_and_simulation_agree() -> None:
     size = entry_of("fig1b").size(n=100, d=500, repetitions=2, fresh=60, step=0.05)
-    rows = measure(size, "uniform", (1.0,), (0.0, 1.0), 1)
-    add_corollary(size, rows)
+    rows = with_corollary(size, 1.0, measure(size, "uniform", 1.0, (0.0, 1.0), 1))
     for cosine in (0.0, 1.0):
         own = [row for row in select(rows, cosine=cosine) if row["ratio"] <= 0.7]
         formula = column(own, "formula")
@@ -51,9 +50,9 @@ def test_formula_corollary_and_simulation_agree() -> None:
 
 def test_the_formula_is_finer_than_the_simulation() -> None:
     size = entry_of("fig1b").size(n=50, d=100, repetitions=2, fresh=2, step=0.01)
-    rows = measure(size, "ones", (1.0,), (0.0, 1.0), 1)
+    rows = measure(size, "ones", 1.0, (0.0, 1.0), 1)
     assert len(rows) == 2 * 98  # from 0.02, where a row is kept
-    assert sum("risk" in row for row in rows) == 2 * 19
+    assert np.isfinite(column(rows, "risk")).sum() == 2 * 19
     assert np.isfinite(column(rows, "formula")).all()
 
 

@@ -11,12 +11,11 @@ __all__ = ["_ends", "said"]  # fixtures
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "device"])
-@pytest.mark.parametrize("name", [".plan.json", "made.json", "fig1b.csv"])
+@pytest.mark.parametrize("name", ["made.json", "fig1b.csv"])
 def test_files_of_targets(said: Said, tmp_path: Path, name: str, what: str) -> None:
     folder = tmp_path / "fig1b"
     folder.mkdir()
-    for one in (".plan.json", "made.json"):
-        (folder / one).write_text(json.dumps({"domain": "images", "data": "digits"}))
+    (folder / "made.json").write_text(json.dumps({"domain": "images", "data": "digits"}))
     (folder / "fig1b.csv").write_text("a\n1\n")
     (folder / name).unlink(missing_ok=True)
     if what == "pipe":

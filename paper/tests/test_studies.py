@@ -67,7 +67,7 @@ def test_listing_imports_no_study() -> None:
     code = "import sys; from r2mae_paper.studies import ENTRIES; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found = done.stdout.split()
-    assert not {"torch", "scipy", "pandas", "numpy", "matplotlib", "r2mae_paper.fig1a"} & set(found)
+    assert not {"torch", "scipy", "pandas", "numpy", "matplotlib", "r2mae_paper.simulated"} & set(found)
 
 
 def row_of(name: str, entry: Entry) -> str:

@@ -13,13 +13,13 @@ NAMES = list(dict.fromkeys(entry.name for entry in ENTRIES.values()))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("fig1f", "fig2c")])
-def test_every_computation_has_parts_of_names_of_their_own(name: str) -> None:
+def test_parts_have_names_of_files(name: str) -> None:
     study = get_study(name)
     if study.parts is None:
         return
     for scale in ("small", "full"):
-        parts = [part.name for part in study.parts(study.entry.size(scale))]
-        assert len(set(parts)) == len(parts)
+        parts = study.parts(study.entry.size(scale))
+        assert parts
         assert all(re.fullmatch(r"[\w.-]+", one, re.ASCII) for one in parts)
     assert study.entry.size("small") != study.entry.size("full")
 

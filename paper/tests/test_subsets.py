@@ -10,7 +10,7 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.images.data import load_images, load_splits
-from r2mae_paper.subsets import first_faces, some_classes
+from r2mae_paper.bases import first_faces, some_classes
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def test_a_sequence_is_at_most_as_long_as_the_positions(tmp_path: Path) -> None:
         (["--init", "./nothing"], "nothing is no folder: name that of a checkpoint"),
         (["--init", "Bert", "--preset", "tiny"], "omit preset"),
         (["--init", "Bert", "--tokenizer", "x.json"], "omit preset and tokenizer"),
-        (["--init", "Bert", "--hidden-size", "8"], "hidden_size belongs to the model 'roberta', not to 'pretrained': omit it"),
+        (["--init", "Bert", "--hidden-size", "8"], "belongs to the model 'roberta', not to 'pretrained': omit it"),
         (["--init", "Bert", "--model", "roberta"], "init is for the model pretrained"),
         (["--model", "pretrained"], "the model pretrained is the checkpoint of init, which is missing"),
     ],

@@ -1,20 +1,32 @@
-"""Configurations of the domains on named data, which studies share."""
+"""Configurations of the domains on named data, which studies share, and parts of the named sets of images.
 
-from collections.abc import Mapping
+The parts are what two cores can afford. Each is an archive of the same files.
+"""
+
+import csv
+import io
+import lzma
+import tarfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from r2mae.catalogue import data_root
+import numpy as np
+
+from r2mae.catalogue import data_root, locate
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS as CELL_SETS
+from r2mae.errors import UserError
+from r2mae.files import atomic_path, atomic_write
 from r2mae.images.domain import DOMAIN as IMAGES
+from r2mae.images.listing import File, Folder, is_archive, list_archive
+from r2mae.images.sets import SETS
 from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.text.sets import SET_DEFAULTS as TEXT_SETS
 from r2mae.training.config import RunConfig
 from r2mae_paper.studies import Size
-from r2mae_paper.subsets import some_classes
 
 Fields = Mapping[str, Any]
 """Fields of a configuration."""
@@ -56,20 +68,87 @@ def of_corpus(name: str, settings: Fields) -> Fields:
 
 
 def runs_by_ratio(base: RunConfig, name: str, models: Mapping[str, Fields], size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each model, fixed ratio and seed of a size.
+    """Return a run for each model, fixed ratio and seed of a size; a size without `seeds` has one.
 
-    Parameters
-    ----------
-    base : RunConfig
-        What all runs share.
-    name : str
-        Of the column of models.
-    models : mapping
-        Fields of the configuration by the name of a model.
-    size : Size
-        With `ratios`; with `seeds`, of which there is otherwise one.
-    out : Path
+    `base` is what all runs share, `name` that of the column of models, and `models` has the fields of each by its name.
     """
     seeds = size.fields.get("seeds", (0,))
     models_and_ratios = [SweepParameter(name, models), SweepParameter.over("ratio", size.ratios)]
     return runs_of(grid(base, models_and_ratios), range(seeds) if isinstance(seeds, int) else seeds, out)
+
+
+def first_faces(count: int, folder: Path) -> Path:
+    """Write the first faces of the set `celeba` and their attributes to a folder, and return it.
+
+    A folder that is there already is taken as it is.
+
+    Raises
+    ------
+    UserError
+        If the set is not there, or has fewer faces.
+    """
+    table = folder / "list_attr.csv"
+    if table.is_file():
+        return folder
+    files = locate(SETS["celeba"])
+    chosen = _images(_archive(files.values()))[:count]
+    packed = next(path for path in files.values() if path.name.endswith(".csv.xz"))
+    with lzma.open(packed, "rt", encoding="utf-8", newline="") as opened:
+        head, *rows = csv.reader(opened)
+    if len(chosen) < count:
+        raise UserError(f"celeba has {len(chosen):,} faces here, not {count:,}: take fewer")
+    _pack(folder / "faces.tar", chosen)
+    wanted = {name for name, _ in chosen}
+    with atomic_write(table) as written:  # last: its presence says that the faces are whole
+        csv.writer(written, lineterminator="\n").writerows([head, *(row for row in rows if row[0] in wanted)])
+    return folder
+
+
+def some_classes(count: int, path: Path) -> Path:
+    """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to a .tar, and return it.
+
+    An archive that is there already is taken as it is.
+
+    Raises
+    ------
+    UserError
+        If the set is not there, or has fewer classes.
+    """
+    if path.is_file():
+        return path
+    (complete,) = _archive(locate(SETS["tiny-imagenet"]).values()).folders().values()
+    parts = {part: folder.folders() for part, folder in complete.folders().items() if part in ("train", "val")}
+    names = sorted(parts["train"])
+    if len(names) < count:
+        raise UserError(f"tiny-imagenet has {len(names):,} classes here, not {count:,}: take fewer")
+    chosen = [names[place] for place in np.linspace(0, len(names), count, endpoint=False).astype(int)]
+    members = (
+        (f"{part}/{name}/{image}", file)
+        for part in ("train", "val")
+        for name in chosen
+        for image, file in _images(parts[part][name])
+    )
+    _pack(path, members)
+    return path
+
+
+def _archive(files: Iterable[Path]) -> Folder:
+    return list_archive(next(path for path in files if is_archive(path.name)))
+
+
+def _images(folder: Folder) -> list[tuple[str, File]]:
+    """Return the images of a folder by their names, in their order."""
+    named = {path.rpartition("/")[2]: folder.files[path] for path in folder.images()}
+    return [(name, named[name]) for name in sorted(named)]
+
+
+def _pack(path: Path, members: Iterable[tuple[str, File]]) -> None:
+    """Write an archive whose bytes depend on its members alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary, tarfile.open(temporary, "w") as archive:
+        for name, file in members:
+            with file.open() as opened:
+                content = opened.read()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))

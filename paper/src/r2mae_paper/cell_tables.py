@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,19 +19,15 @@ from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.evaluation.bn_statistics import AS_TRAINED
-from r2mae.evaluation.statistics import paired_difference
 from r2mae.report.comparison import BASELINE
 from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae_paper.bases import cells
-from r2mae_paper.drawing import COLOURS, GREY, Figures, interval, name_rows, panels
-from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, by_label, gains_over_fixed, pooled_rows
-from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
-from r2mae_paper.scheme_table import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
+from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
+from r2mae_paper.rows import TableRow, Tables, select, unique
+from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMES = schemes((0.1, 0.25, 0.5), "dynamic", "mdlm", "r2mae", *CURRICULA)
 """The rows that the paper trains, by name."""
@@ -62,19 +58,12 @@ def runs(size: Size, out: Path) -> list[SweepRun]:
 
 
 def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
-    """Return for each set means, intervals and differences of probes and of reconstruction; and all runs.
+    """Return for each set means, intervals and differences, in tables named `probes` and `reconstruction`; all runs.
 
     `<probes>-pooled` has the average gain of each scheme over sets: over the best of the fixed ratios, which is chosen
     on the other seeds, and over the reference, which stands for a ratio that is chosen blindly.
 
     Probes have the average rank over the scores that the paper ranks, of means over seeds, the best of tied ranks.
-
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run.
-    probes, reconstruction : str
-        Names of the tables.
     """
     # What is ranked: a condition's AUROCs, too; sea-ad's own settings have them.
     settings = dict(CONDITION) if probes == "table4" and set(results["set"]) != {"sea-ad"} else {}
@@ -152,6 +141,7 @@ def table_of_widths(results: pd.DataFrame) -> Tables:
     Gains are over the best of the fixed ratios, which is chosen on the other seeds, and over one chosen blindly.
     """
     scores = [score for score in SCORES if score in results]
+    references = partial(best_and_blind, fixed=FIXED, blind=REFERENCE)
     by_row = results.assign(label=results[_ROW])
     rows: list[TableRow] = []
     pooled: list[TableRow] = []
@@ -163,13 +153,10 @@ def table_of_widths(results: pd.DataFrame) -> Tables:
         for width, gains in {**by_width, "difference": _widening(by_width)}.items():
             pooled += [{"score": score, _WIDTH: width, **row} for row in pooled_rows(gains)]
         for (data, preset), group in by_row.groupby(["set", _WIDTH], sort=False):
-            for label, values in by_label(group, score).items():
-                row: TableRow = {"set": data, _WIDTH: preset, "score": score, "label": label, **mean_columns(values)}
-                for against in (BEST_FIXED, BLIND):
-                    gain = by_width[str(preset)].get((label, against), {}).get(str(data))
-                    if gain is not None:
-                        row |= difference_columns(f"vs_{against}", paired_difference(gain, np.zeros(len(gain))))
-                rows.append(row)
+            rows += [
+                {"set": data, _WIDTH: preset, **{"score": score, **row}}
+                for row in compared_rows(group, score, references, higher=True)
+            ]
     kept = ["set", "label", _WIDTH, _ROW, "scheme", "seed", "seconds", *scores]
     return {"cells-width": rows, "cells-width-pooled": pooled, "cells-width-runs": results[kept].to_dict("records")}
 
@@ -213,7 +200,7 @@ def _widening(by_width: Mapping[str, Gains]) -> Gains:
 
 
 def _panel(
-    axes: "Axes", named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
+    axes: Axes, named: Sequence[tuple[str, list[TableRow]]], labels: Sequence[str], widths: Sequence[str]
 ) -> None:
     """Draw a block of rows for each group of gains, a colour for each width."""
     places: list[str] = []
@@ -230,7 +217,7 @@ def _panel(
     axes.tick_params(axis="y", labelsize=7)
 
 
-def _gain(axes: "Axes", row: TableRow, place: float, colour: str) -> None:
+def _gain(axes: Axes, row: TableRow, place: float, colour: str) -> None:
     keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
     gain, low, high = (float(row.get(key, np.nan)) for key in keys)
     interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)

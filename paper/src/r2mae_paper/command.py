@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from r2mae_paper.study import Study
 
 _OUT = Path("runs") / "reproduce"
-_WITH_LIST = ("--list", "--out")
 _FIELDS = ("data", "store", "variants", "only")
 """Options that are fields of a study's size."""
 _SETTINGS = ("workers", "accumulate", "devices", "precision", "cache")
@@ -130,12 +129,14 @@ def run(words: Sequence[str]) -> int:
             from r2mae_paper.claims.page import show_claims
 
         folders = [Path(word) for word in values["claims"]] or [_OUT]
-        return show_claims(words, values["names"], folders, values["markdown"])
+        _check_alone(words, ("--claims", "--markdown"), "--claims only reads results")
+        return show_claims(values["names"], folders, values["markdown"])
     if values["markdown"] is not None:
         raise UserError("--markdown belongs to --claims: r2mae reproduce --claims FOLDER --markdown FILE.md")
     out = Path(values["out"] or _OUT)
     if values["list"]:
-        return _list(words, values["names"], out)
+        _check_alone(words, ("--list", "--out"), "--list computes nothing")
+        return _list(values["names"], out)
     if not values["names"]:
         if words:
             raise UserError("name a study, before the options: r2mae reproduce fig1b --scale small, or --list for all")
@@ -169,7 +170,7 @@ def _reproduce(given: Options, out: Path) -> int:
     options = {
         name: Options(
             scale=SCALES[values["scale"]], seeds=values["seeds"], jobs=values["jobs"], again=values["again"],
-            earlier=earlier, cluster=cluster, curves=files if study.curves else [], fields=fields, settings=settings,
+            earlier=earlier, cluster=cluster, curve=files if study.curves else [], fields=fields, settings=settings,
         )
         for name, study in studies.items()
     }  # fmt: skip
@@ -228,7 +229,7 @@ def _preview(study: "Study", out: Path, options: "RunOptions", *, dry_run: bool)
 def _command(name: str, values: Mapping[str, Any], options: "RunOptions") -> str:
     """Return what repeats a study's tables, but for folders and the number of jobs."""
     given = {"scale": values["scale"], "seeds": values["seeds"], **options["fields"], **options["settings"]}
-    given["curve"] = options["curves"] or None
+    given["curve"] = options["curve"] or None
     words = [f"r2mae reproduce {name}"]
     for key, value in given.items():
         if value is not None:
@@ -236,11 +237,14 @@ def _command(name: str, values: Mapping[str, Any], options: "RunOptions") -> str
     return " ".join(words)
 
 
-def _list(words: Sequence[str], names: Sequence[str], out: Path) -> int:
-    """Print a line for each figure, table and study: name, state, title, data and cost."""
+def _check_alone(words: Sequence[str], allowed: Sequence[str], why: str) -> None:
     for word in words:
-        if word.startswith("--") and word.partition("=")[0] not in _WITH_LIST:
-            raise UserError(f"--list computes nothing: omit {word.partition('=')[0]}")
+        if word.startswith("--") and word.partition("=")[0] not in allowed:
+            raise UserError(f"{why}: omit {word.partition('=')[0]}")
+
+
+def _list(names: Sequence[str], out: Path) -> int:
+    """Print a line for each figure, table and study: name, state, title, data and cost."""
     entries = {name: entry_of(name) for name in names or ENTRIES}
     states = {name: state_of(out / entry.name).in_words() for name, entry in entries.items()}
     wide, wider = max(map(len, entries)), max(map(len, states.values()))

@@ -1,26 +1,31 @@
-"""Figs. 1F and 2C: accuracies by mask ratio that others published, from tables of the user's.
+"""Figs. 1F and 2C: accuracies by mask ratio that others published, from tables of the user's, and our own.
 
-Other figures draw such accuracies over their own curves, and measure how alike they are.
+Other figures draw published accuracies over their own curves, and measure how alike they are. Our own are of RoBERTas
+of two sizes at six fixed ratios, by task.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.stats import pearsonr, spearmanr
 
-from r2mae.errors import UserError
-from r2mae_paper.drawing import COLOURS, GREY, Figures, panels, ratio_axis
-from r2mae_paper.rows import TableRow, Tables, column, records, select, unique
+from r2mae.errors import UserError, unknown
+from r2mae.evaluation.statistics import paired_difference
+from r2mae.files import read_rows
+from r2mae.sweep.runs import SweepRun
+from r2mae.text.config import TextConfig
+from r2mae.text.domain import DOMAIN
+from r2mae_paper import scheme_tables
+from r2mae_paper.bases import of_corpus, runs_by_ratio
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, panels, ratio_axis
+from r2mae_paper.networks import best_ratios, by_seed, shape
+from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import PUBLISHED, Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LINES = ("-", "--", ":", "-.")
 """Styles of lines, where there are more curves than colours."""
@@ -51,12 +56,7 @@ def expected(names: Sequence[str]) -> str:
 def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list[TableRow]:
     """Return the rows of tables of accuracies, one table after the other.
 
-    Parameters
-    ----------
-    files : sequence of Path
-        CSV files. Columns other than the names, `ratio` and `accuracy` are left out.
-    names : sequence of str
-        Columns of words.
+    These are CSV files; columns other than `names`, which are of words, `ratio` and `accuracy` are left out.
 
     Raises
     ------
@@ -67,30 +67,23 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list
 
 
 def _rows(file: Path, names: Sequence[str]) -> list[TableRow]:
-    try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{file} does not exist: {expected(names)}") from None
-    except (OSError, ValueError) as error:  # errors of pandas and of decoding are ValueErrors
-        reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{file}: cannot be read as a table ({reason}): {expected(names)}") from None
-    for name in (*names, *_NUMBERS):
-        if name not in table.columns:
-            columns = ", ".join(map(str, table.columns))[:160]
-            raise UserError(f"{file}: has no column {name!r} (it has {columns}): {expected(names)}")
-    if not isinstance(table.index, pd.RangeIndex):  # pandas takes further cells at the front for names of rows
-        raise UserError(f"{file}: rows have more cells than the first line has columns: {expected(names)}")
+    head, lines = read_rows(file, expected(names))
+    table = pd.DataFrame(lines, columns=[name.strip("\ufeff ") for name in head], dtype=object)
+    table = table.loc[:, ~table.columns.duplicated()].apply(lambda column: column.str.strip())
+    missing = [name for name in (*names, *_NUMBERS) if name not in table]
+    if missing:
+        raise UserError(f"{file}: has no column {missing[0]!r} (it has {', '.join(table)[:160]}): {expected(names)}")
     if "model" in table and "model" not in names and table["model"].nunique() > 1:
         raise UserError(f"{file}: has rows of several models, which are no seeds of one: give those of one model")
     if not len(table):
         raise UserError(f"{file}: has no rows: {expected(names)}")
     for name in names:
-        if (nameless := table[name].str.strip() == "").any():
+        if (nameless := table[name] == "").any():
             raise UserError(f"{file}: row {nameless.argmax() + 1} names no {name}: {expected(names)}")
     for name in _NUMBERS:
-        words = table[name]
-        table[name] = pd.to_numeric(words, errors="coerce").astype(float)
-        if (wrong := ~table[name].between(0, 1)).any():
+        words, numbers = table[name], pd.to_numeric(table[name], errors="coerce").astype(float)
+        table[name] = numbers
+        if (wrong := ~numbers.between(0, 1)).any():
             row = wrong.argmax()
             raise UserError(
                 f"{file}: row {row + 1} has {name} {words[row]!r}, expected a fraction from 0 to 1 "
@@ -164,18 +157,9 @@ def likeness(
 ) -> list[TableRow]:
     """Return how alike published error rates and our curves are, over the published ratios that a curve covers.
 
-    Parameters
-    ----------
-    published : sequence of rows
-        With `task`, `ratio` and `accuracy`.
-    curves : mapping
-        Ascending ratios and risks by name; between ratios they are interpolated.
-
-    Returns
-    -------
-    list of rows
-        `task`, `curve`, the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or
-        if a curve is constant.
+    `curves` are ascending ratios and risks by name; between ratios they are interpolated. A row has `task`, `curve`,
+    the number of `ratios`, and Pearson's and Spearman's correlation, missing below three ratios or if a curve is
+    constant.
     """
     rows: list[TableRow] = []
     for task, (ratios, errors) in by_task(published).items():
@@ -192,25 +176,12 @@ def likeness(
 
 def models_by_task(
     rows: Sequence[TableRow], best: Sequence[TableRow], *, columns: int, width: float = 3.6, height: float = 3.2
-) -> tuple["Figure", list["Axes"]]:
+) -> tuple[Figure, list[Axes]]:
     """Draw accuracies by ratio in a panel for each task, a curve for each model; a ring marks the best ratio of each.
 
-    Parameters
-    ----------
-    rows : sequence of rows
-        `model`, `task`, `ratio` and `accuracy`; with `low` and `high` there are bars.
-    best : sequence of rows
-        `model`, `task` and `best_ratio`.
-    columns : int
-        Most panels side by side.
-    width, height : float
-        Of a panel, in inches.
-
-    Returns
-    -------
-    figure : Figure
-    axes : list of Axes
-        Those with a task. Models have the same colours in all of them.
+    Rows have `model`, `task`, `ratio` and `accuracy`, and bars where they have `low` and `high`; those of `best` have
+    `best_ratio`. At most so many `columns` of panels are side by side, of this width and height in inches. Models have
+    the same colours in all panels; those with a task are returned.
     """
     tasks, models = unique(rows, "task"), unique(rows, "model")
     columns = min(len(tasks), columns)
@@ -220,13 +191,11 @@ def models_by_task(
     for panel, task in zip(axes, tasks, strict=False):
         tops = {row["model"]: row["best_ratio"] for row in select(best, task=task) if "best_ratio" in row}
         _draw_models(panel, select(rows, task=task), tops, models)
-        ratio_axis(panel)
-        panel.set_title(task)
-        panel.set_ylabel("accuracy")
+        ratio_axis(panel, "accuracy", task)
     return figure, axes[: len(tasks)]
 
 
-def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
+def _draw_models(axes: Axes, rows: Sequence[TableRow], tops: Mapping[str, float], models: Sequence[str]) -> None:
     for number, model in enumerate(models):
         own = select(rows, model=model)
         if not own:
@@ -241,7 +210,7 @@ def _draw_models(axes: "Axes", rows: Sequence[TableRow], tops: Mapping[str, floa
             axes.plot(tops[model], top, "o", color=colour, markersize=9, fillstyle="none")
 
 
-def draw_over(axes: "Axes", published: Sequence[TableRow]) -> None:
+def draw_over(axes: Axes, published: Sequence[TableRow]) -> None:
     """Draw published error rates over a panel of risks, with an axis of their own on the right."""
     if not published:
         return
@@ -272,13 +241,10 @@ def _needed(figure: str, names: Sequence[str], files: Sequence[Path]) -> list[Ta
 
 
 def curves_of_fig1f(files: Sequence[Path]) -> list[TableRow]:
-    """Return the error curves of tables of accuracies, brought to a common scale.
+    """Return the error curves of tables of accuracies, brought to a common scale by :func:`error_curves`.
 
-    Parameters
-    ----------
-    files : sequence of path
-        CSV files with the columns task, ratio and accuracy, see :func:`error_curves`; their rows are combined. The
-        paper uses accuracies of Wettig et al. (2022), which are in their repository.
+    The tables have the columns task, ratio and accuracy; their rows are combined. The paper uses accuracies of Wettig
+    et al. (2022), which are in their repository.
 
     Raises
     ------
@@ -306,9 +272,7 @@ def plot_fig1f(tables: Tables, size: Size) -> Figures:
         (plain, "As measured", "error rate (1 \N{MINUS SIGN} accuracy)"),
         (common, "On one scale (Fig. 1F)", "scaled error rate"),
     ):
-        ratio_axis(axes)
-        axes.set_title(title)
-        axes.set_ylabel(words)
+        ratio_axis(axes, words, title)
     common.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     plain.legend(fontsize=8)
     return {"fig1f": figure}
@@ -357,13 +321,144 @@ def plot_fig2c(tables: Tables, size: Size) -> Figures:
     return {"fig2c": figure}
 
 
+# Found in trials on seed 11: with the rate 0.002 the widest model learns nothing of context in 800 steps.
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "2x64": {"layers": 2, "hidden_size": 64, "heads": 1, "intermediate_size": 256, "lr": 2e-3},
+    "2x128": {"layers": 2, "hidden_size": 128, "heads": 2, "intermediate_size": 512, "lr": 2e-3},
+    "2x256": {"layers": 2, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "lr": 1e-3},
+}
+"""Models by layers and width."""
+TASKS = {
+    **{f"accuracy_{ratio:g}": f"masked tokens, {100 * ratio:.0f} % hidden" for ratio in scheme_tables.LOSS_RATIOS},
+    **scheme_tables.GLUE_ACCURACIES,
+}
+"""Titles of accuracies: of hidden tokens of held-out text, and of the paper's tasks."""
+
+
+def runs_of_texts(size: Size, out: Path) -> list[SweepRun]:
+    """Return a run for each model, ratio and seed.
+
+    Raises
+    ------
+    UserError
+        For an unknown model.
+    """
+    known = of_corpus(size.data, size.settings)
+    base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed", **known)
+    models = {name: {**_model(name), **size.settings} for name in size.models}
+    return runs_by_ratio(base, "model", models, size, out)
+
+
+def table_of_texts(results: pd.DataFrame) -> Tables:
+    """Return accuracies by model, task and ratio, best ratios, curves on the scale of Fig. 1F, and all runs.
+
+    The first has the columns that ``--curve`` of Fig. 2C takes. Intervals and verdicts are each by themselves.
+    """
+    results = results.assign(ratio=results["ratio"].astype(float))
+    sizes = {name: _model(name) for name in dict.fromkeys(results["model"])}
+    tasks = [score for score in TASKS if score in results and results[score].notna().any()]
+    curves: list[TableRow] = []
+    best: list[TableRow] = []
+    scaled: list[TableRow] = []
+    for model in sizes:
+        for score in tasks:
+            runs = results[results["model"] == model].dropna(subset=[score])
+            named = {"model": model, "task": TASKS[score]}
+            for ratio, own in runs.groupby("ratio"):
+                mean = mean_columns(own[score])
+                accuracy = {"seeds": mean.pop("seeds"), "accuracy": mean.pop("mean")}
+                curves.append({**named, "ratio": ratio, **accuracy, **mean})
+            if runs["ratio"].nunique() > 1:
+                best.append({**named, **_best_of_seeds(runs, score), **shape(runs, score, higher=True)})
+        rising = [TASKS[score] for score in tasks if _rises(results[results["model"] == model], score)]
+        if own := [row for row in select(curves, model=model) if row["task"] in rising]:
+            scaled += [{"model": model, **row} for row in records(error_curves(pd.DataFrame(own)))]
+    for name in ("layers", "hidden_size"):
+        results[name] = [sizes[model][name] for model in results["model"]]
+    columns = ["model", "layers", "hidden_size", "label", "ratio", "seed", "seconds", "loss", *tasks]
+    return {
+        "text-ratios": curves,
+        "text-ratios-best": best,
+        "text-ratios-scaled": scaled,
+        "text-ratios-runs": results[columns].to_dict("records"),
+    }
+
+
+def plot_texts(tables: Tables, size: Size) -> Figures:
+    """Draw accuracies by task as in Fig. 2C, and errors of each model's tasks on one scale as in Fig. 1F."""
+    figures = {"text-ratios": _plot_tasks(tables["text-ratios"], tables["text-ratios-best"])}
+    if tables["text-ratios-scaled"]:
+        figures["text-ratios-scaled"] = _on_one_scale(tables["text-ratios-scaled"], tables["text-ratios"])
+    return figures
+
+
+def _model(name: str) -> Mapping[str, Any]:
+    if name in SIZES:
+        return SIZES[name]
+    if name not in DOMAIN.presets:
+        raise unknown("model", name, [*SIZES, *DOMAIN.presets])
+    return {**DOMAIN.presets[name], "preset": name}
+
+
+def _best_of_seeds(runs: pd.DataFrame, score: str) -> TableRow:
+    """Return from where to where the best ratios of single seeds reach."""
+    values, ratios, _ = by_seed(runs, score)
+    if not len(values):
+        return {}
+    chosen = best_ratios(values, ratios, higher=True)
+    return {"best_ratio_from": float(chosen.min()), "best_ratio_until": float(chosen.max())}
+
+
+def _rises(runs: pd.DataFrame, score: str) -> bool:
+    """Return whether the error is shown to rise between the ratios that the common scale is taken from.
+
+    A rise that is chance would be stretched to the size of the others.
+    """
+    values, ratios, _ = by_seed(runs, score)
+    if not len(values) or not {*EXTRAPOLATED, *SLOPED} <= set(ratios):
+        return False
+    first, last = (values[:, ratios.index(ratio)] for ratio in SLOPED)
+    return paired_difference(first, last).verdict == "better"
+
+
+def _plot_tasks(rows: Sequence[TableRow], best: Sequence[TableRow]) -> Figure:
+    figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
+    for panel in axes:
+        panel.title.set_fontsize(9)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, title="model (bars: 95 % interval over seeds; ring: the best ratio)",
+        loc="outside lower center", ncols=len(labels), fontsize=8, title_fontsize=8,
+    )  # fmt: skip
+    return figure
+
+
+def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> Figure:
+    """Draw a panel for each model; its title names how many tasks there are, and how many have no common scale."""
+    models, tasks = unique(scaled, "model"), unique(scaled, "task")
+    figure, axes = panels(len(models), width=3.6, height=3.8)
+    handles: dict[str, Any] = {}
+    for panel, model in zip(axes, models, strict=True):
+        for number, task in enumerate(tasks):
+            if own := select(scaled, model=model, task=task):
+                (colour, style), x, y = look_of(number), column(own, "ratio"), column(own, "scaled")
+                (handles[task],) = panel.plot(x, y, style, marker="o", color=colour, markersize=3.5, linewidth=1.4)
+        panel.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        shown, every = (len(unique(select(table, model=model), "task")) for table in (scaled, rows))
+        panel.set_title(f"{model}: {shown} of {every} tasks, those whose\nerror is shown to rise from 0.4 to 0.8",
+                        fontsize=9)  # fmt: skip
+        ratio_axis(panel, "scaled error rate (Fig. 1F)")
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=len(models), fontsize=8)
+    return figure
+
+
 STUDIES = (
     Study(
         ENTRIES["fig1f"],
         plot_fig1f,
-        table=lambda results: {"fig1f": results[PUBLISHED]},
-        parts=lambda size: [],
+        parts=lambda size: {},
         curves=curves_of_fig1f,
     ),
-    Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: [], curves=curves_of_fig2c),
+    Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: {}, curves=curves_of_fig2c),
+    Study(ENTRIES["text-ratios"], plot_texts, table_of_texts, runs=runs_of_texts),
 )

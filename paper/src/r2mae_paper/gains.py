@@ -1,4 +1,9 @@
-"""What rows of runs gain over others: paired over seeds on each set of data, and pooled over sets."""
+"""What rows of runs gain over others: paired over seeds on each set of data, and pooled over sets.
+
+Rules for choosing the mask ratio are judged by their regret: what they lose to the best fixed ratio of a full sweep. A
+rule may measure the data of a user, by a short sweep or by their spectrum; nothing else in it depends on the sets on
+which it is judged. The best fixed ratio of a seed is chosen on the other seeds, by the score in question.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -6,14 +11,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from r2mae.evaluation.pooled import Pooled, pooled_effect
-from r2mae.evaluation.statistics import best_fixed, paired_difference
-from r2mae_paper.rows import TableRow
+from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
+from r2mae.theory.advise import advise
+from r2mae.theory.sample import from_data
+from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
+from r2mae_paper.rows import TableRow, difference_columns, mean_columns, select, unique
+from r2mae_paper.study import compared
 
 if TYPE_CHECKING:
     Scores: TypeAlias = Mapping[str, pd.Series[float]]
     """A score by seed, of each row by its label."""
+
+    References: TypeAlias = Callable[[Scores, str], Mapping[str, pd.Series[float]]]
+    """Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
+    from r2mae_paper.gains import Scores
 
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
@@ -57,25 +71,33 @@ def best_and_blind(
     return found | ({BLIND: rows[blind]} if blind in rows and blind != label else {})
 
 
-def gains_by_set(
-    results: pd.DataFrame,
-    score: str,
-    references: "Callable[[Scores, str], Mapping[str, pd.Series[float]]]",
-    *,
-    higher: bool = True,
-) -> Gains:
+def compared_rows(
+    results: pd.DataFrame, score: str, references: "References", *, higher: bool, counted: bool = False
+) -> list[TableRow]:
+    """Return for each row of a set its mean with its interval, and its differences from its references.
+
+    Differences are paired over seeds, in columns that begin with ``vs_`` and the name of the reference; `counted` ones
+    have the number of pairs, too. `results` has a line a run, with its `label` and `seed`; of the score higher is
+    better with `higher`.
+    """
+    rows: list[TableRow] = []
+    by_row = by_label(results, score)
+    for label, mine in by_row.items():
+        row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
+        for against, other in references(by_row, label).items():
+            both = mine.index.intersection(other.index)
+            if len(both):
+                found = paired_difference(mine[both], other[both], higher_is_better=higher)
+                row |= difference_columns(f"vs_{against}", found)
+                row |= {f"vs_{against}_pairs": found.n} if counted else {}
+        rows.append(row)
+    return rows
+
+
+def gains_by_set(results: pd.DataFrame, score: str, references: "References", *, higher: bool = True) -> Gains:
     """Return what every row gains over its references on each set, paired over seeds.
 
-    Parameters
-    ----------
-    results : DataFrame
-        A line a run, with its `set`, `label` and `seed`.
-    score : str
-        Of the results; where there is none, there are no gains.
-    references : callable
-        Takes the score of all rows of a set, and a label; returns what that row is compared with, by name.
-    higher : bool
-        Whether a higher score is better.
+    `results` has a line a run, with its `set`, `label` and `seed`; without the score there are no gains.
     """
     gains: Gains = {}
     for name, group in results.groupby("set", sort=False) if score in results else ():
@@ -108,17 +130,185 @@ def pooled_rows(gains: "Mapping[tuple[str, str], Mapping[str, Any]]") -> list[Ta
         if not usable:
             continue
         found = pooled(usable)
-        row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean}
+        low, high = found.low, found.high
+        verdict = "better" if low > 0 else "worse" if high < 0 else "undecided"
         if found.sets == 1:
             alone = paired_difference(usable[0], np.zeros(len(usable[0])))
-            row |= {"low": alone.low, "high": alone.high, "between_sets": found.between, "is": alone.verdict}
-        else:
-            row |= {"low": found.low, "high": found.high, "between_sets": found.between}
-            row["is"] = "better" if found.low > 0 else "worse" if found.high < 0 else "undecided"
-        rows.append(row)
+            low, high, verdict = alone.low, alone.high, alone.verdict
+        row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean, "low": low}
+        rows.append({**row, "high": high, "between_sets": found.between, "is": verdict})
     return rows
 
 
 def gains_over_fixed(results: pd.DataFrame, score: str, fixed: Sequence[str], blind: str) -> Gains:
     """Return what every row gains over the best fixed ratio and over a blind one; of the score higher is better."""
     return gains_by_set(results, score, partial(best_and_blind, fixed=fixed, blind=blind))
+
+
+ADVISED = {"directions": "advised_directions", "features": "advised_features"}
+"""Columns of runs: the ratio that the closed form advises for their data."""
+
+SWEEP = "one seed of each ratio, by masked error"
+CLOSED_FORM = "closed form on the spectrum"
+SETS = "all sets"
+_AVERAGE = "average, with its interval"
+GRID = np.round(np.linspace(0.02, 0.98, 49), 2)
+"""Ratios among which the closed form chooses."""
+
+
+def closed_form(values: Float[np.ndarray, "samples features"]) -> dict[str, float]:
+    """Return the ratios at which masked ridgeless regression on these data has its lowest risk.
+
+    For the leading directions, as a guide to representations; and for predicting features from each other, as a guide
+    to reconstruction. Features that never vary are left out.
+    """
+    varying = np.asarray(values, dtype=np.float64)[:, np.ptp(values, axis=0) > 0]
+    with compared():
+        advice = advise(from_data(varying, scale=True), len(varying), ratios=GRID)
+    directions, features = advice.directions, advice.features
+    return {
+        ADVISED["directions"]: directions.ratio_of_lowest(directions.mean),
+        ADVISED["features"]: features.ratio_of_lowest(features.weighted),
+    }
+
+
+def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mapping[str, str]) -> list[TableRow]:
+    """Return what each rule loses to the best fixed ratio, on each set and on average over sets.
+
+    Regret is positive where the rule is worse: in percent of the error for the objective, the error over all missing
+    fractions, by which the short sweep chooses; a difference of the probe, of which higher is better. `results` are
+    runs of one kind of network: a line each, with `set`, `label`, `seed`, the two scores, and perhaps :data:`ADVISED`.
+    Rows of fixed ratios are labelled "fixed 0.50"; `others` are those that are rules themselves, by the rule's name.
+    """
+    logs = results.assign(**{objective: np.log(results[objective].where(results[objective] > 0))})
+    rows: list[TableRow] = []
+    for score, kind, column in (
+        (objective, "percent", ADVISED["features"]),
+        (probe, "difference", ADVISED["directions"]),
+    ):
+        if score not in results or not results[score].notna().any():
+            continue
+        found: list[TableRow] = []
+        for name, group in logs.groupby("set", sort=False):
+            advised = float(group[column].iloc[0]) if column in group else float("nan")
+            errors = by_label(group, objective)
+            lost = regrets(by_label(group, score), errors, others, advised, higher=score == probe)
+            found += [{"set": name, **one} for one in lost]
+        rows += [{"score": score, "unit": kind, **_in_unit(row, kind)} for row in _regret_rows(found)]
+    return rows
+
+
+def regrets(
+    scores: "Scores", errors: "Scores", others: Mapping[str, str], advised: float, *, higher: bool
+) -> list[TableRow]:
+    """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
+
+    Taken are a score, and the error over all missing fractions, by seed for each row; labels of the rows that are rules
+    themselves, by the name of the rule; and the ratio of the closed form, for which the nearest measured one stands, or
+    NaN. A rule has its name, what it `lost` by seed, the ratios that it has `chosen`, if it chooses, and the `best`
+    fixed ratios under the seeds, and whether one is the lowest or the highest of those that were tried.
+    """
+    fixed = {float(label.split()[1]): label for label in scores if label.startswith("fixed ")}
+    present = {ratio: scores[label] for ratio, label in sorted(fixed.items())}
+    table = pd.concat(list(present.values()), axis=1).dropna() if len(present) > 1 else pd.DataFrame()
+    if len(table) < 2:
+        return []
+    tried = list(present)
+    at = [tried[place] for place in best_fixed(table.to_numpy(), higher_is_better=higher).chosen]
+    found = {rule: (scores[label], "") for rule, label in others.items() if label in scores}
+    measured = {ratio: errors[label] for ratio, label in fixed.items() if label in errors}
+    if measured:
+        swept, ratios = _swept(present, measured, table.index)
+        found[SWEEP] = swept, _listed(ratios)
+    if np.isfinite(advised):
+        nearest = min(present, key=lambda ratio: abs(ratio - advised))
+        edge = ", the end of its grid" if advised in GRID[[0, -1]] else ""
+        found[CLOSED_FORM] = present[nearest], f"{nearest:g} (advised {advised:.2f}{edge})"
+    best_ratios = _listed(at) + (" (at the edge)" if {tried[0], tried[-1]} & set(at) else "")
+    rows: list[TableRow] = []
+    for rule, (mine, chosen) in found.items():
+        best = best_of(list(present.values()), mine.dropna(), higher=higher)
+        lost = mine[:0] if best is None else ((best - mine) * (1.0 if higher else -1.0)).dropna()
+        rows.append({"rule": rule, "lost": lost.to_numpy(float) + 0.0, "chosen": chosen, "best": best_ratios})
+    return rows  # 0.0 is added as there are no zeros with a minus sign
+
+
+def _listed(ratios: Sequence[float]) -> str:
+    return ", ".join(f"{ratio:g}" for ratio in sorted(set(ratios)))
+
+
+def _swept(
+    scores: "Mapping[float, pd.Series[float]]", errors: "Mapping[float, pd.Series[float]]", seeds: "pd.Index[int]"
+) -> "tuple[pd.Series[float], list[float]]":
+    """Return the score under each seed of the ratio whose masked error is lowest under the next seed."""
+    following = np.roll(np.asarray(seeds), -1)
+    ratios = [min(errors, key=lambda ratio: float(errors[ratio].get(other, np.inf))) for other in following]
+    values = [float(scores[ratio].get(seed, np.nan)) for seed, ratio in zip(seeds, ratios, strict=True)]
+    return pd.Series(values, index=seeds), ratios
+
+
+def _regret_rows(found: Sequence[TableRow]) -> list[TableRow]:
+    """Return the mean of each rule's regrets by set, and their average over sets."""
+    rows: list[TableRow] = []
+    for rule in unique(found, "rule"):
+        own = [one for one in select(found, rule=rule) if len(one["lost"])]
+        means: list[Any] = [(one["set"], 1, mean_interval(one["lost"]), one["chosen"], one["best"]) for one in own]
+        several = [one["lost"] for one in own if len(one["lost"]) > 1]
+        if len(several) > 1:
+            means.append((SETS, (average := pooled(several)).sets, average, "", ""))
+        rows += [
+            {"rule": rule, "set": name, "sets": sets, "regret": mean.mean, "low": mean.low, "high": mean.high,
+             "chosen": chosen, "best_fixed": best}
+            for name, sets, mean, chosen, best in means
+        ]  # fmt: skip
+    return rows
+
+
+def in_percent(difference: float) -> float:
+    """Return by how many percent a positive number is larger, from the difference of its logarithms."""
+    return float(100 * np.expm1(difference))
+
+
+def _in_unit(row: TableRow, kind: str) -> TableRow:
+    """Return regrets as percent, from differences of logarithms; or as they are."""
+    if kind == "difference":
+        return row
+    return {**row, **{key: in_percent(row[key]) for key in ("regret", "low", "high")}}
+
+
+def draw_rules(rows: Sequence[TableRow], titles: Mapping[str, str]) -> Figure:
+    """Draw what each rule loses: a mark for each set, and the average with its interval; a panel for each title."""
+    shown = [score for score in titles if select(rows, score=score)]
+    rules, sets = unique(rows, "rule"), [name for name in unique(rows, "set") if name != SETS]
+    figure, panels_of = panels(len(shown), width=4.4, height=1.2 + 0.32 * len(rules))
+    for number, (axes, score) in enumerate(zip(panels_of, shown, strict=True)):
+        mine = select(rows, score=score)
+        relative = mine[0]["unit"] == "percent"
+        _regrets(axes, mine, rules, sets, relative)
+        than = "over that of" if relative else "lost to"
+        axes.set_xlabel(f"{titles[score]}:\n{than} the best fixed ratio\n(left: better)")
+        name_rows(axes, rules if number == 0 else [""] * len(rules), float(relative))
+    marks = {name: mark for axes in panels_of for mark, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    names = [name for name in (*sets, _AVERAGE) if name in marks]
+    figure.legend([marks[name] for name in names], names, fontsize=7, loc="outside right upper")
+    return figure
+
+
+def _regrets(axes: Axes, rows: Sequence[TableRow], rules: Sequence[str], sets: Sequence[str], relative: bool) -> None:
+    """Draw regrets; those in percent of an error as quotients of errors, whose axis is logarithmic."""
+    above = 0.22 if select(rows, set=SETS) else 0.0  # room for the average
+    for row in rows:
+        place = rules.index(row["rule"])
+        low, middle, high = (1 + row[key] / 100 if relative else row[key] for key in ("low", "regret", "high"))
+        if row["set"] == SETS:
+            interval(axes, middle, low, high, place, fmt="D", color=BLACK, markersize=5, label=_AVERAGE)
+            count = f"{row['sets']} sets"
+            axes.annotate(count, (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=6)
+        else:
+            number = sets.index(row["set"])
+            colour, mark = COLOURS[number % len(COLOURS)], "os^v"[number // len(COLOURS) % 4]
+            axes.plot(middle, place - above, mark, color=colour, markersize=3.5, label=row["set"])
+    if relative:
+        quotient_axis(axes)
+    else:
+        axes.locator_params(axis="x", nbins=4)

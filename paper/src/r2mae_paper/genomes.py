@@ -26,7 +26,7 @@ from r2mae.genome.variants.settings import HELD_OUT
 from r2mae.sweep.runs import SweepRun, runs_of
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import Tables, unique
-from r2mae_paper.scheme_table import CURRICULA, dots, schemes, tables_of, variants_of
+from r2mae_paper.scheme_tables import CURRICULA, dots, schemes, tables_of, variants_of
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
 
@@ -58,23 +58,15 @@ BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 
 @dataclass(frozen=True)
 class Alignment:
-    """An alignment in the folder `genome` of the data folder.
-
-    Attributes
-    ----------
-    file, reference : str
-        Names of the files.
-    contig : str
-        Of the reference.
-    """
+    """An alignment in the folder `genome` of the data folder."""
 
     file: str
     reference: str
-    contig: str
+    """`file`, `reference`: names of the files."""
 
 
-SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz", "MN908947")
-MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz", "chrM")
+SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz")
+MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz")
 
 
 def genome_file(name: str) -> Path:
@@ -246,18 +238,12 @@ def runs(
     """Return a run for each row and seed, and the baselines; each seed holds out another part of the genome.
 
     Intervals over seeds hence contain the differences between the parts, too. With a store of the human genome all
-    seeds hold out the same chromosomes.
+    seeds hold out the same chromosomes. `rows` returns what each row changes of the configuration, by its label.
 
-    Parameters
-    ----------
-    size : Size
-        With seeds, and parts of the genome, of which there are at least as many.
-    out : Path
-    alignment : Alignment
-    rows : callable
-        Returns what each row changes of the configuration, by its label.
-    baselines : sequence of str
-        Rows that are measured without training.
+    Raises
+    ------
+    UserError
+        If there are variants, and no store of the human genome.
     """
     human = size.fields.get("store")
     if size.fields.get("variants") and not human:

@@ -29,7 +29,7 @@ from r2mae_paper.drawing import Figures, panels, plain_log
 from r2mae_paper.many_networks import Network, Rows, Rule, train
 from r2mae_paper.rows import TableRow, Tables, difference_columns, records
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import Part, Study, compared
+from r2mae_paper.study import Parts, Study, compared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,15 +89,10 @@ def rows_of_set(name: str, size: Size) -> Rows:
     return Rows((train_rows / scale).astype(np.float32), (test / scale).astype(np.float32))
 
 
-def parts(size: Size) -> list[Part]:
+def parts(size: Size) -> Parts:
     """Return for each set a part that trains the networks, and one that evaluates the formula."""
-    found = []
-    for name in size.sets:
-        found += [
-            Part(f"networks-{name}", partial(_networks, name, size)),
-            Part(f"theory-{name}", partial(_theory, name, size)),
-        ]
-    return found
+    kinds = {"networks": _networks, "theory": _theory}
+    return {f"{kind}-{name}": partial(compute, name, size) for name in size.sets for kind, compute in kinds.items()}
 
 
 def _networks(name: str, size: Size, jobs: int) -> TableRow:

@@ -1,12 +1,14 @@
-"""Where the randomness of the ratio belongs, and mask-aware networks: what the studies of all domains share.
+"""Our own studies of all domains: where the randomness of the ratio belongs, mask-aware networks, and products in bf16.
 
 The paper draws a ratio for every mini-batch from a range that it chooses, and shows the network zeros. Here schemes
 that draw have nearly all ratios, U(0.05, 0.95), besides five fixed ones. All are judged by the mean error over the
 ratios that their domain measures: 0.1 to 0.9 for images and cells, 0.15 to 0.8 for text, 0.05 to 0.8 for genomes. On
 cells per-sample ratios also hide other genes in each cell, so that fixed ratios with such masks are a reference of
-their own there.
+their own there. A summary over the sets of all domains says what random ratios gain, and what rules lose.
 
-Where the randomness belongs, over the sets of all domains: what random ratios gain, and what rules lose.
+Runs in bf16 and in 32 bits on a processor differ in the number format alone: weights, order and masks of a seed are the
+same. Two formats give equal results if the interval of their difference lies within the seeds' noise, one standard
+deviation of the runs in 32 bits. A processor without bf16 instructions refuses the runs in bf16.
 """
 
 import logging
@@ -14,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,28 +25,46 @@ from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.compare.gather import metrics_of
 from r2mae.errors import UserError
-from r2mae.evaluation.fluctuation import loss_fluctuation
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.sweep.runs import SweepRun, Variant, runs_of_groups
+from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes
-from r2mae_paper.bases import Fields, cells, few_classes, text
-from r2mae_paper.drawing import BLACK, COLOURS, GREY, Figures, interval, name_rows, panels, quotient_axis, ratio_axis
-from r2mae_paper.gains import BEST_FIXED, Gains, best_of, by_label, gains_by_set, pooled_rows
-from r2mae_paper.rows import TableRow, Tables, difference_columns, mean_columns, select, unique
-from r2mae_paper.rules import ADVISED, closed_form, draw_rules, in_percent, rules_table
-from r2mae_paper.scheme_table import schemes, variants_of
-from r2mae_paper.state import State, read_runs, state_of
+from r2mae_paper.bases import Fields, cells, few_classes, image_presets, text
+from r2mae_paper.drawing import (
+    BLACK,
+    COLOURS,
+    GREY,
+    Axes,
+    Figure,
+    Figures,
+    interval,
+    name_rows,
+    panels,
+    quotient_axis,
+    ratio_axis,
+)
+from r2mae_paper.gains import (
+    ADVISED,
+    BEST_FIXED,
+    Gains,
+    best_of,
+    closed_form,
+    compared_rows,
+    draw_rules,
+    gains_by_set,
+    in_percent,
+    pooled_rows,
+    rules_table,
+)
+from r2mae_paper.rows import TableRow, Tables, mean_columns, select, unique
+from r2mae_paper.scheme_tables import JUMPS, jumps_of_run, schemes, variants_of
+from r2mae_paper.state import read_runs, state_of
 from r2mae_paper.studies import ENTRIES, Scale, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _WIDE = {"low": 0.05, "high": 0.95}
 _RATIOS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -78,52 +98,31 @@ RULES = {
 """Rows that are rules for choosing the ratio, by what figures call them."""
 MASK_AWARE = " mask-aware"
 """End of the labels of rows whose network gets the mask, too."""
-JUMPS = ("loss_sd", "loss_sd_beside_ratio")
 _FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
-_LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
-
-
-def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps from step to step; nothing of runs of few steps, and of baselines."""
-    if run.variant.baseline or len(steps := metrics_of(run)) < _LEAST_STEPS:
-        return {}
-    found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
 
 
 @dataclass(frozen=True)
 class DomainSweep:
-    """The sweep of a domain; :meth:`study` is the study.
-
-    Attributes
-    ----------
-    domain : str
-        Its name.
-    objective : str
-        The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on.
-    title : str
-        The objective as figures name it.
-    probe : str
-        A score of which higher is better, where the data have it.
-    base : callable
-        Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set.
-    scores_of_run : callable
-        As that of a study.
-    of_features : bool
-        Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over domains lacks it.
-    more : mapping
-        By label, fields of the configuration of rows in addition to :data:`SCHEMES`, without the mask as an input
-        alone.
-    """
+    """The sweep of a domain; :meth:`study` is the study."""
 
     domain: str
+    """Its name."""
     objective: str
+    """The error over all missing fractions, lower is better; its values by ratio are `<objective>_0.1` and so on."""
     title: str
+    """The objective as figures name it."""
     probe: str
+    """A score of which higher is better, where the data have it."""
     base: Callable[[str, Fields, Path], RunConfig]
+    """Takes the name of a set of data, settings, and the folder of the study; returns the configuration on the set."""
     scores_of_run: Callable[[SweepRun], Mapping[str, float]] = jumps_of_run
+    """As that of a study."""
     of_features: bool = True
+    """Whether `probe` is of frozen features. The accuracy at hidden places is not; the summary over domains lacks
+    it."""
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By label, fields of the configuration of rows in addition to :data:`SCHEMES`, without the mask as an input
+    alone."""
 
     @property
     def name(self) -> str:
@@ -162,7 +161,8 @@ class DomainSweep:
             {"set": data, **row}
             for data, group in results.groupby("set", sort=False)
             for score in scores
-            for row in _differences(group, score, higher=score == self.probe)
+            for higher in [score == self.probe]
+            for row in compared_rows(group, score, partial(references, higher=higher), higher=higher)
         ]
         advised = [score for score in ADVISED.values() if score in results]
         kept = ["set", "label", "scheme", "mask_aware", "seed", "seconds", *scores, *advised]
@@ -199,21 +199,6 @@ class DomainSweep:
             *grid_of_axes[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="outside right upper"
         )
         return figures
-
-
-def _differences(results: pd.DataFrame, score: str, *, higher: bool) -> list[TableRow]:
-    """Return for each row of a set its mean and its differences from the references, paired over seeds."""
-    rows: list[TableRow] = []
-    by_row = by_label(results, score)
-    for label, mine in by_row.items():
-        row: TableRow = {"label": label, "score": score, **mean_columns(mine)}
-        for against, other in references(by_row, label, higher=higher).items():
-            both = mine.index.intersection(other.index)
-            if len(both):
-                found = paired_difference(mine[both], other[both], higher_is_better=higher)
-                row |= difference_columns(f"vs_{against}", found)
-        rows.append(row)
-    return rows
 
 
 def references(rows: "Mapping[str, pd.Series[float]]", label: str, *, higher: bool) -> "dict[str, pd.Series[float]]":
@@ -256,18 +241,13 @@ def _pooled(results: pd.DataFrame, objective: str) -> list[TableRow]:
 
     Verdicts are not corrected for their number.
     """
+    names = {"gain": "gain_percent", "between_sets": "between_sets_percent"}
     rows = map(gain_in_percent, pooled_rows(gains_over_references(results, objective, higher=False)))
-    return [
-        {
-            **{name: row[name] for name in ("label", "against", "sets")},
-            **{"gain_percent": row["gain"], "low": row["low"], "high": row["high"]},
-            **{"between_sets_percent": 100 * row["between_sets"], "is": row["is"]},
-        }
-        for row in rows
-    ]
+    in_percent = [row | {"between_sets": 100 * row["between_sets"]} for row in rows]
+    return [{names.get(key, key): value for key, value in row.items()} for row in in_percent]
 
 
-def _gains(axes: "Axes", rows: Sequence[TableRow], title: str) -> None:
+def _gains(axes: Axes, rows: Sequence[TableRow], title: str) -> None:
     for place, row in enumerate(rows):
         colour = COLOURS[1] if row["label"].endswith(MASK_AWARE) else COLOURS[0]
         interval(axes, row["gain_percent"], row["low"], row["high"], place, color=colour)
@@ -277,7 +257,7 @@ def _gains(axes: "Axes", rows: Sequence[TableRow], title: str) -> None:
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: "Axes", rows: Sequence[TableRow], objective: str) -> None:
+def _by_fraction(axes: Axes, rows: Sequence[TableRow], objective: str) -> None:
     """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
     mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware
@@ -339,11 +319,6 @@ def _image_scores(run: SweepRun) -> Mapping[str, float]:
     return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
 
 
-def _cell_scores(run: SweepRun) -> Mapping[str, float]:
-    """Return how much the loss of a run jumps, and the ratios that the closed form advises for its data."""
-    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
-
-
 SWEEPS = (
     DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
     DomainSweep(
@@ -352,7 +327,7 @@ SWEEPS = (
         "loss of hidden genes",
         "score",
         lambda name, settings, out: cells(name, settings),
-        _cell_scores,
+        lambda run: {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)},
         more=BY_SAMPLE_ROWS,
     ),
     DomainSweep(
@@ -386,7 +361,15 @@ def gather(folder: Path, scale: Scale) -> pd.DataFrame:
         if not file.is_file():
             absent.append(sweep.name)
             continue
-        _check(sweep.name, state_of(file.parent), scale)
+        state = state_of(file.parent)
+        if state.planned and not state.written:
+            raise UserError(
+                f"{sweep.name} is not finished ({state.in_words()}): run it to its end, or move its folder away"
+            )
+        if state.scale not in ("", scale):
+            raise UserError(
+                f"{sweep.name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all"
+            )
         runs = read_runs(file, ("set", "label", "mask_aware", "seed", sweep.objective))
         named = {sweep.objective: ERROR, **({sweep.probe: PROBE} if sweep.of_features else {})}
         found.append(runs.rename(columns=named).assign(domain=sweep.domain))
@@ -395,13 +378,6 @@ def gather(folder: Path, scale: Scale) -> pd.DataFrame:
     if absent:
         logging.getLogger("r2mae").warning("without %s, of which %s has no tables", ", ".join(absent), folder)
     return pd.concat(found, ignore_index=True)
-
-
-def _check(name: str, state: State, scale: Scale) -> None:
-    if state.planned and not state.written:
-        raise UserError(f"{name} is not finished ({state.in_words()}): run it to its end, or move its folder away")
-    if state.scale not in ("", scale):
-        raise UserError(f"{name} is of the scale {state.scale}, not {scale}: give --scale {state.scale} for all")
 
 
 def table_of_summary(results: pd.DataFrame) -> Tables:
@@ -466,7 +442,7 @@ def plot_summary(tables: Tables, size: Size) -> Figures:
     return figures
 
 
-def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> "Figure":
+def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> Figure:
     """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in unique(rows, "set") if name != AVERAGE]
@@ -496,7 +472,7 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     return figure
 
 
-def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
+def _marks(axes: Axes, rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
     """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
     label: Any = title
     for row in rows:
@@ -510,7 +486,103 @@ def _marks(axes: "Axes", rows: Sequence[TableRow], lines: Sequence[str], shift: 
         label = None
 
 
+Base = Callable[[str, Fields, Path], RunConfig]
+
+EXACT, QUICK = "32 bits", "bf16"
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    EXACT: {"precision": "32", "device": "cpu"},
+    QUICK: {"precision": "bf16", "device": "cpu"},
+}
+FINAL_LOSS = "final_loss"
+"""Name of the mean training loss over the last tenth of a run."""
+
+
+def _images_of_formats(name: str, settings: Fields, out: Path) -> RunConfig:
+    if name == "mlp":
+        return ImagesConfig.make(data="mnist", **settings)
+    return ImagesConfig.make(data=few_classes(out), **image_presets([name], settings)[name])
+
+
+def _genome_of_formats(name: str, settings: Fields, out: Path) -> RunConfig:
+    return GenomeConfig.make(data=str(genomes.store_of(genomes.SARBECOVIRUSES, out).folder), **settings)
+
+
+def final_loss(run: SweepRun) -> Mapping[str, float]:
+    """Return the mean training loss over the last tenth of a run."""
+    losses = metrics_of(run)["loss"].to_numpy(float)
+    return {FINAL_LOSS: float(losses[-max(1, len(losses) // 10) :].mean())}
+
+
+def runs_of_formats(size: Size, out: Path, *, base: Base) -> list[SweepRun]:
+    """Return a run for each model, format and seed, each model in a folder of its own.
+
+    `base` takes a name of the settings, its settings, and the folder, and returns the configuration.
+    """
+    formats = SweepParameter("format", FORMATS)
+    groups = {
+        name: [replace(row, values={"model": name, **row.values}) for row in grid(base(name, settings, out), [formats])]
+        for name, settings in size.settings.items()
+    }
+    return runs_of_groups(groups, range(size.seeds), out)
+
+
+def table_of_formats(results: pd.DataFrame, *, name: str, scores: tuple[str, ...]) -> Tables:
+    """Return for each model and score the difference bf16 − 32 bits, paired over seeds, and all runs."""
+    measured = [score for score in (FINAL_LOSS, *scores) if score in results and results[score].notna().any()]
+    rows = [
+        {"model": model, **row}
+        for model, group in results.groupby("model", sort=False)
+        for score in measured
+        if (row := _row_of_formats(group, score)) is not None
+    ]
+    return {name: rows, f"{name}-runs": results[["model", "format", "seed", *measured]].to_dict("records")}
+
+
+def plot_formats(tables: Tables, size: Size, *, name: str) -> Figures:
+    """Draw every difference in standard deviations of the seeds: between −1 and 1 where results are equal."""
+    rows = [row for row in tables[name] if row["sd_32"] > 0]
+    figure, (axes,) = panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
+    for place, row in enumerate(rows):
+        middle, low, high = (row[key] / row["sd_32"] for key in ("difference", "low", "high"))
+        interval(axes, middle, low, high, place, color=COLOURS[0])
+    axes.axvspan(-1, 1, color=GREY, alpha=0.15, linewidth=0, zorder=0)
+    name_rows(axes, [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows], 0)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("bf16 minus 32 bits, over the seeds' deviation\n(grey: within their noise)")
+    return {name: figure}
+
+
+def _row_of_formats(results: pd.DataFrame, score: str) -> TableRow | None:
+    """Return the difference, and where its interval lies, compared with the seeds' noise."""
+    both = results.pivot_table(index="seed", columns="format", values=score).reindex(columns=list(FORMATS)).dropna()
+    if not len(both):
+        return None
+    exact, quick = both[EXACT].to_numpy(float), both[QUICK].to_numpy(float)
+    found = paired_difference(quick, exact)
+    noise = float(exact.std(ddof=1)) if len(exact) > 1 else float("nan")
+    row: TableRow = {"score": score, "seeds": len(both), "mean_32": float(exact.mean()), "sd_32": noise}
+    row |= {"mean_bf16": float(quick.mean()), "difference": found.mean, "low": found.low, "high": found.high}
+    inside, outside = -noise <= found.low and found.high <= noise, found.low > noise or found.high < -noise
+    return {**row, "is": "equal" if inside else "different" if outside else "undecided"}
+
+
+def _study_of_formats(domain: str, base: Base, *scores: str) -> Study:
+    """Return the study of a domain, by its scores in addition to :data:`FINAL_LOSS`, which comes first."""
+    name = f"precision-{domain}"
+    return Study(
+        ENTRIES[name],
+        partial(plot_formats, name=name),
+        partial(table_of_formats, name=name, scores=scores),
+        runs=partial(runs_of_formats, base=base),
+        scores_of_run=final_loss,
+    )
+
+
 STUDIES = (
     *(sweep.study() for sweep in SWEEPS),
     Study(ENTRIES["randomness"], plot_summary, table_of_summary, gather=gather),
+    _study_of_formats("images", _images_of_formats, "masked_mse", "probe_accuracy", "knn_accuracy"),
+    _study_of_formats("cells", lambda name, settings, out: cells(name, settings), "masked_loss", "score"),
+    _study_of_formats("text", lambda name, settings, out: text("wiki", name, settings), "loss", "accuracy"),
+    _study_of_formats("genome", _genome_of_formats, "masked_loss", "accuracy"),
 )

@@ -6,11 +6,10 @@ without a ridge; the risk is computed exactly from Σ. Each sample is compared w
 the shape of the data's distribution (Gaussian against real).
 """
 
-from collections.abc import Sequence
+import itertools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,13 +22,10 @@ from r2mae.catalogue import data_root
 from r2mae.matrices import load_matrix
 from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
-from r2mae_paper.drawing import Figures, panels, plain_log
-from r2mae_paper.rows import TableRow, Tables, joined_tables
+from r2mae_paper.drawing import Axes, Figures, panels, plain_log
+from r2mae_paper.rows import TableRow, Tables, records
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import Part, Study
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from r2mae_paper.study import Parts, Study
 
 RATIOS = np.arange(1, 10) / 10
 PLACES = (0, 1, 4, 9, 49)
@@ -40,112 +36,55 @@ _COLOURS = (VERMILION, ORANGE, GREEN, BLUE, PURPLE)
 _FEATURE, _TEXT = "#9a9a9a", "#333333"
 
 
-@dataclass(frozen=True)
-class Case:
-    """One data set, scaling and sample size.
+def measure(
+    data: str, *, standardised: bool, wide: bool, max_features: int, repetitions: int, jobs: int = 1, seed: int = 0
+) -> pd.DataFrame:
+    """Measure and predict one set of data, scaling and sample size.
 
-    Attributes
+    Parameters
     ----------
     data : str
         Named set, or file below the data folder.
-    short : str
-        Its name in tables and figures.
     standardised : bool
         Whether features are divided by their standard deviation.
     wide : bool
         n = d/5 (at least 10) if true, else n = 3d.
     max_features : int
         At most this many features are kept, the most variable ones.
-    """
-
-    data: str
-    short: str
-    standardised: bool
-    wide: bool
-    max_features: int
-
-    def rows(self, d: int) -> int:
-        """Return n."""
-        return max(10, round(d / 5)) if self.wide else 3 * d
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Normalised risks of a case: P ratios, m targets (directions, then features).
-
-    Attributes
-    ----------
-    data, scaling : str
-        Name of the set; "standardised" or "raw".
-    n, d : int
-        Rows and features.
-    targets : sequence of (kind, name)
-    predicted : array (P, m)
-        Risks by the formula.
-    real, real_se, gaussian, gaussian_se : array (P, m)
-        Measured on the data, and on Gaussian rows of the same Σ: means over repetitions and their standard errors.
-    top_share : float
-        Fraction of the variance in the first direction.
-    norm_spread : float
-        Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
-    kurtosis : array (m,)
-        Of each target; 3 for a Gaussian.
-    """
-
-    data: str
-    scaling: str
-    n: int
-    d: int
-    targets: Sequence[Sequence[str]]
-    predicted: Float[np.ndarray, "P m"]
-    real: Float[np.ndarray, "P m"]
-    real_se: Float[np.ndarray, "P m"]
-    gaussian: Float[np.ndarray, "P m"]
-    gaussian_se: Float[np.ndarray, "P m"]
-    top_share: float
-    norm_spread: float
-    kurtosis: Float[np.ndarray, " m"]
-
-    @property
-    def near(self) -> np.ndarray:
-        """At which ratios n·p is close to d."""
-        return np.asarray(np.abs(self.n * RATIOS / self.d - 1) < NEAR)
-
-
-def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Outcome:
-    """Measure and predict one case.
-
-    Parameters
-    ----------
-    case : Case
     repetitions : int
         Number of samples of the data, and of samples of Gaussian rows.
     jobs : int
         Threads, each for some of the repetitions; results do not depend on their number.
     seed : int
 
+    Returns
+    -------
+    DataFrame
+        A row for each target (directions, then features) and ratio. `kind` and `target` name the target, `kurtosis`
+        is its own (3 for a Gaussian). `near_peak`: whether n·p is close to d. Normalised risks: `predicted` by the
+        formula, `real` and `gaussian` measured on the data and on Gaussian rows of the same Σ, as means over
+        repetitions, with standard errors (`_se`). Of the case: `top_share`, the fraction of the variance in the first
+        direction; `norm_spread`, Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
+
     Raises
     ------
     UserError
         If the data are not there.
     """
-    path = data_root() / case.data
-    matrix = load_matrix(path if "/" in case.data else case.data, max_features=case.max_features)
+    matrix = load_matrix(data_root() / data if "/" in data else data, max_features=max_features)
     x = matrix.values
     with threadpool_limits(1):
-        cov = from_data(x, "plain", scale=case.standardised)
+        cov = from_data(x, "plain", scale=standardised)
         x = x - x.mean(axis=0)
-        if case.standardised:
+        if standardised:
             x /= x.std(axis=0)
-        n, d = case.rows(cov.d), cov.d
+        d = cov.d
+        n = max(10, round(d / 5)) if wide else 3 * d
         ranks = np.array([rank for rank in PLACES if rank < d])
         chosen = np.linspace(0, d - 1, FEATURES).astype(int)
         targets = np.hstack([cov.eigenvectors(ranks), np.eye(d)[:, chosen]])
         predicted = np.hstack(
-            [
-                direction_risk(cov, n, RATIOS, which=ranks).normalised,
-                feature_risk(cov, n, RATIOS).normalised[:, chosen],
-            ]
+            [direction_risk(cov, n, RATIOS, which=ranks).normalised, feature_risk(cov, n, RATIOS).normalised[:, chosen]]
         )
 
         def once(repetition: int) -> tuple[np.ndarray, np.ndarray]:
@@ -162,13 +101,23 @@ def measure(case: Case, *, repetitions: int, jobs: int = 1, seed: int = 0) -> Ou
     gaussian_spread = 2 * (cov.eigenvalues**2).sum() / cov.eigenvalues.sum() ** 2
     names = [("direction", str(rank + 1)) for rank in ranks] + [("feature", matrix.features[j]) for j in chosen]
     mean, error = measured.mean(axis=0), measured.std(axis=0, ddof=1) / np.sqrt(len(measured))
-    return Outcome(
-        case.short, "standardised" if case.standardised else "raw", n, d, names, predicted,
-        real=mean[0], real_se=error[0], gaussian=mean[1], gaussian_se=error[1],
-        top_share=float(cov.eigenvalues[0] / cov.eigenvalues.sum()),
-        norm_spread=float(norms.var() / norms.mean() ** 2 / gaussian_spread),
-        kurtosis=np.asarray((projected**4).mean(axis=0) / (projected**2).mean(axis=0) ** 2),
-    )  # fmt: skip
+    kurtosis = (projected**4).mean(axis=0) / (projected**2).mean(axis=0) ** 2
+    risks = {"predicted": predicted, "real": mean[0], "real_se": error[0], "gaussian": mean[1], "gaussian_se": error[1]}
+    return pd.DataFrame(
+        {
+            "scaling": "standardised" if standardised else "raw",
+            "n": n,
+            "d": d,
+            "top_share": float(cov.eigenvalues[0] / cov.eigenvalues.sum()),
+            "norm_spread": float(norms.var() / norms.mean() ** 2 / gaussian_spread),
+            "kind": np.repeat([kind for kind, _ in names], len(RATIOS)),
+            "target": np.repeat([name for _, name in names], len(RATIOS)),
+            "kurtosis": np.repeat(kurtosis, len(RATIOS)),
+            "ratio": np.tile(RATIOS, len(names)),
+            "near_peak": np.tile(np.abs(n * RATIOS / d - 1) < NEAR, len(names)).astype(int),
+            **{name: values.T.ravel() for name, values in risks.items()},
+        }
+    )
 
 
 def fit_risks(
@@ -179,21 +128,11 @@ def fit_risks(
     targets: Float[np.ndarray, "d m"],
     excluded: Int[np.ndarray, " f"],
 ) -> Float[np.ndarray, "P m"]:
-    """Fit one sample at every ratio of ``RATIOS`` and return exact normalised risks.
+    """Fit one sample of centred rows at every ratio of ``RATIOS`` and return exact normalised risks.
 
-    Parameters
-    ----------
-    cov : Dense
-        Σ.
-    x : array (n, d)
-        Centred rows.
-    keep, entries : array (n,) and (n, d)
-        Uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and an entry is hidden if
-        its number is.
-    targets : array (d, m)
-        y = xβ for each column; the last f are unit vectors of features.
-    excluded : array (f,)
-        Those features: each is left out of its own inputs.
+    `keep` and `entries` are uniform numbers, common to all ratios: a row is kept if its number is below the ratio, and
+    an entry is hidden if its number is. Fitted is y = xβ for each column β of the targets; the last ones are unit
+    vectors of the `excluded` features, each of which is left out of its own inputs.
     """
     null, y = cov.quadratic(targets), x @ targets
     risks = np.empty((len(RATIOS), targets.shape[1]))
@@ -238,68 +177,68 @@ def leave_out_fit(
     return np.asarray(b)
 
 
-def cases(size: Size) -> list[Case]:
-    """Return the cases: each set of a size, wide and tall, standardised and raw."""
-    return [
-        Case(data, short, standardised, wide, most if wide else fewer)
-        for data, short, most, fewer in size.sets
-        for wide in (True, False)
-        for standardised in (True, False)
-    ]
+def parts(size: Size) -> Parts:
+    """Return a part for each set of a size, wide and tall, standardised and raw."""
+    cases = itertools.product(size.sets, (True, False), (True, False))
+    return {f"case-{number}": partial(compute, size, *case) for number, case in enumerate(cases)}
 
 
-def parts(size: Size) -> list[Part]:
-    """Return a part for each case."""
-
-    def compute(case: Case, jobs: int) -> Tables:
-        repetitions = size.of_digits if case.data == "digits" else size.repetitions
-        return tables_of(measure(case, repetitions=repetitions, jobs=jobs))
-
-    return [Part(f"case-{number}", partial(compute, case)) for number, case in enumerate(cases(size))]
+def compute(size: Size, known: tuple[str, str, int, int], wide: bool, standardised: bool, jobs: int) -> Tables:
+    """Return the tables of a case; of a set its data, its name in tables, and how many features there are at most."""
+    data, name, most, fewer = known
+    most, repetitions = most if wide else fewer, size.of_digits if data == "digits" else size.repetitions
+    found = measure(data, standardised=standardised, wide=wide, max_features=most, repetitions=repetitions, jobs=jobs)
+    return tables_of(found.assign(data=name))
 
 
-def tables_of(outcome: Outcome) -> Tables:
-    """Return every measured and predicted risk of a case; medians of their errors by kind, direction and ratio."""
+def tables_of(found: pd.DataFrame) -> Tables:
+    """Return every measured and predicted risk of a case; medians of their errors by kind, direction and ratio.
+
+    The latter are of measured over predicted risk, less one: for each direction over ratios away from the peak, and at
+    each ratio, with the neighbourhood of the peak, over directions and features.
+    """
+    risks = ("predicted", "real", "real_se", "gaussian", "gaussian_se")
+    places = {"kurtosis": "{:.4g}", "ratio": "{:g}", **dict.fromkeys(risks, "{:.5g}")}
+    details = found[[*_CASE, "kind", "target", "kurtosis", "ratio", "near_peak", *risks]]
+    off = found["real"] / found["predicted"] - 1
+    directions = "direction " + found["target"][(found["kind"] == "direction") & (found["near_peak"] == 0)]
+    by_direction, by_ratio = (
+        {
+            **_case_of(found),
+            **{str(name): f"{value:.3g}" for name, value in off.groupby(key, sort=False).median().items()},
+        }
+        for key in (directions, details["ratio"].map("{:g}".format))
+    )
     return {
-        "results": _details(outcome),
-        "summary": summarise(outcome),
-        "by-direction": [_by_direction(outcome)],
-        "by-ratio": [_by_ratio(outcome)],
+        "results": records(details.assign(**{name: details[name].map(form.format) for name, form in places.items()})),
+        "summary": summarise(found),
+        "by-direction": [by_direction],
+        "by-ratio": [by_ratio],
     }
 
 
-def _case(outcome: Outcome) -> TableRow:
-    return {"data": outcome.data, "scaling": outcome.scaling, "n": outcome.n, "d": outcome.d}
+_CASE = ["data", "scaling", "n", "d"]
 
 
-def _details(outcome: Outcome) -> list[TableRow]:
-    risks = ("predicted", "real", "real_se", "gaussian", "gaussian_se")
-    return [
-        {
-            **_case(outcome),
-            **{"kind": kind, "target": name, "kurtosis": f"{outcome.kurtosis[m]:.4g}", "ratio": f"{ratio:g}"},
-            "near_peak": int(outcome.near[index]),
-            **{key: f"{getattr(outcome, key)[index, m]:.5g}" for key in risks},
-        }
-        for m, (kind, name) in enumerate(outcome.targets)
-        for index, ratio in enumerate(RATIOS)
-    ]
+def _case_of(found: pd.DataFrame) -> TableRow:
+    return records(found[_CASE])[0]
 
 
-def summarise(outcome: Outcome) -> list[TableRow]:
+def summarise(found: pd.DataFrame) -> list[TableRow]:
     """Return a case's median relative errors away from the peak, and how good the advised ratios are, by kind.
 
     `best_ratio_agrees` is the share of targets whose lowest measured risk is within 0.1 of the ratio that the formula
     advises; `regret` the measured normalised risk there minus the lowest measured one, mean over targets.
     """
-    kinds = np.array([kind for kind, _ in outcome.targets])
-    real, gaussian, near, predicted = outcome.real, outcome.gaussian, outcome.near, outcome.predicted
     rows = []
-    for kind in ("direction", "feature"):
-        which, close = np.ix_(~near, kinds == kind), np.ix_(near, kinds == kind)
-        error = np.abs(real / predicted - 1)
-        advised, truly = predicted[which].argmin(axis=0), real[which].argmin(axis=0)
-        regret = np.take_along_axis(real[which], advised[None], axis=0)[0] - real[which].min(axis=0)
+    for kind, own in found.groupby("kind", sort=False):
+        near = own["near_peak"].to_numpy(bool).reshape(-1, len(RATIOS))[0]
+        real, gaussian, predicted = (
+            own[name].to_numpy().reshape(-1, len(RATIOS)).T for name in ("real", "gaussian", "predicted")
+        )
+        error, far = np.abs(real / predicted - 1), ~near
+        advised, truly = predicted[far].argmin(axis=0), real[far].argmin(axis=0)
+        regret = np.take_along_axis(real[far], advised[None], axis=0)[0] - real[far].min(axis=0)
         medians = {
             "formula_vs_real": error,
             "formula_vs_gaussian": np.abs(gaussian / predicted - 1),
@@ -308,32 +247,18 @@ def summarise(outcome: Outcome) -> list[TableRow]:
         }
         rows.append(
             {
-                **_case(outcome),
-                "top_share": f"{outcome.top_share:.3f}",
-                "norm_spread": f"{outcome.norm_spread:.3g}",
+                **_case_of(own),
+                "top_share": f"{own['top_share'].iloc[0]:.3f}",
+                "norm_spread": f"{own['norm_spread'].iloc[0]:.3g}",
                 "kind": kind,
-                **{name: f"{np.median(values[which]):.3g}" for name, values in medians.items()},
-                "within_10_percent": f"{(error[which] < 0.1).mean():.2f}",
-                "near_peak_formula_vs_real": f"{np.median(error[close]):.3g}" if near.any() else "",
+                **{name: f"{np.median(values[far]):.3g}" for name, values in medians.items()},
+                "within_10_percent": f"{(error[far] < 0.1).mean():.2f}",
+                "near_peak_formula_vs_real": f"{np.median(error[near]):.3g}" if near.any() else "",
                 "best_ratio_agrees": f"{(np.abs(advised - truly) <= 1).mean():.2f}",
                 "regret": f"{regret.mean():.3g}",
             }
         )
     return rows
-
-
-def _by_direction(outcome: Outcome) -> TableRow:
-    """Return measured over predicted risk, less one, of each direction: the median over ratios away from the peak."""
-    error = (outcome.real / outcome.predicted - 1)[~outcome.near]
-    names = [f"direction {name}" for kind, name in outcome.targets if kind == "direction"]
-    medians = np.median(error, axis=0)[: len(names)]
-    return {**_case(outcome), **{name: f"{value:.3g}" for name, value in zip(names, medians, strict=True)}}
-
-
-def _by_ratio(outcome: Outcome) -> TableRow:
-    """Return the same at each ratio, with the neighbourhood of the peak: the median over directions and features."""
-    medians = np.median(outcome.real / outcome.predicted - 1, axis=1)
-    return {**_case(outcome), **{f"{ratio:g}": f"{value:.3g}" for ratio, value in zip(RATIOS, medians, strict=True)}}
 
 
 def plot(tables: Tables, size: Size) -> Figures:
@@ -371,7 +296,7 @@ def plot(tables: Tables, size: Size) -> Figures:
     return {"measured_vs_predicted": figure}
 
 
-def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str | None) -> None:
+def _scatter(axes: Axes, rows: pd.DataFrame, kind: str, target: str, face: str | None) -> None:
     """Draw the risks of one target: near the peak as crosses, those far above the null risk as arrows at the top."""
     direction = kind == "direction"
     colour = _COLOURS[PLACES.index(int(target) - 1) % len(_COLOURS)] if direction else _FEATURE
@@ -387,4 +312,4 @@ def _scatter(axes: "Axes", rows: pd.DataFrame, kind: str, target: str, face: str
     axes.plot(beyond, np.full(len(beyond), 6.8), "^", **look)
 
 
-STUDIES = (Study(ENTRIES["realdata"], plot, joined_tables, parts),)
+STUDIES = (Study(ENTRIES["realdata"], plot, parts=parts),)

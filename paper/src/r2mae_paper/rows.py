@@ -29,10 +29,13 @@ def joined(results: Mapping[str, list[TableRow]]) -> list[TableRow]:
     return [row for rows in results.values() for row in rows]
 
 
-def joined_tables(results: Mapping[str, Mapping[str, list[TableRow]]]) -> dict[str, list[TableRow]]:
-    """Return the rows of the tables that each part has, in the order of the parts."""
-    names = dict.fromkeys(name for tables in results.values() for name in tables)
-    return {name: joined({part: tables[name] for part, tables in results.items()}) for name in names}
+def joined_tables(results: Mapping[str, Any], name: str = "") -> dict[str, list[TableRow]]:
+    """Return the rows of all parts by their table, in the order of the parts; a list of rows is of the table `name`."""
+    tables: dict[str, list[TableRow]] = {}
+    for found in results.values():
+        for table, rows in (found if isinstance(found, Mapping) else {name: found}).items():
+            tables.setdefault(table, []).extend(rows)
+    return tables
 
 
 def select(rows: Sequence[TableRow], **wanted: object) -> list[TableRow]:

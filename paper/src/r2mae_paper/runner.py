@@ -19,20 +19,10 @@ from r2mae.files import atomic_write, jsonable, read_confined, write_json, write
 from r2mae.report.style import figure_style, save_figure
 from r2mae.training.environment import CONTINUED, environment, recorded_changes
 from r2mae.training.folder import FolderLock
-from r2mae_paper.rows import TableRow, Tables
-from r2mae_paper.state import (
-    MADE,
-    PROBE,
-    EarlierRuns,
-    check_columns,
-    check_kept,
-    digest_of,
-    read_earlier,
-    write_plan,
-    write_tables,
-)
+from r2mae_paper.rows import TableRow
+from r2mae_paper.state import PROBE, EarlierRuns, begin, check_kept, finish, read_earlier
 from r2mae_paper.studies import Scale, Size
-from r2mae_paper.study import PUBLISHED, Part, Study
+from r2mae_paper.study import PUBLISHED, Study
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,70 +38,44 @@ _PARTS = ".parts"  # folder of the saved parts
 
 @dataclass(frozen=True)
 class Reproduced:
-    """Result of :func:`run_study`.
-
-    Attributes
-    ----------
-    files : list of Path
-        Tables, then figures.
-    parts, kept : int
-        Number of parts (or runs) of the study, and how many of them were finished before.
-    """
+    """Result of :func:`run_study`."""
 
     files: list[Path]
+    """Tables, then figures."""
     parts: int
     kept: int
+    """`parts`, `kept`: number of parts (or runs) of the study, and how many of them were finished before."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Results:
-    """What :attr:`Study.table` takes; the number of parts or runs; those finished before; entries of ``made.json``."""
-
-    results: Any
-    parts: int
-    kept: int
-    made: Mapping[str, Any]
+_Found: TypeAlias = tuple[Any, int, Mapping[str, Any]]
+"""What :attr:`Study.table` takes; how many parts or runs were finished before; entries of ``made.json``."""
 
 
 class Options(TypedDict, total=False):
-    """What a call asks for.
-
-    Attributes
-    ----------
-    scale : {"smoke", "small", "full"}
-        "full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
-        takes a minute.
-    size : Size, optional
-        A size of your own, which replaces `scale`.
-    fields : mapping
-        Other values of some fields of the scale's size.
-    seeds : int, optional
-        Number of seeds in place of the scale's; for studies of runs.
-    earlier : Path, optional
-        Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only
-        for studies whose tables and figures are made from that table.
-    curves : sequence of Path
-        Tables of published accuracies; for studies that draw them.
-    jobs : int, optional
-        Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it.
-    cluster : ClusterOptions, optional
-        The cluster whose workers train the runs; not for studies that are computed without runs.
-    again : bool
-        Compute all parts again.
-    settings : mapping
-        Fields of the configuration of every run that say how it is computed: `devices`, `workers`, `accumulate`, ….
-    """
+    """What a call asks for."""
 
     scale: Scale
+    """"full", the default, has the paper's sizes. "small" takes seconds, or hours if models are trained; then "smoke"
+    takes a minute."""
     size: Size | None
+    """A size of your own, which replaces `scale`."""
     fields: Mapping[str, Any]
+    """Other values of some fields of the scale's size."""
     seeds: int | None
+    """Number of seeds in place of the scale's; for studies of runs."""
     earlier: Path | None
-    curves: Sequence[Path]
+    """Folder with tables of the same study, scale and version; the runs of its table of runs are not trained. Only for
+    studies whose tables and figures are made from that table."""
+    curve: Sequence[Path]
+    """Tables of published accuracies; for studies that draw them."""
     jobs: int | None
+    """Number of threads for computations, or of processes for runs, by default 1; the results do not depend on it."""
     cluster: "ClusterOptions | None"
+    """The cluster whose workers train the runs; not for studies that are computed without runs."""
     again: bool
+    """Compute all parts again."""
     settings: Mapping[str, Any]
+    """Fields of the configuration of every run that say how it is computed: `devices`, `workers`, `accumulate`, …."""
 
 
 def size_of(study: Study, **options: Unpack[Options]) -> Size:
@@ -122,20 +86,21 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     UserError
         If the study cannot use one of the options.
     """
-    name, again = study.entry.name, options.get("again", False)
+    name, settings = study.entry.name, options.get("settings", {})
+    refused: dict[str, str] = {}
     if study.runs is None:
-        useless = [option for option in ("cluster", "earlier", "seeds") if options.get(option) is not None]
-        useless += [option.replace("_", "-") for option in options.get("settings", ())]
-        if useless:
-            raise UserError(f"{name} trains no runs: omit --{useless[0]}")
-    elif again:
+        refused |= dict.fromkeys(("cluster", "earlier", "seeds", *settings), "trains no runs")
+    elif study.plot_runs is not None:
+        refused |= {"earlier": "is drawn from trained models, which a table does not hold"}
+    if study.gather is not None:
+        refused |= dict.fromkeys(("again", "jobs"), "only reads tables of other studies")
+    if study.curves is None:
+        refused |= {"curve": "draws no published curves"}
+    for one, why in refused.items():
+        if options.get(one) not in (None, False, (), []) or one in settings:
+            raise UserError(f"{name} {why}: omit --{one.replace('_', '-')}")
+    if study.runs is not None and options.get("again"):
         raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
-    elif options.get("earlier") is not None and study.plot_runs is not None:
-        raise UserError(f"{name} is drawn from trained models, which a table does not hold: omit --earlier")
-    if study.gather is not None and (options.get("jobs") or again):
-        raise UserError(f"{name} only reads tables of other studies: omit {'--again' if again else '--jobs'}")
-    if options.get("curves") and study.curves is None:
-        raise UserError(f"{name} draws no published curves: omit --curve")
     seeds = options.get("seeds")
     try:
         size = options.get("size") or study.entry.size(options.get("scale", "full"), **options.get("fields", {}))
@@ -143,7 +108,7 @@ def size_of(study: Study, **options: Unpack[Options]) -> Size:
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
     if study.curves is not None:
-        study.curves(options.get("curves", ()))
+        study.curves(options.get("curve", ()))
     return size
 
 
@@ -186,57 +151,56 @@ def run_study(
     out, began = Path(out), environment()
     with FolderLock(out):  # two calls must not mix their tables either
         if study.runs is not None:
-            found = _train(study, size, out, named, known, console, options)
+            results, kept, how = _train(study, size, out, named, known, console, options)
         elif study.gather is not None:
-            write_plan(out, named, "parts", [[]])
-            found = _Results(study.gather(out.parent, scale), 1, 0, {"parts": 1})
+            begin(out, named, "parts", [[]])
+            results, kept, how = study.gather(out.parent, scale), 0, {"parts": 1}
         else:
-            found = _compute(study, size, out, named, progress, options)
-        tables = study.tables_of(found.results)
+            results, kept, how = _compute(study, size, out, named, progress, options)
+        tables = study.tables_of(results)
         if known is not None:
-            check_columns(known, tables)
-        files = _write_all(study, tables, size, out)
+            known.check_columns(tables)
+        with figure_style():
+            figures = dict(study.plot(tables, size))
+            if study.plot_runs is not None and study.runs is not None:
+                figures |= study.plot_runs(study.runs(size, out), size)
+        written = [write_table(out, name, content, study.entry.digits) for name, content in tables.items()]
+        drawn = [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
         made = {"title": study.entry.title, "command": command, "scale": named, "size": jsonable(dict(size.fields))}
         made |= {"settings": dict(settings)} if settings else {}
-        made |= {"environment": began, **found.made, "probe": PROBE}
-        made["tables"] = {path.name: digest_of(path) for path in files[: len(tables)]}
-        write_json(out / MADE, made)
-    return Reproduced(files, found.parts, found.kept)
+        finish(out, written, drawn, {**made, "environment": began, **how, "probe": PROBE})
+    return Reproduced([*written, *drawn], how.get("runs") or how["parts"], kept)
 
 
-def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress | None, options: Options) -> _Results:
-    """Compute the parts that are not saved."""
+def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress | None, options: Options) -> _Found:
+    """Compute the parts that are not saved, save each, and return all as they are read from their files."""
     assert study.parts is not None
     parts = study.parts(size)
     folder = out / _PARTS / _key_of(study, size)
     if options.get("again", False):
         shutil.rmtree(folder, ignore_errors=True)
-    files = {part.name: folder / f"{part.name}.json" for part in parts}
-    write_plan(out, scale, "parts", [[file] for file in files.values()])
+    files = {name: folder / f"{name}.json" for name in parts}
+    begin(out, scale, "parts", [[file] for file in files.values()])
     results: dict[str, Any] = {}
     kept = 0
-    for part in parts:
-        result = _read(files[part.name])
-        kept += result is not None
-        results[part.name] = _saved(part, files[part.name], options.get("jobs") or 1) if result is None else result
+    for name, compute in parts.items():
+        results[name] = _read(files[name])
+        kept += results[name] is not None
+        if results[name] is None:
+            computed = json.dumps(compute(options.get("jobs") or 1), default=_plain)
+            with atomic_write(files[name]) as opened:
+                opened.write(computed)
+            results[name] = json.loads(computed)
         if progress is not None:
             progress(len(results), len(parts))
     if study.curves is not None:
-        results[PUBLISHED] = study.curves(options.get("curves", ()))
-    return _Results(results, len(parts), kept, {"parts": len(parts)})
-
-
-def _saved(part: Part, file: Path, jobs: int) -> Any:
-    """Compute a part and save it; return it as it is read from its file."""
-    computed = json.dumps(part.compute(jobs), default=_plain)
-    with atomic_write(file) as opened:
-        opened.write(computed)
-    return json.loads(computed)
+        results[PUBLISHED] = study.curves(options.get("curve", ()))
+    return results, kept, {"parts": len(parts)}
 
 
 def _key_of(study: Study, size: Size) -> str:
     """Return a short name for the combination of study, version of r2mae and size, for which parts are valid."""
-    key = [study.entry.title, r2mae.__version__, dict(size.fields)]
+    key = [study.entry.title, r2mae.__version__, dict(size.fields), "rows by table"]
     return hashlib.blake2b(json.dumps(key, default=_plain).encode(), digest_size=6).hexdigest()
 
 
@@ -258,13 +222,14 @@ def _train(
     earlier: EarlierRuns | None,
     console: "Console | None",
     options: Options,
-) -> _Results:
+) -> _Found:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
-    from r2mae.compare.gather import ordered_runs
+    from r2mae.compare.gather import ordered_runs, table_of
     from r2mae.domains.lookup import get_domain
     from r2mae.sweep.dask_runner import runner_of
     from r2mae.sweep.run_states import finished
     from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
+    from r2mae.training.folder import RunFolder
 
     cluster, jobs = options.get("cluster"), options.get("jobs") or 1
     here = cluster is None
@@ -282,36 +247,27 @@ def _train(
     fingerprints = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([runs[place] for place in lines], fingerprints)
-    write_plan(out, scale, "runs", [[] if place in lines else _files_of(run) for place, run in enumerate(runs)])
+    begin(
+        out,
+        scale,
+        "runs",
+        [[] if place in lines else [RunFolder(run.folder).results_file] for place, run in enumerate(runs)],
+    )
     kept = len(lines) + sum(map(finished, wanted))
     folders = {run.folder for run in wanted}
     waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them
     if waiting:
         run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.machine.device, out), console=console)
     made = {"runs": len(runs), "trained_on": _machines(wanted), "data": fingerprints}
-    results = _table_of(study, wanted)
-    if earlier is not None:
-        results = _joined(results, earlier, lines, len(runs))
-        made |= earlier.record(runs, wanted, fingerprints) if lines else {}
-    return _Results(results, len(runs), kept, made)
-
-
-def _table_of(study: Study, runs: "list[SweepRun]") -> pd.DataFrame:
-    """Return a line for each run, with the numbers that the study reads from its folder."""
-    from r2mae.compare.gather import table_of
-
-    table = table_of(runs)
-    if study.scores_of_run is None or not runs:
-        return table
-    own = pd.DataFrame([dict(study.scores_of_run(run)) for run in runs], index=table.index)
-    return table.assign(**{str(name): own[name] for name in own})
-
-
-def _joined(trained: pd.DataFrame, earlier: EarlierRuns, lines: Mapping[int, int], count: int) -> pd.DataFrame:
-    """Return the lines of all runs in their order: of those that were trained now, and of earlier ones."""
-    taken = earlier.table.iloc[list(lines.values())].set_index(pd.Index(list(lines)))
-    mine = trained.set_index(pd.Index([place for place in range(count) if place not in lines]))
-    return pd.concat([part for part in (taken, mine) if len(part)]).sort_index()
+    table = table_of(wanted).set_axis([place for place in range(len(runs)) if place not in lines])
+    if study.scores_of_run is not None and wanted:
+        own = pd.DataFrame([dict(study.scores_of_run(run)) for run in wanted], index=table.index)
+        table = table.assign(**{str(name): own[name] for name in own})
+    if earlier is not None and lines:
+        taken = earlier.table.iloc[list(lines.values())].set_axis(list(lines))
+        table = pd.concat([part for part in (taken, table) if len(part)]).sort_index()
+        made |= earlier.record(runs, wanted, fingerprints)
+    return table, kept, made
 
 
 def _machines(runs: "list[SweepRun]") -> list[dict[str, Any]]:
@@ -329,26 +285,6 @@ def _machines(runs: "list[SweepRun]") -> list[dict[str, Any]]:
             changes = [{key: one[key] for key in _MACHINE if key in one} for one in recorded_changes(found)]
             machines[json.dumps({**machine, **({CONTINUED: changes} if any(changes) else {})}, sort_keys=True)] += 1
     return [{**json.loads(machine), "runs": count} for machine, count in machines.items()]
-
-
-def _files_of(run: "SweepRun") -> list[Path]:
-    """Return the files of a run that are there when it is finished."""
-    from r2mae.training.folder import RunFolder
-
-    folder = RunFolder(run.folder)
-    return [folder.results_file] if run.variant.baseline else [folder.model_file, folder.results_file]
-
-
-def _write_all(study: Study, tables: Tables, size: Size, out: Path) -> list[Path]:
-    """Write the tables, then the figures, and return their files in this order."""
-    with figure_style():
-        figures = dict(study.plot(tables, size))
-        if study.plot_runs is not None and study.runs is not None:
-            figures |= study.plot_runs(study.runs(size, out), size)
-    files = [write_table(out, name, content, study.entry.digits) for name, content in tables.items()]
-    files += [path for name, figure in figures.items() for path in save_figure(figure, out, name)]
-    write_tables(out, files)
-    return files
 
 
 def write_table(out: Path, name: str, content: list[TableRow] | Mapping[str, Any], digits: int) -> Path:

@@ -26,115 +26,87 @@ if TYPE_CHECKING:
 
 _MACHINE = [name for name, (group, _) in fields_of(ImagesConfig).items() if group == "machine"]
 """Settings that set where runs are computed, not what."""
-PLAN = ".plan.json"
-"""File with what the last call was to compute: `scale`, `version` of r2mae, `unit`, the files of `finished` parts or
-runs, and `tables`, which are those of calls before until its own are `written`."""
 
 MADE = "made.json"
 """File with how the tables were made, for readers, and to be kept with them: `title`, `command`, `scale`, `size`, the
 number of `parts` or `runs`, the `environment` of the call that wrote the tables as it began, and under `trained_on` the
 machines, instructions, libraries and commits of the runs, each with its number of runs; `continued` where runs resumed
-on another machine. `tables` has the digest of each, by its name."""
+on another machine. `tables` has the digest of each, by its name, and `figures` the names of figures. While a call
+computes it also has :data:`BEGUN`; all else is then of the call before."""
+
+BEGUN = "begun"
+"""Entry of ``made.json`` about a call that has not written its tables: `scale`, `unit` ("runs" or "parts"), and for
+each the files that are there when it is `finished`."""
 
 RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
 
-_HINT = "take a copy of the table, or make it again with r2mae reproduce"
-
-_log = logging.getLogger("r2mae")
-
 PROBE = "2,000 steps or more"
 """How long the linear probe of images is trained: newer ``made.json`` have it under ``probe``."""
+
+_HINT = "take a copy of the table, or make it again with r2mae reproduce"
+_log = logging.getLogger("r2mae")
 
 
 @dataclass(frozen=True)
 class State:
-    """How far a study is.
-
-    Attributes
-    ----------
-    scale : str
-        Of the last call; empty if its size has no name, or no file has it.
-    done, planned : int
-        Finished parts or runs, and all; `planned` is 0 if that is not known.
-    written : bool
-        Whether tables and figures are there.
-    unit : str
-        "runs" or "parts".
-    damaged : str
-        The file that has the scale and cannot be read; empty if it can, or there is none.
-    """
+    """How far a study is."""
 
     scale: str = ""
+    """Of the last call; empty if its size has no name, or no file has it."""
     done: int = 0
     planned: int = 0
+    """`done`, `planned`: finished parts or runs, and all; `planned` is 0 if that is not known."""
     written: bool = False
+    """Whether its tables are there."""
     unit: str = "runs"
-    damaged: str = ""
+    """"runs" or "parts"."""
+    damaged: bool = False
+    """Whether ``made.json`` cannot be read."""
 
     def in_words(self) -> str:
         """Return the state as a few words."""
         scale = f", {self.scale}" if self.scale else ""
-        damaged = f"; {self.damaged} is damaged" if self.damaged else ""
-        if self.planned:
-            count = f"{self.done} of {self.planned} {self.unit}{scale}"
-            gone = self.planned - self.done
-            if self.written and gone:  # the tables were made of all
-                return f"finished ({self.planned} {self.unit}{scale}; the files of {gone} are gone)"
-            return f"finished ({count})" if self.written else count
+        damaged = f"; {MADE} is damaged" if self.damaged else ""
         if self.written:
-            return f"finished{scale}{damaged}"
-        return f"{self.done} {self.unit} finished{damaged}" if self.done else f"not run{damaged}"
+            return f"finished ({self.planned} {self.unit}{scale})" if self.planned else f"finished{scale}{damaged}"
+        return f"{self.done} of {self.planned} {self.unit}{scale}" if self.planned else f"not run{damaged}"
 
 
-def write_plan(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
-    """Record what a call is about to compute.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of the study.
-    scale, unit : str
-        As in :class:`State`.
-    finished : sequence of sequence of Path
-        For each part or run the files that are there when it is finished.
-    """
+def begin(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
+    """Record what a call is about to compute: for each part or run the files that are there when it is finished."""
     files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
-    plan = {"scale": scale, "version": r2mae.__version__, "unit": unit, "finished": files}
-    write_json(out / PLAN, {**plan, "tables": _tables(out), "written": False})
+    write_json(out / MADE, {**json_in(out / MADE), BEGUN: {"scale": scale, "unit": unit, "finished": files}})
 
 
-def write_tables(out: Path, files: Sequence[Path]) -> None:
-    """Record which tables and figures were made of the plan.
+def finish(out: Path, tables: Sequence[Path], figures: Sequence[Path], made: Mapping[str, Any]) -> None:
+    """Record how tables and figures were made.
 
     Those of former calls that were not made again are removed: they belong to other numbers.
     """
-    for name in {*_tables(out)} - {path.name for path in files}:
+    before = json_in(out / MADE)
+    listed = [before[key] for key in ("tables", "figures") if isinstance(before.get(key), dict | list)]
+    for name in {str(name) for names in listed for name in names} - {path.name for path in (*tables, *figures)}:
         (out / Path(name).name).unlink(missing_ok=True)
-    write_json(out / PLAN, {**json_in(out / PLAN), "tables": [path.name for path in files], "written": True})
+    digests = {path.name: digest_of(path) for path in tables}
+    write_json(out / MADE, {**made, "tables": digests, "figures": [path.name for path in figures]})
 
 
 def state_of(out: Path) -> State:
-    """Return how far the study in a folder is; without a plan, by its other files."""
-    plan = json_in(out / PLAN)
-    try:
-        each = [all((out / path).is_file() for path in paths) for paths in plan["finished"]]
-        tables = [(out / name).is_file() for name in plan["tables"]]
-        scale, unit = str(plan["scale"]), str(plan["unit"])
-        written = bool(tables) and all(tables) and plan.get("written", True)
-        return State(scale, sum(each), len(each), written, unit)
-    except (KeyError, TypeError):  # there is none, or it is damaged: made.json may have the scale
-        pass
+    """Return how far the study in a folder is."""
     made = json_in(out / MADE)
-    done = sum(1 for _ in out.glob("runs/*/seed-*/results.json"))
-    damaged = next((name for name in (MADE, PLAN) if not made and (out / name).exists()), "")
-    return State(str(made.get("scale", "")), done, written=any(out.glob("*.csv")), damaged=damaged)
-
-
-def version_of(out: Path) -> str:
-    """Return the version of r2mae that computed the study in a folder last; empty if no file has it."""
-    plan = json_in(out / PLAN)
-    return str(plan["version"]) if "version" in plan else version_in(json_in(out / MADE))
+    try:
+        if BEGUN in made:
+            begun = made[BEGUN]
+            each = [all((out / path).is_file() for path in paths) for paths in begun["finished"]]
+            return State(str(begun["scale"]), sum(each), len(each), unit=str(begun["unit"]))
+        tables = map(out.joinpath, made["tables"]) if made.get("tables") else out.glob("*.csv")
+        written = any(path.is_file() for path in tables)
+        unit = "parts" if "parts" in made else "runs"
+        count, damaged = int(made.get(unit, 0)), not made and (out / MADE).exists()
+        return State(str(made.get("scale", "")), count, count, written, unit, damaged)
+    except (KeyError, TypeError, ValueError):
+        return State(written=any(out.glob("*.csv")), damaged=True)
 
 
 def version_in(record: Mapping[str, Any]) -> str:
@@ -142,12 +114,6 @@ def version_in(record: Mapping[str, Any]) -> str:
     environment = record.get("environment")
     versions = environment.get("versions") if isinstance(environment, dict) else None
     return str(versions.get("r2mae") or "") if isinstance(versions, dict) else ""
-
-
-def _tables(out: Path) -> list[str]:
-    """Return the names of tables and figures of the last call that wrote some."""
-    names = json_in(out / PLAN).get("tables")
-    return list(map(str, names)) if isinstance(names, list) else []
 
 
 def json_in(file: Path) -> dict[str, Any]:
@@ -183,40 +149,31 @@ def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame
 
     read_rows(file, _HINT)
     text = read_confined(file)
-    if not text.endswith(b"\n"):
-        raise UserError(f"{file} ends within a line: {_HINT}")
     table = pd.read_csv(BytesIO(text), encoding="utf-8")
-    if not len(table):
-        raise UserError(f"{file} has no lines: {_HINT}")
-    for name in columns:
-        if name not in table:
-            raise UserError(f"{file} has no column {name!r}, so it is no table of these runs: {_HINT}")
+    missing = [name for name in columns if name not in table]
+    wrong = "ends within a line" if not text.endswith(b"\n") else "has no lines" if not len(table) else ""
+    if missing and not wrong:
+        wrong = f"has no column {missing[0]!r}, so it is no table of these runs"
     for column in table.select_dtypes(exclude="number"):
-        values = table[column].dropna()
-        numbers = pd.to_numeric(values, errors="coerce")
-        if numbers.notna().any() and numbers.isna().any():
-            word = str(values[numbers.isna()].iloc[0])
-            raise UserError(f"{file}: the column {column!r} has {word!r} among its numbers: {_HINT}")
+        words = table[column].dropna()
+        known = pd.to_numeric(words, errors="coerce").notna()
+        if known.any() and not known.all():
+            wrong = wrong or f"has {str(words[~known].iloc[0])!r} among the numbers of its column {column!r}"
+    if wrong:
+        raise UserError(f"{file} {wrong}: {_HINT}")
     return table
 
 
 @dataclass(frozen=True, eq=False)
 class EarlierRuns:
-    """The table of runs of an earlier call, and how it was made.
-
-    Attributes
-    ----------
-    table : DataFrame
-        A line a run, with its `seed` and the values of its row.
-    made : mapping
-        The content of its ``made.json``.
-    folder : Path
-        That has it.
-    """
+    """The table of runs of an earlier call, and how it was made."""
 
     table: "pd.DataFrame"
+    """A line a run, with its `seed` and the values of its row."""
     made: Mapping[str, Any]
+    """The content of its ``made.json``."""
     folder: Path
+    """That has it."""
 
     def lines_of(self, runs: "Sequence[SweepRun]") -> dict[int, int]:
         """Return the line of each of these runs that the table has, by the run's position.
@@ -226,7 +183,7 @@ class EarlierRuns:
         UserError
             If the table does not distinguish its runs.
         """
-        known = [_values_of(run) for run in runs]
+        known = [{**run.variant.values, "label": run.variant.label, "seed": run.seed} for run in runs]
         columns = [str(name) for name in self.table if any(name in values for values in known)]
         keys = [tuple(map(_canonical, line)) for line in self.table[columns].itertuples(index=False)]
         lines = {key: line for line, key in enumerate(keys)}
@@ -238,12 +195,7 @@ class EarlierRuns:
     def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
         """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
 
-        Parameters
-        ----------
-        taken : sequence of SweepRun
-            The runs that the table has.
-        now : mapping
-            Fingerprints of what the other runs are trained on, by name.
+        `taken` are the runs that the table has; `now` has the fingerprints of what others are trained on, by name.
 
         Raises
         ------
@@ -262,17 +214,28 @@ class EarlierRuns:
                     "--earlier"
                 )
 
+    def check_columns(self, tables: Mapping[str, Any]) -> None:
+        """Refuse new tables of runs with columns that the earlier one lacks: its lines would count as without scores.
+
+        Raises
+        ------
+        UserError
+            If a column is missing.
+        """
+        for name, rows in tables.items():
+            missing = [column for row in rows for column in row if name.endswith(RUNS) and column not in self.table]
+            if missing:
+                raise UserError(
+                    f"the table of runs in {self.folder} has no column {missing[0]!r}: omit --earlier; what was "
+                    "trained now is kept"
+                )
+
     def record(
         self, runs: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
     ) -> dict[str, Any]:
         """Return the entries of ``made.json`` about the runs that were taken from the table.
 
-        Parameters
-        ----------
-        runs, trained : sequence of SweepRun
-            All runs, and those that have folders.
-        data : mapping
-            Fingerprints of what those with folders were trained on, by name.
+        `trained` are those that have folders, and `data` has the fingerprints of what they were trained on, by name.
         """
         if not trained and len(runs) == len(self.table):  # the same runs: so are these entries
             return {key: self.made[key] for key in ("trained_on", "data", "earlier") if key in self.made}
@@ -282,8 +245,7 @@ class EarlierRuns:
         taken = [run.seed for run in runs if run.folder not in folders]
         kept = {key: self.made[key] for key in ("command", "size", "trained_on", "earlier") if key in self.made}
         commit = self.made["environment"].get("commit")
-        earlier = {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}
-        return {"data": data, "earlier": earlier}
+        return {"data": data, "earlier": {"runs": len(taken), "seeds": sorted(set(taken)), "commit": commit, **kept}}
 
 
 def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[str, Any]) -> EarlierRuns:
@@ -299,17 +261,14 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[s
     made = json_in(folder / MADE)
     if not (version_in(made) and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
         raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
-    if made.get("title") != entry.title:
-        raise UserError(
-            f"{folder} has the tables of another study: {made.get('title')!r}, where {entry.title!r} is wanted"
-        )
-    version = version_in(made)
+    title, version = made.get("title"), version_in(made)
+    if title != entry.title:
+        raise UserError(f"{folder} has the tables of another study: {title!r}, where {entry.title!r} is wanted")
     if version != r2mae.__version__:
         raise UserError(
             f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
         )
-    before = {**made["size"], **made.get("settings", {})}
-    now = jsonable({**size.fields, **settings})
+    before, now = {**made["size"], **made.get("settings", {})}, jsonable({**size.fields, **settings})
     for name in sorted({*before, *now} - {*entry.chooses, *_MACHINE}):
         if (before.get(name) or None) != (now.get(name) or None):  # older records have null where nothing is chosen
             raise UserError(
@@ -320,31 +279,22 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[s
     if len(files) != 1:
         raise UserError(f"{folder} must have one table of runs, NAME{RUNS}.csv; found {len(files)}")
     (file,) = files
-    digest = made["tables"].get(file.name) if isinstance(made.get("tables"), dict) else None
-    table = read_runs(file)
-    if digest is not None and digest != digest_of(file):
+    table, digests = read_runs(file), made.get("tables")
+    if isinstance(digests, dict) and digests.get(file.name, digest_of(file)) != digest_of(file):
         raise UserError(f"{file} is not as it was written: take a copy of it, or omit --earlier")
     if "probe_accuracy" in table and made.get("probe") != PROBE:
         _log.warning(
             "the probes in %s were trained for 15 epochs, and today's take %s: on fewer than 17,025 training images "
-            "their scores differ, so do not add seeds to this table",
-            folder,
-            PROBE,
-        )
+            "their scores differ, so do not add seeds to this table", folder, PROBE,
+        )  # fmt: skip
     return EarlierRuns(table, made, folder)
 
 
 def check_kept(out: Path, runs: "Sequence[SweepRun]", known: "Sequence[int]", finished: "Sequence[int]") -> None:
     """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
 
-    Parameters
-    ----------
-    out : Path
-        The folder to write to.
-    runs : sequence of SweepRun
-        All runs of the new table.
-    known, finished : sequence of int
-        Positions of those that are taken from an earlier table or have finished folders; and of the latter.
+    `known` are the positions of runs that are taken from an earlier table or have finished folders, `finished` of the
+    latter.
 
     Raises
     ------
@@ -367,24 +317,6 @@ def check_kept(out: Path, runs: "Sequence[SweepRun]", known: "Sequence[int]", fi
         )
 
 
-def check_columns(earlier: EarlierRuns, tables: Mapping[str, Any]) -> None:
-    """Refuse an earlier table that lacks what the new one has: its lines would count as without these scores.
-
-    Raises
-    ------
-    UserError
-        If a column is missing.
-    """
-    for name, rows in tables.items():
-        if name.endswith(RUNS):
-            missing = [column for row in rows for column in row if column not in earlier.table]
-            if missing:
-                raise UserError(
-                    f"the table of runs in {earlier.folder} has no column {missing[0]!r}: omit --earlier; what "
-                    "was trained now is kept"
-                )
-
-
 def _canonical(value: object) -> str:
     """Return a text that is the same for a value of a row and for what a table of it reads: "0.20" and 0.2."""
     try:
@@ -396,7 +328,3 @@ def _canonical(value: object) -> str:
 def _data_names(runs: "Sequence[SweepRun]") -> set[str]:
     """Return the names of the files, folders or sets that runs read."""
     return {Path(run.config.data.source).name for run in runs}
-
-
-def _values_of(run: "SweepRun") -> dict[str, Any]:
-    return {**run.variant.values, "label": run.variant.label, "seed": run.seed}

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal, TypeAlias
 
 from r2mae.errors import UserError, unknown
@@ -22,7 +22,7 @@ PAPER = (
 """All figures and tables of the paper, in its order."""
 
 
-class Size:
+class Size(SimpleNamespace):
     """How much a study computes. The fields of its list are attributes; :meth:`Entry.size` makes it.
 
     Parameters
@@ -32,17 +32,12 @@ class Size:
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields: Mapping[str, Any] = {name: _frozen(value) for name, value in fields.items()}
+        super().__init__(**{name: _frozen(value) for name, value in fields.items()})
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "fields" or name not in self.fields:
-            raise AttributeError(name)
-        return self.fields[name]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Size) and self.fields == other.fields
-
-    __hash__ = None  # type: ignore[assignment]
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """Values by name."""
+        return vars(self)
 
     def replace(self, **changes: Any) -> "Size":
         """Return the size with other values of some fields.
@@ -75,51 +70,35 @@ class Size:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure, table or study of the list.
-
-    Attributes
-    ----------
-    name : str
-        Of the study, and of its folder.
-    title : str
-        Description of one line.
-    paper : str
-        What the paper shows.
-    data : str
-        What it reads.
-    cost : mapping
-        Time by scale; it has the scales that there are.
-    module : str
-        Of this package; it has a :class:`r2mae_paper.study.Study` of this name among its `STUDIES`.
-    also : sequence of str
-        Names of other figures or tables that are made of the same runs.
-    digits : int
-        Number of digits of the numbers in the tables.
-    chooses : sequence of str
-        Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
-        (``--earlier``) may have been made with others.
-    sizes_of : str
-        Name of an entry that has the same sizes.
-    domain : str
-        The domain whose preset the field `settings` of the size names; its values are filled in.
-    full, small, smoke : mapping
-        Fields of the size at each scale; the small ones override the full ones.
-    """
+    """A figure, table or study of the list."""
 
     name: str
+    """Of the study, and of its folder."""
     title: str
+    """Description of one line."""
     paper: str
+    """What the paper shows."""
     data: str
+    """What it reads."""
     cost: Mapping[str, str]
+    """Time by scale; it has the scales that there are."""
     module: str
+    """Of this package; it has a :class:`r2mae_paper.study.Study` of this name among its `STUDIES`."""
     also: Sequence[str] = ()
+    """Names of other figures or tables that are made of the same runs."""
     digits: int = 6
+    """Number of digits of the numbers in the tables."""
     chooses: Sequence[str] = ("seeds",)
+    """Fields of the size that say which runs there are, and nothing of how each is trained and measured: earlier runs
+    (``--earlier``) may have been made with others."""
     sizes_of: str = ""
+    """Name of an entry that has the same sizes."""
     domain: str = ""
+    """The domain whose preset the field `settings` of the size names; its values are filled in."""
     full: Mapping[str, Any] = field(default_factory=dict)
     small: Mapping[str, Any] = field(default_factory=dict)
     smoke: Mapping[str, Any] = field(default_factory=dict)
+    """`full`, `small`, `smoke`: fields of the size at each scale; the small ones override the full ones."""
 
     def size(self, scale: Scale = "full", **changes: Any) -> Size:
         """Return how much is computed at a scale; `changes` replace fields.

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
 from r2mae.theory import Covariance, DominantWarning, InterpolationWarning, LocalisedWarning, LowRank
-from r2mae_paper.rows import TableRow, Tables, joined
+from r2mae_paper.rows import TableRow, Tables, joined_tables
 from r2mae_paper.studies import Entry, Scale, Size, entry_of
 
 if TYPE_CHECKING:
@@ -24,21 +24,10 @@ PUBLISHED = "published"
 """The name under which :attr:`Study.table` gets the rows of :attr:`Study.curves`."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of a computation. Its result is saved, and not computed again.
-
-    Parameters
-    ----------
-    name : str
-        Name of its file: lower-case letters, digits, dots and hyphens.
-    compute : callable
-        Takes the number of threads. Returns plain types (dictionaries, lists, numbers, text) that must not depend on
-        it.
-    """
-
-    name: str
-    compute: Callable[[int], Any]
+Parts: TypeAlias = Mapping[str, Callable[[int], Any]]
+"""The parts of a computation by the names of their files: lower-case letters, digits, dots and hyphens. Each takes the
+number of threads, and returns plain types (dictionaries, lists, numbers, text) that must not depend on it. Its result
+is saved, and not computed again."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +36,37 @@ class Study:
 
     Its numbers have one source: `parts` that are computed, pretraining `runs`, or the tables of other studies, which
     `gather` reads; or published curves alone.
-
-    Attributes
-    ----------
-    entry : Entry
-        Its line of the list.
-    plot : callable
-        Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
-        there are none.
-    table : callable, optional
-        Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
-        table with a row per run (:func:`r2mae.compare.gather.table_of`); or what `gather` returns. By default one table
-        of the study's name, with the rows of all parts.
-    parts : callable, optional
-        Takes the size; returns the parts of the computation.
-    runs : callable, optional
-        Takes the size and the folder; returns the runs, all of one domain, with folders below it, on data with the same
-        first metric.
-    scores_of_run : callable, optional
-        Takes a finished run; returns numbers that are read from its folder, which become columns of the table of runs.
-    plot_runs : callable, optional
-        Takes the runs, all finished, and the size; returns the figures that are drawn from the models, not from tables.
-    gather : callable, optional
-        Takes the folder that has the folders of the other studies, and the scale, which must be theirs.
-    curves : callable, optional
-        For studies that draw published curves of the user's. Takes the user's files; returns the rows that `table` gets
-        under :data:`PUBLISHED`. Raises a UserError if a file is not as needed, or there is none where one is needed.
     """
 
     entry: Entry
+    """Its line of the list."""
     plot: "Callable[[Tables, Size], Figures]" = lambda tables, size: {}
+    """Takes the tables and the size; returns the figures by file name. The runner has set the style before. By default
+    there are none."""
     table: Callable[[Any], Tables] | None = None
-    parts: Callable[[Size], list[Part]] | None = None
+    """Returns all numbers that are drawn, as tables by file name. Takes the result of each part by its name; of runs a
+    table with a row per run (:func:`r2mae.compare.gather.table_of`); or what `gather` returns. By default the rows of
+    all parts, which are lists for the table of the study's name, or mappings of lists by table."""
+    parts: Callable[[Size], Parts] | None = None
+    """Takes the size; returns the parts of the computation."""
     runs: "Callable[[Size, Path], list[SweepRun]] | None" = None
+    """Takes the size and the folder; returns the runs, all of one domain, with folders below it, on data with the same
+    first metric."""
     scores_of_run: "Callable[[SweepRun], Mapping[str, float]] | None" = None
+    """Takes a finished run; returns numbers that are read from its folder, which become columns of the table of
+    runs."""
     plot_runs: "Callable[[list[SweepRun], Size], Figures] | None" = None
+    """Takes the runs, all finished, and the size; returns the figures that are drawn from the models, not from
+    tables."""
     gather: Callable[[Path, Scale], Any] | None = None
+    """Takes the folder that has the folders of the other studies, and the scale, which must be theirs."""
     curves: Callable[[Sequence[Path]], list[TableRow]] | None = None
+    """For studies that draw published curves of the user's. Takes the user's files; returns the rows that `table` gets
+    under :data:`PUBLISHED`. Raises a UserError if a file is not as needed, or there is none where one is needed."""
 
     def tables_of(self, results: Any) -> Tables:
         """Return all numbers that are drawn; see `table`."""
-        return {self.entry.name: joined(results)} if self.table is None else self.table(results)
+        return joined_tables(results, self.entry.name) if self.table is None else self.table(results)
 
 
 def get_study(name: str) -> Study:
@@ -130,12 +109,7 @@ def eigen_signals(cov: Covariance, places: Sequence[int], seed: int = 0) -> Floa
     A low-rank model has many equal eigenvalues (its bulk), within which any direction is an eigenvector. A uniformly
     drawn one is used there, since one concentrated on a single feature would not average over masks.
 
-    Parameters
-    ----------
-    cov : Covariance
-    places : sequence of m ints
-    seed : int
-        Seed for the directions within a bulk.
+    `seed` is that of the directions within a bulk.
     """
     if not isinstance(cov, LowRank) or np.ptp(cov.own) > 0:
         return cov.eigenvectors(np.array(places))

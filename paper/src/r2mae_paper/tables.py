@@ -4,19 +4,26 @@ For each seed and model the design is drawn once. R²MAE draws a ratio for each 
 with that probability; a fixed ratio keeps each row with the fixed probability. All use the same uniform numbers for a
 mask, so that differences are paired.
 
-Why do Tables 5 and 9 find R²MAE better? Several readings of their text, measured and by the general formula.
+Why do Tables 5 and 9 find R²MAE better? Several readings of their text, measured and by the general formula. A reading
+is either a rule for which rows are kept, and with which ratio, or a covariance and an eigenvector. The rule decides the
+sign of the difference, the covariance and eigenvector its level. Only one rule gives the published differences: the
+uniform number from which a row's ratio is drawn also decides whether the row is kept.
 
-A reading is either a rule for which rows are kept, and with which ratio, or a covariance and an eigenvector. The rule
-decides the sign of the difference, the covariance and eigenvector its level. Only one rule gives the published
-differences: the uniform number from which a row's ratio is drawn also decides whether the row is kept.
+When is a range of ratios better than a fixed ratio? Answered by the formula over many random settings. A setting is a
+spectrum, a number of rows, a noise variance and a range; its targets are five eigen-directions. Four choices are
+compared: the range (each row draws its own ratio), the middle of the range as a fixed ratio, a fixed ratio picked at
+random from the range, and the best of all fixed ratios.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
@@ -28,7 +35,7 @@ from r2mae_paper.drawing import BLACK, GREY, Figures, panels
 from r2mae_paper.published import Model, Table, published
 from r2mae_paper.rows import TableRow, Tables, column, joined, select
 from r2mae_paper.studies import ENTRIES, Size
-from r2mae_paper.study import NOISE, Part, Study
+from r2mae_paper.study import NOISE, Parts, Study
 
 _PAPER_MASKS = 50
 
@@ -89,30 +96,21 @@ def measure(table: Table, model: Model, seed: int, size: Size, *, jobs: int = 1)
     return {name: float(value) for name, value in found.items()}
 
 
-def parts(size: Size, *, name: str) -> list[Part]:
+def parts_of_tables(size: Size, *, name: str) -> Parts:
     """Return a part for each model and seed. It computes a row of the table and adds the paper's values."""
     table = published(name)
-    return [
-        Part(f"{model}-{seed}", partial(_row, table, model, seed, size))
-        for model in table.entries
-        for seed in size.seeds
-    ]
+    return {
+        f"{model}-{seed}": partial(_row, table, model, seed, size) for model in table.entries for seed in size.seeds
+    }
 
 
-def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> TableRow:
+def _row(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
     row: TableRow = {"model": model, "seed": seed, **measure(table, model, seed, size, jobs=jobs)}
-    printed = table.entries[model].get(seed)
-    if printed is None:
-        return row
-    paper = {f"paper_{key}": value for key, value in asdict(printed).items()}
-    return {**row, **paper, "paper_gain": printed.gain}
+    printed = table.entries[model].reindex([seed]).dropna().to_dict("records")
+    return [{**row, **{f"paper_{key}": value for one in printed for key, value in one.items()}}]
 
 
-def _table_of(results: Mapping[str, TableRow], *, name: str) -> Tables:
-    return {name: list(results.values())}
-
-
-def plot(tables: Tables, size: Size, *, name: str) -> Figures:
+def plot_table(tables: Tables, size: Size, *, name: str) -> Figures:
     """Draw R²MAE minus the middle ratio: measured, by the formula, and printed."""
     table, rows = published(name), tables[name]
     figure, (axes,) = panels(1, width=6.4, height=3.6)
@@ -156,23 +154,16 @@ class OncePerRun(Uniform):
 
 @dataclass(frozen=True)
 class Reading:
-    """How R²MAE and the fixed ratio it is compared with choose their rows.
-
-    Attributes
-    ----------
-    name, meaning : str
-        A short name, and a description.
-    r2mae, fixed : callable
-        Return a :data:`~r2mae.theory.rows.Keep` for a table.
-    once : bool
-        Whether all rows of a run have the same ratio.
-    """
+    """How R²MAE and the fixed ratio it is compared with choose their rows."""
 
     name: str
     meaning: str
+    """`name`, `meaning`: a short name, and a description."""
     r2mae: Callable[[Table], Keep]
     fixed: Callable[[Table], Keep] = lambda table: "ratio"
+    """`r2mae`, `fixed`: return a :data:`~r2mae.theory.rows.Keep` for a table."""
     once: bool = False
+    """Whether all rows of a run have the same ratio."""
 
 
 READINGS = (
@@ -209,30 +200,22 @@ PLACES: dict[str, Callable[[int, Table], int]] = {
 
 
 _TABLES = ("table5", "table9")
-_LEVELS = "levels"
 
 
-def parts_of_readings(size: Size) -> list[Part]:
+def parts_of_readings(size: Size) -> Parts:
     """Return a part for each table, model and seed (for the sign), and one for the level."""
-    signs = [
-        Part(f"{name}-{model}-{seed}", partial(_sign, published(name), model, seed, size))
+    signs = {
+        f"{name}-{model}-{seed}": partial(_sign, published(name), model, seed, size)
         for name in _TABLES
         for model in published(name).entries
         for seed in size.seeds
-    ]
-    return [*signs, Part(_LEVELS, lambda jobs: list(level_rows(size)))]
+    }
+    return {**signs, "levels": lambda jobs: {"levels": list(level_rows(size))}}
 
 
-def table_of_readings(results: Mapping[str, list[TableRow]]) -> Tables:
-    """Return the sign under every rule, and the level of every covariance and eigenvector."""
-    rules = joined({name: rows for name, rows in results.items() if name != _LEVELS})
-    return {"rules": rules, "levels": results[_LEVELS]}
-
-
-def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> list[TableRow]:
-    printed = table.entries[model].get(seed)
-    paper = "" if printed is None else printed.gain
-    return [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]
+def _sign(table: Table, model: Model, seed: int, size: Size, jobs: int) -> Tables:
+    paper = table.entries[model]["gain"].to_dict().get(seed, "")
+    return {"rules": [{**row, "paper": paper} for row in measure_readings(table, model, seed, size, jobs)]}
 
 
 def measure_readings(table: Table, model: Model, seed: int, size: Size, jobs: int = 1) -> list[TableRow]:
@@ -254,10 +237,7 @@ def measure_readings(table: Table, model: Model, seed: int, size: Size, jobs: in
     rows = []
     for reading in READINGS:
         kind = OncePerRun if reading.once else Uniform
-        keys = (
-            reading.name,
-            f"fixed, {reading.fixed(table)}" if reading.fixed(table) in ("ratio", 1.0) else "removed",
-        )
+        keys = (reading.name, f"fixed, {reading.fixed(table)}" if reading.fixed(table) in ("ratio", 1.0) else "removed")
         ours = risks(keys[0], kind(table.low, table.high), reading.r2mae(table))
         other = risks(keys[1], table.middle, reading.fixed(table))
         gap = ours - other
@@ -285,7 +265,7 @@ def level_rows(size: Size) -> Iterator[TableRow]:
     for table in map(published, _TABLES):
         for spectrum, make in SPECTRA.items():
             model: Model = "latent" if spectrum.startswith("latent") else "beta"
-            printed = np.array([row.middle for row in table.entries[model].values()])
+            printed = table.entries[model]["middle"].to_numpy()
             covs = [make(size.d, seed) for seed in size.seeds]
             for name, index_of in PLACES.items():
                 if name == "tenth eigenvector" and table.quantile == 0:
@@ -336,15 +316,211 @@ def plot_readings(tables: Tables, size: Size) -> Figures:
     return {"rules": figure}
 
 
+_GRID = np.round(np.arange(0.02, 0.981, 0.02), 10)
+_QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.25)
+_BLOCK = 100  # settings in one part of the computation
+_WIDTHS = "widths"
+_USEFUL = 0.95  # a direction counts as learnable if its lowest normalised risk is below this
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A random setting: eigenvalues, rows, noise variance, ridge, and the ends of a range."""
+
+    kind: str
+    eigenvalues: Float[np.ndarray, " d"]
+    n: int
+    noise: float
+    ridge: float
+    low: float
+    high: float
+
+
+def parts_of_ranges(size: Size) -> Parts:
+    """Return parts of a hundred settings each, and one for the costs of widths."""
+    blocks = {
+        f"settings-{first}": partial(_compare_all, size, first, min(first + _BLOCK, size.settings))
+        for first in range(0, size.settings, _BLOCK)
+    }
+    return {**blocks, _WIDTHS: lambda jobs: width_costs()}
+
+
+def table_of_ranges(results: Mapping[str, list[TableRow]]) -> Tables:
+    """Return the counts over all settings, the means over directions, and the costs of widths."""
+    rows = joined({name: part for name, part in results.items() if name != _WIDTHS})
+    return {"summary": summary(rows), "ranges": select(rows, target="mean"), "width": results[_WIDTHS]}
+
+
+def _compare_all(size: Size, first: int, last: int, jobs: int) -> list[TableRow]:
+    return [row for setting in islice(settings(size), first, last) for row in compare(setting)]
+
+
+def settings(size: Size) -> Iterator[Setting]:
+    """Draw settings: four kinds of spectra, d/n from 0.2 to 4, with and without noise and ridge."""
+    rng = np.random.default_rng(0)
+    for number in range(size.settings):
+        kind = ("log-normal", "power law", "spikes", "Beta")[number % 4]
+        values = _spectrum(kind, size.d, rng)
+        low = float(rng.uniform(0.02, 0.85))
+        yield Setting(
+            kind,
+            values,
+            max(100, round(size.d * float(np.exp(rng.uniform(np.log(0.05), np.log(5)))))),
+            float(rng.choice([0.0, 0.01, 0.1])) * float(values.mean()),
+            float(rng.choice([0.0, 0.0, 1.0, 30.0])) * float(values.mean()),
+            low,
+            float(rng.uniform(low + 0.02, 0.98)),
+        )
+
+
+def _spectrum(kind: str, d: int, rng: np.random.Generator) -> Float[np.ndarray, " d"]:
+    if kind == "log-normal":
+        return np.asarray(np.exp(rng.normal(size=d) * rng.uniform(0.2, 2.0)))
+    if kind == "power law":
+        return np.asarray(np.arange(1, d + 1) ** -rng.uniform(0.2, 1.5))
+    if kind == "spikes":
+        values = np.ones(d)
+        values[: rng.integers(10, d // 4)] = np.exp(rng.uniform(1, 4))
+        return values
+    return np.asarray(1 + 9 * rng.beta(2, 6, d))
+
+
+def compare(setting: Setting) -> list[TableRow]:
+    """Return a row for each learnable direction, a row for their mean, and a row for their worst excess."""
+    cov = Rotated(setting.eigenvalues)
+    d = cov.d
+    usable = _GRID[(np.abs(_GRID * setting.n / d - 1) > 0.05) | (setting.ridge > 0)]
+    which = np.array([cov.at_quantile(q) for q in _QUANTILES])
+
+    def risks(ratio: Any) -> Float[np.ndarray, "..."]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of rows near d or a dominant direction, which occur here
+            return direction_risk(cov, setting.n, ratio, setting.noise, which=which, ridge=setting.ridge).normalised
+
+    fixed = risks(usable)
+    learnable = fixed.min(axis=0) < _USEFUL
+    inside = (usable >= setting.low - 0.01) & (usable <= setting.high + 0.01)
+    middle = (setting.low + setting.high) / 2
+    if not learnable.any() or inside.sum() < 2 or (setting.ridge == 0 and abs(middle * setting.n / d - 1) < 0.05):
+        return []
+    fixed = fixed[:, learnable]
+    drawn, centre = risks(Uniform(setting.low, setting.high))[learnable], risks(middle)[learnable]
+    best = fixed.min(axis=0)
+    common = {
+        "kind": setting.kind,
+        "rows_per_feature": round(setting.n / d, 4),
+        "noise": round(setting.noise / float(setting.eigenvalues.mean()), 4),
+        "ridge": round(setting.ridge / float(setting.eigenvalues.mean()), 4),
+        "low": round(setting.low, 4),
+        "high": round(setting.high, 4),
+    }
+    rows = []
+    targets = [(f"direction {q:g}", [place]) for place, q in enumerate(np.array(_QUANTILES)[learnable])]
+    every = list(range(len(targets)))
+    for target, places in [*targets, ("mean", every), ("worst excess", every)]:
+        over, own, at_middle = (
+            (risk - best).max(axis=-1) if target == "worst excess" else risk[..., places].mean(axis=-1)
+            for risk in (fixed, drawn, centre)
+        )
+        blind = over[inside]
+        rows.append(
+            {
+                **common,
+                "target": target,
+                "best_fixed": min(over.min(), at_middle),  # the middle of the range may be better than the grid's best
+                "best_ratio": usable[over.argmin()],
+                "range": own,
+                "middle": at_middle,
+                "blind": blind.mean(),
+                "blind_worst": blind.max(),
+            }
+        )
+    return [{k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+
+
+def summary(rows: list[TableRow]) -> dict[str, Any]:
+    """Count how often a range is better than each alternative, over all settings and where the middle ratio learns."""
+    table = pd.DataFrame(rows)
+
+    def better(some: pd.DataFrame) -> dict[str, Any]:
+        shares = {key: (some["range"] < some[key] - 1e-6).mean() if len(some) else 0.0 for key in ("middle", "blind")}
+        return {f"better_than_{key}": round(float(shares[key.split("_")[0]]), 4) for key in ("middle", "blind_pick")}
+
+    counts: dict[str, Any] = {}
+    for target, limit in (("direction", 1.0), ("mean", 1.0), ("worst excess", 0.5)):
+        some = table[table["target"].str.startswith(target)]
+        sane = some[some["middle"] < limit]
+        saving = (sane["blind"] - sane["range"]) / (sane["blind"] - sane["best_fixed"]).clip(lower=1e-9)
+        counts[target] = {
+            "cells": len(some),
+            "better_than_best_fixed": int((some["range"] < some["best_fixed"] - 1e-4).sum()),
+            **better(some),
+            "where_the_middle_learns": {
+                "cells": len(sane),
+                **better(sane),
+                "median_saving_against_blind": round(float(saving.median()), 4),
+                "median_cost_against_middle": round(float((sane["range"] - sane["middle"]).median()), 4),
+            },
+        }
+    return counts
+
+
+def width_costs() -> list[TableRow]:
+    """Return the cost of a range against its middle ratio, for common widths (Beta and latent-like spectra)."""
+    rows = []
+    quantiles, which = (0.0, 0.1), np.array([0, 100])
+    for name, values in (
+        ("Beta", 1 + 9 * np.random.default_rng(0).beta(2, 6, 1000)),
+        ("latent", np.concatenate([np.linspace(9.8, 1.2, 500), np.ones(500)])),
+    ):
+        cov = Rotated(np.asarray(values))
+        for n in (100, 200, 500):
+            curve = direction_risk(cov, n, _GRID, NOISE, which=which).normalised
+            for index, ratio in enumerate(map(float, _GRID[curve.argmin(axis=0)])):
+                for width in (0.05, 0.1, 0.2, 0.3, 0.4):
+                    low, high = ratio - width / 2, ratio + width / 2
+                    if low <= 0 or high >= 1:
+                        continue
+                    risks = direction_risk(cov, n, [ratio, Uniform(low, high)], NOISE, which=which).normalised[:, index]
+                    cost = risks[1] - risks[0]
+                    row: TableRow = {"covariance": name, "rows_per_feature": n / 1000, "quantile": quantiles[index]}
+                    row |= {"best_ratio": ratio, "width": width, "best": float(f"{risks[0]:.5g}")}
+                    per_square = float(f"{cost / width**2:.4g}")
+                    rows.append({**row, "cost": float(f"{cost:.4g}"), "cost_per_width_squared": per_square})
+    return rows
+
+
+def plot_ranges(tables: Tables, size: Size) -> Figures:
+    """Draw the risk of ranges against that of each alternative."""
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    shown = [row for row in tables["ranges"] if row["middle"] < 1.0]
+    ours = column(shown, "range")
+    titles = {
+        "blind": "a ratio picked blindly from it",
+        "middle": "its middle ratio",
+        "best_fixed": "the best fixed ratio",
+    }
+    for axes, (key, title) in zip(panels, titles.items(), strict=True):
+        other = column(shown, key)
+        axes.plot(other, ours, ".", markersize=2.5, color=BLUE, alpha=0.4, rasterized=True)
+        axes.plot([0, 1.5], [0, 1.5], color=BLACK, linewidth=0.8)
+        axes.set(xlim=(0, 1.5), ylim=(0, 1.5), xlabel=f"risk of {title}")
+        better = float((ours < other - 1e-6).mean())
+        axes.set_title(f"range better in {better:.0%}")
+    panels[0].set_ylabel("risk of the range\n(mean over directions)")
+    return {"ranges": figure}
+
+
 STUDIES = (
     *(
         Study(
             ENTRIES[name],
-            partial(plot, name=name),
-            partial(_table_of, name=name),
-            partial(parts, name=name),
+            partial(plot_table, name=name),
+            parts=partial(parts_of_tables, name=name),
         )
         for name in ("table5", "table9")
     ),
-    Study(ENTRIES["r2mae-vs-fixed"], plot_readings, table_of_readings, parts_of_readings),
+    Study(ENTRIES["r2mae-vs-fixed"], plot_readings, parts=parts_of_readings),
+    Study(ENTRIES["ranges"], plot_ranges, table_of_ranges, parts_of_ranges),
 )

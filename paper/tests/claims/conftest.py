@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from paper.tests.claims.judged import Rows, found_in
 
-from r2mae.files import write_rows
+from r2mae.files import write_json, write_rows
 from r2mae_paper.claims import Found
-from r2mae_paper.state import write_plan, write_tables
+from r2mae_paper.state import MADE
 
 
 @pytest.fixture
@@ -21,8 +21,7 @@ def judge(tmp_path: Path) -> Callable[..., dict[str, Found]]:
         for name, rows in tables.items():
             write_rows(folder / f"{name}.csv", rows, list(dict.fromkeys(key for row in rows for key in row)))
         if scale:
-            write_plan(folder, scale, "runs", [])
-            write_tables(folder, [folder / f"{name}.csv" for name in tables])
+            write_json(folder / MADE, {"scale": scale})
         return found_in(tmp_path)
 
     return write_and_judge

@@ -11,7 +11,7 @@ from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SET_DEFAULTS
 from r2mae_paper.cell_tables import CONDITION
-from r2mae_paper.claims import Found, verdicts
+from r2mae_paper.claims import Found, Results, judge
 from r2mae_paper.study import get_study
 
 Rows = list[dict[str, Any]]
@@ -25,7 +25,7 @@ def found_in(folder: Path) -> dict[str, Found]:
     """Judge all claims by what is in a folder: what was found, by the former names of cases."""
     return {
         name: found
-        for one in verdicts([folder])
+        for one in judge(Results([folder]))
         for case, found in zip(one.claim.cases, one.found, strict=True)
         for name in case.formerly
     }

@@ -11,7 +11,7 @@ from paper.tests.claims.judged import OF_A_SET, RECONSTRUCTION, TYPES, as_writte
 
 from r2mae.files import write_json
 from r2mae_paper.claims import Found
-from r2mae_paper.claims.runs import TABLES
+from r2mae_paper.claims.results import TABLES
 
 
 @pytest.mark.parametrize("target", TYPES)

@@ -1,14 +1,14 @@
 """Which folders hold results, and which of them are not judged."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 import r2mae
 from r2mae.errors import UserError
+from r2mae.files import write_json
 from r2mae_paper.claims.results import Results, UnavailableError
-from r2mae_paper.state import PLAN, version_of, write_plan, write_tables
+from r2mae_paper.state import MADE, begin
 
 TABLE = "gamma,risk\n5,1\n"
 
@@ -28,11 +28,9 @@ def test_targets_are_found_below_a_folder_or_as_it(tmp_path: Path) -> None:
     assert Results([tmp_path]).table("fig1a", "gamma", "risk").shape == (1, 2)
 
 
-def test_runs_and_hidden_folders_are_left_out(tmp_path: Path) -> None:
+def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
     target(tmp_path / "table4", "table4")
-    for name in ("runs", ".parts", "figures"):
-        target(tmp_path / "table4" / name / "fig1a", "fig1a")
-        target(tmp_path / "table4" / "csle" / name / "fig1b", "fig1b")
+    target(tmp_path / "table4" / ".parts" / "fig1a", "fig1a")
     target(tmp_path / ".hidden" / "fig1c", "fig1c")
     assert set(Results([tmp_path]).targets) == {"table4"}
 
@@ -64,38 +62,31 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
     folder = target(tmp_path / "fig2a", "fig2a")
-    write_plan(folder, "smoke", "runs", [])
-    write_tables(folder, [folder / "fig2a.csv"])
+    write_json(folder / MADE, {"scale": "smoke"})
     with pytest.raises(UnavailableError, match="scale smoke"):
         Results([tmp_path]).folder("fig2a")
-    write_plan(folder, "small", "runs", [])
-    write_tables(folder, [folder / "fig2a.csv"])
-    assert version_of(folder) == r2mae.__version__
-    assert Results([tmp_path]).folder("fig2a") == folder
-    plan = json.loads((folder / PLAN).read_text())
-    (folder / PLAN).write_text(json.dumps({**plan, "version": "0.0.1"}))
+    for version in (r2mae.__version__, ""):
+        write_json(folder / MADE, {"scale": "small", "environment": {"versions": {"r2mae": version}}})
+        assert Results([tmp_path]).folder("fig2a") == folder, "some records say none"
+    write_json(folder / MADE, {"scale": "small", "environment": {"versions": {"r2mae": "0.0.1"}}})
     with pytest.raises(UnavailableError, match=r"r2mae 0\.0\.1"):
         Results([tmp_path]).folder("fig2a")
-    del plan["version"]
-    (folder / PLAN).write_text(json.dumps(plan))
-    assert Results([tmp_path]).folder("fig2a") == folder, "plans of earlier versions say none"
 
 
 def test_tables_before_a_call_that_was_broken_off_are_not_judged(tmp_path: Path) -> None:
     folder = target(tmp_path / "fig2a", "fig2a")
-    write_plan(folder, "small", "runs", [])
-    write_tables(folder, [folder / "fig2a.csv"])
-    write_plan(folder, "full", "runs", [[folder / "a"], [folder / "b"]])
+    write_json(folder / MADE, {"scale": "small"})
+    begin(folder, "full", "runs", [[folder / "a"], [folder / "b"]])
     with pytest.raises(UnavailableError, match=r"did not finish .0 of 2 runs, full"):
         Results([tmp_path]).folder("fig2a")
-    write_tables(folder, [folder / "fig2a.csv"])
+    write_json(folder / MADE, {"scale": "full"})
     assert Results([tmp_path]).folder("fig2a") == folder
 
 
 def test_an_unfinished_target_says_how_far_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "fig2a"
     folder.mkdir()
-    write_plan(folder, "small", "runs", [[folder / "a"], [folder / "b"]])
+    begin(folder, "small", "runs", [[folder / "a"], [folder / "b"]])
     (folder / "a").touch()
     results = Results([tmp_path])
     assert not results.empty
@@ -109,7 +100,6 @@ def test_an_unfinished_target_says_how_far_it_is(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("gamma\n5\n", "no column risk"),
-        ("gamma,risk\n5,high\n", "words in the column risk"),
         ("gamma,risk\n", "no rows"),
         ("", "cannot be read"),
     ],

@@ -34,7 +34,7 @@ def judge(tmp_path: Path) -> Judge:
 
     def by_table(rule: str, table: str, **values: Any) -> Found:
         (tmp_path / "fig1a.csv").write_text(table)
-        return rules.RULES[rule](Results([tmp_path]), case(**values))
+        return rules.judged(Results([tmp_path]), case(rule=rule, **values))
 
     return by_table
 
@@ -146,7 +146,7 @@ def test_limit(judge: Judge, margin: float, more: dict[str, Any], word: str) -> 
 def test_fit(judge: Judge, off: float, worst: float, more: dict[str, Any], word: str) -> None:
     rows = [f"{off},1,2", f"{off},1,2", f"{worst},1,2"]
     table = "\n".join(["value,formula,second", *rows])
-    found = judge("fit", table, **{"columns": ("value", "formula"), **more})
+    found = judge("fit", table, **{"measure": "deviation", "columns": ("value", "formula"), **more})
     assert found.verdict == word
     assert found.ours == pytest.approx(100 * (off - 1))
 
@@ -169,7 +169,7 @@ def test_rows_that_are_not_there_are_said(judge: Judge) -> None:
     with pytest.raises(UnavailableError, match="no rows with value > 9"):
         judge("difference", column(1), where="value > 9", **VALUES)
     with pytest.raises(UnavailableError, match="no rows with numbers"):
-        judge("fit", "value,formula\n1,\n,1\n", columns=("value", "formula"))
+        judge("fit", "value,formula\n1,\n,1\n", measure="deviation", columns=("value", "formula"))
 
 
 NUMBERS, WIDTHS = st.floats(-10, 10), st.floats(0.001, 5)
@@ -179,7 +179,7 @@ NUMBERS, WIDTHS = st.floats(-10, 10), st.floats(0.001, 5)
 def test_an_interval_on_the_other_side_refutes(mean: float, half: float, paper: float | None, same: bool) -> None:
     low, high = mean - half, mean + half
     part = Estimate(mean, low, high, spread=(half,))
-    verdict = rules._above(part, case(affordable=10), paper, same=same).verdict
+    verdict = rules._above(part, case(affordable=10, paper=paper), same).verdict
     assert (verdict in ("reproduced", "direction only")) == (low > 0)
     assert same or verdict != "reproduced"
     if high < 0:
@@ -193,13 +193,13 @@ def test_one_part_of_several_refutes_by_a_corrected_interval_alone() -> None:
     gaps = np.array([-1.0, -1.2, -0.8, -1.1]) + 0.75
     for several, word in ((1, "not reproduced"), (4, OPEN)):
         part = over(gaps, worst_of=several)
-        assert rules._above(part, case(), None, same=True).verdict == word
+        assert rules._above(part, case(), True).verdict == word
 
 
-def test_a_measure_limits_the_verdict() -> None:
-    part = of_errors(1.0, 0.1)
-    found = rules._with_note(rules._above(part, case(), None, same=True), Measured(at_most="direction only"), True)
-    assert found.verdict == "direction only"
+def test_a_measure_limits_the_verdict(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = Measured({"": of_errors(1.0, 0.1)}, at_most="direction only")
+    monkeypatch.setitem(rules.MEASURES, "values", lambda results, case: limited)  # type: ignore[attr-defined]
+    assert judge("difference", column(1), **VALUES).verdict == "direction only"
 
 
 def test_seeds_that_would_decide_a_difference_do_so_four_times_in_five() -> None:
@@ -217,7 +217,7 @@ def test_seeds_do_not_narrow_what_differs_between_sets() -> None:
     few, none = over_sets(alike), over_sets(apart)
     assert 3 < few.seeds(few.mean) < 100
     assert math.isinf(none.seeds(none.mean))
-    assert "between sets" in rules._open(none, abs(none.mean), case(), same=False).reason
+    assert "between sets" in rules._open(none, abs(none.mean), case(), False).reason
 
 
 def test_without_a_spread_there_is_no_interval() -> None:
@@ -262,7 +262,7 @@ def test_equal_signals_count_once(tmp_path: Path) -> None:
     rows = [f"{p},{risk},0.1,{signal}" for signal, risk in ((1, 5), (1, 4), (2, 3)) for p in (0.1, 0.5)]
     (tmp_path / "fig1a.csv").write_text("\n".join(["ratio,risk,error,signal", *rows]))
     found = _families(Results([tmp_path]), case(columns=("risk", "error"), options={"order": "signal"}))
-    assert [list(own["risk"]) for own in found[""]] == [[5, 5], [3, 3]]
+    assert [list(own.risk) for own in found[""]] == [[5, 5], [3, 3]]
 
 
 WORDS = st.lists(st.sampled_from(sorted(MEANING)), min_size=1, max_size=9)

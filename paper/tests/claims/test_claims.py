@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from r2mae.errors import UserError
-from r2mae_paper.claims import CLAIMS, MEANING, Results, judge, read, verdicts
+from r2mae_paper.claims import CLAIMS, MEANING, Results, judge
+from r2mae_paper.claims.measures import MEASURES
 from r2mae_paper.claims.page import COLUMNS, TABLES, claims_table, counts_of, row_of, seeds_table, write_into
+from r2mae_paper.claims.rules import RULES
 from r2mae_paper.published import published
 from r2mae_paper.studies import ENTRIES, entry_of
 
@@ -44,24 +46,16 @@ def test_sums_are_of_other_claims() -> None:
     sums = {name for _, case in CASES if case.rule == "sum" for name in case.formerly}
     for _, case in CASES:
         parts = case.options["of"].split() if case.rule == "sum" else []
+        assert set(parts) <= {*BEFORE}
         assert len(set(parts)) == len(parts)
         assert not set(parts) & sums
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("number,decimals", "number,digits"),
-        (",fit,", ",fits,"),
-        ("difference,transition,", "difference,transitions,"),
-        ("isotropic|dependent", "isotropic|dependent|third"),
-        ("of=mlp-sufficient", "of=mlp-enough"),
-    ],
-)
-def test_a_damaged_list_is_refused(old: str, new: str) -> None:
-    assert old in TEXT
-    with pytest.raises(ValueError, match=r"columns are|there is no|each cell"):
-        read(TEXT.replace(old, new, 1))
+def test_rules_measures_and_parts_of_sums_are_known() -> None:
+    for claim, case in CASES:
+        assert case.rule in {"sum", "none", *RULES}, claim.name
+        assert case.measure in {"", *MEASURES}, claim.name
+        assert bool(case.measure) == (case.rule in RULES), claim.name
 
 
 def test_the_list_is_a_table_of_its_columns() -> None:
@@ -84,7 +78,7 @@ def test_affordable_seeds_are_those_of_48_hours_of_a_core(study: str) -> None:
 def test_numbers_of_tables_5_and_9_are_the_printed_ones() -> None:
     by_name = {name: case.paper for _, case in CASES for name in case.formerly}
     for table in ("table5", "table9"):
-        cells = {model: list(rows.values()) for model, rows in published(table).entries.items()}
+        cells = {model: list(rows.itertuples()) for model, rows in published(table).entries.items()}
         every = [cell for rows in cells.values() for cell in rows]
         expected = {
             "middle": sum(cell.middle - cell.r2mae for cell in every) / 10,
@@ -96,7 +90,7 @@ def test_numbers_of_tables_5_and_9_are_the_printed_ones() -> None:
 
 
 def test_without_results_nothing_is_guessed(tmp_path: Path) -> None:
-    found = verdicts([tmp_path])
+    found = judge(Results([tmp_path]))
     assert [one.claim for one in found] == list(CLAIMS)
     for one in found:
         assert one.verdict in ("not run", "not testable here")
@@ -163,7 +157,7 @@ def test_a_row_has_a_cell_for_each_heading(here: Results) -> None:
 def test_tables_are_between_their_marks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"above\n\n{BEGIN}\nold\n{END}\n\nbetween\n{SEEDS[0]}{SEEDS[1]}", "utf-8")
-    found = verdicts([tmp_path])
+    found = judge(Results([tmp_path]))
     for _ in range(2):
         write_into(page, found)
         first, second = (f"{marks[0]}\n\n{table(found)}\n\n{marks[1]}" for marks, table in TABLES.items())
@@ -178,5 +172,5 @@ def test_a_page_without_a_place_is_refused(tmp_path: Path, text: str | None) -> 
     if text is not None:
         page.write_text(text, "utf-8")
     with pytest.raises(UserError, match=r"page\.md"):
-        write_into(page, verdicts([tmp_path]))
+        write_into(page, judge(Results([tmp_path])))
     assert not page.exists() if text is None else page.read_text("utf-8") == text

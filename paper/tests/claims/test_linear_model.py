@@ -155,7 +155,7 @@ def test_the_papers_own_tables_show_what_it_says(judge: Callable[..., dict[str, 
         rows = [
             {"model": model, "seed": seed, "gain": sign * (cell.r2mae - cell.middle), "r2mae": cell.r2mae + (not shown),
              "over_best": sign * (cell.r2mae - cell.best)}
-            for model, cells in published(name).entries.items() for seed, cell in cells.items()
+            for model, cells in published(name).entries.items() for seed, cell in cells.iterrows()
         ]  # fmt: skip
         found = judge(name, {name: rows})
         assert found[f"{name}-middle"].verdict == found[f"{name}-beta"].verdict
@@ -180,7 +180,7 @@ def test_ranges_beside_the_best_ratio_are_those_of_tables_5_and_9(judge: Callabl
         rows = [
             {"model": model, "seed": seed, "gain": -0.01, "r2mae": 0.5, "over_best": -0.01 if seed < 20 else 0.01,
              "best_ratio": cell.best_ratio}
-            for model, cells in published(name).entries.items() for seed, cell in cells.items()
+            for model, cells in published(name).entries.items() for seed, cell in cells.iterrows()
         ]  # fmt: skip
         found = judge(name, {name: rows})
     assert "of 7." in found["misaligned"].reason

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from paper.tests.claims.judged import words
 
-from r2mae_paper import fig2a, fig2b
+from r2mae_paper import networks
 from r2mae_paper.claims import Found
 from r2mae_paper.claims.measures import _shared
 from r2mae_paper.claims.results import UnavailableError
@@ -42,15 +42,15 @@ MLPS = ("mlp-sufficient", "mlp-insufficient", "only-overparametrised", "rank-fal
 
 
 def test_mlps(judge: Callable[..., dict[str, Found]]) -> None:
-    found = judge("fig2a", fig2a.table(mlps(0.7)), "full")
+    found = judge("fig2a", networks.table_of_mlps(mlps(0.7)), "full")
     assert words(found, *MLPS) == ["reproduced"] * 6
     assert found["task-mlp"].ours == pytest.approx(0.6, abs=0.1)
-    found = judge("fig2a", fig2a.table(mlps(0.1)), "full")
+    found = judge("fig2a", networks.table_of_mlps(mlps(0.1)), "full")
     assert words(found, *MLPS[:5]) == ["not reproduced"] * 5
     assert found["task-mlp"].verdict == "undecidable at this scale", "within a step of the grid, and without a spread"
-    found = judge("fig2a", fig2a.table(mlps(0.7, TENTHS[::2])), "full")
+    found = judge("fig2a", networks.table_of_mlps(mlps(0.7, TENTHS[::2])), "full")
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer ratios than the paper's"
-    found = judge("fig2a", fig2a.table(mlps(0.7)), "small")
+    found = judge("fig2a", networks.table_of_mlps(mlps(0.7)), "small")
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer epochs than the paper's"
 
 
@@ -72,7 +72,7 @@ def test_the_task_is_judged_with_a_correction_for_widths_and_signs(judge: Callab
             keys = zip(rows["preset"], rows["seed"], strict=True)
             off = [(float(ratio) - best[key]) ** 2 for ratio, key in zip(rows["ratio"], keys, strict=True)]
             rows[f"as_trained_{name}"] = [1 - one if name == "probe_accuracy" else one for one in off]
-        shown += judge("fig2a", fig2a.table(rows), "full")["task-mlp"].verdict == "reproduced"
+        shown += judge("fig2a", networks.table_of_mlps(rows), "full")["task-mlp"].verdict == "reproduced"
     assert shown <= 1
 
 
@@ -96,27 +96,27 @@ UNETS = ("unet-intermediate", "unet-grows", "unet-8", "unet-16", "unet-32", "une
 
 def test_unets(judge: Callable[..., dict[str, Found]]) -> None:
     jump = {8: 0.25, 16: 0.35, 32: 0.45}
-    found = judge("fig2b", fig2b.table(unets({8: 0.6, 16: 0.7, 32: 0.8}, jump)))
+    found = judge("fig2b", networks.table_of_unets(unets({8: 0.6, 16: 0.7, 32: 0.8}, jump)))
     assert words(found, *UNETS) == ["reproduced"] * 7
-    found = judge("fig2b", fig2b.table(unets({8: 0.3, 16: 0.3, 32: 0.3}, dict.fromkeys(jump, 2.0))))
+    found = judge("fig2b", networks.table_of_unets(unets({8: 0.3, 16: 0.3, 32: 0.3}, dict.fromkeys(jump, 2.0))))
     assert words(found, *UNETS[1:5]) == ["not reproduced"] * 4
-    found = judge("fig2b", fig2b.table(unets({8: 0.0, 16: 0.0, 32: 0.0}, dict.fromkeys(jump, 2.0))))
+    found = judge("fig2b", networks.table_of_unets(unets({8: 0.0, 16: 0.0, 32: 0.0}, dict.fromkeys(jump, 2.0))))
     open_ = ["undecidable at this scale", *["undecided"] * 3]
     assert words(found, *UNETS[:5]) == ["not reproduced", *open_], "the same ratio under every seed"
     assert "seeds that differ are needed" in found["task-unet"].reason
     assert found["unet-jump"].verdict != "reproduced", "the accuracy rises evenly"
     flat = unets({8: 0.6, 16: 0.7, 32: 0.8}, jump).assign(as_trained_attribute_accuracy=0.0)
-    tables = fig2b.table(flat)
+    tables = networks.table_of_unets(flat)
     assert {row["score"] for row in tables["fig2b-best"]} == {"as_trained_clean_mse"}, "no ratio is the best of equals"
     found = judge("fig2b", tables)
     assert words(found, "unet-jump", "task-unet", "unet-8") == [OUT, OUT, "reproduced"]
     assert np.isnan(found["task-unet"].ours)
     partly = unets({8: 0.6, 16: 0.7, 32: 0.8}, jump)
     partly.loc[(partly["preset"] == "unet-8") & (partly["seed"] == 1), "as_trained_attribute_accuracy"] = 0.5
-    found = judge("fig2b", fig2b.table(partly))
+    found = judge("fig2b", networks.table_of_unets(partly))
     assert words(found, "unet-jump", "task-unet") == [OUT] * 2
     assert "has no best one" in found["unet-jump"].reason
-    found = judge("fig2b", fig2b.table(unets({4: 0.6, 8: 0.7, 16: 0.8}, {4: 0.25, 8: 0.35, 16: 0.45})))
+    found = judge("fig2b", networks.table_of_unets(unets({4: 0.6, 8: 0.7, 16: 0.8}, {4: 0.25, 8: 0.35, 16: 0.45})))
     assert words(found, *UNETS) == [
         "direction only", "direction only", OUT, OUT, "not run", "direction only", "direction only",
     ]  # fmt: skip

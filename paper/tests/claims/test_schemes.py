@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from paper.tests.claims.judged import as_written, cells, runs, words
 
-from r2mae_paper import table1, table2
+from r2mae_paper import scheme_tables
 from r2mae_paper.claims import Found
 from r2mae_paper.study import get_study
 
@@ -29,7 +29,7 @@ LOSS = ["loss_sd", "loss_sd_beside_ratio"]
 )
 def test_vision(judge: Callable[..., dict[str, Found]], ours: float, scale: str, verdict: str) -> None:
     rows = pd.DataFrame(runs({**OTHERS, "r2mae": ours}, ["finetune_top1", *LOSS]))
-    found = judge("table1", table1.table(rows), scale)
+    found = judge("table1", scheme_tables.table1(rows), scale)
     assert words(found, *VITS) == [verdict] * 5
     fluctuates = {"direction only": "direction only"} if scale == "small" else {"direction only": "reproduced"}
     assert found["vit-fluctuates"].verdict == (
@@ -75,14 +75,17 @@ def language(ours: float) -> pd.DataFrame:
 
 
 def test_language(judge: Callable[..., dict[str, Found]]) -> None:
-    found = judge("table2", table2.table(language(0.8643)), "small")
+    found = judge("table2", scheme_tables.table2(language(0.8643)), "small")
     assert found["glue"].verdict == "direction only"
     assert found["glue"].ours == pytest.approx(0.0033, abs=2e-4)
-    assert judge("table2", table2.table(language(0.8642)), "full")["glue"].verdict in ("reproduced", "direction only")
-    worse = judge("table2", table2.table(language(0.80)), "full")
+    assert judge("table2", scheme_tables.table2(language(0.8642)), "full")["glue"].verdict in (
+        "reproduced",
+        "direction only",
+    )
+    worse = judge("table2", scheme_tables.table2(language(0.80)), "full")
     assert words(worse, "glue", "glue-three") == ["not reproduced"] * 2
     assert found["glue-three"].verdict == "direction only"
-    without = table2.table(language(0.9).drop(columns=list(GLUE)))
+    without = scheme_tables.table2(language(0.9).drop(columns=list(GLUE)))
     found = judge("table2", without, "small")
     assert words(found, "glue", "rank-medium", "rank-base") == ["not run"] * 3
     assert "no fine-tuning on GLUE" in found["glue"].reason
@@ -90,18 +93,18 @@ def test_language(judge: Callable[..., dict[str, Found]]) -> None:
 
 def test_probes_are_no_fine_tuning(judge: Callable[..., dict[str, Found]]) -> None:
     probes = language(0.8643).rename(columns={task: task.replace("accuracy", "probe_accuracy") for task in GLUE})
-    found = judge("table2", table2.table(probes), "small")
+    found = judge("table2", scheme_tables.table2(probes), "small")
     assert words(found, "glue", "glue-three", "rank-medium") == ["not run"] * 3
 
 
 def test_a_model_that_nobody_trained_is_no_rival(judge: Callable[..., dict[str, Found]]) -> None:
     none = language(0.95).query("label == 'r2mae'").assign(label="not pretrained", scheme="none")
-    found = judge("table2", table2.table(pd.concat([language(0.8643), none])), "small")
+    found = judge("table2", scheme_tables.table2(pd.concat([language(0.8643), none])), "small")
     assert words(found, "glue", "glue-three") == ["direction only"] * 2
 
 
 def test_three_tasks_are_three(judge: Callable[..., dict[str, Found]]) -> None:
-    without = table2.table(language(0.8643).drop(columns="mnli_accuracy"))
+    without = scheme_tables.table2(language(0.8643).drop(columns="mnli_accuracy"))
     found = judge("table2", without, "full")["glue-three"]
     assert (found.verdict, "no mnli_accuracy" in found.reason) == ("not run", True)
 
@@ -110,10 +113,10 @@ def test_ranks_on_glue(judge: Callable[..., dict[str, Found]]) -> None:
     rng = np.random.default_rng(1)
     jittered = language(0.862)
     jittered[list(GLUE)] += 0.01 * rng.normal(size=(len(jittered), len(GLUE)))
-    assert judge("table2", table2.table(jittered), "full")["rank-medium"].verdict == "undecided"
+    assert judge("table2", scheme_tables.table2(jittered), "full")["rank-medium"].verdict == "undecided"
     worst = language(0.0)
     worst.loc[worst["seed"] == 0, "qnli_accuracy"] += worst["label"].eq("r2mae")[worst["seed"] == 0]
-    assert judge("table2", table2.table(worst), "full")["rank-base"].verdict == "not reproduced"
+    assert judge("table2", scheme_tables.table2(worst), "full")["rank-base"].verdict == "not reproduced"
 
 
 def test_equal_schemes_do_not_refute_the_best_rank(judge: Callable[..., dict[str, Found]]) -> None:
@@ -123,7 +126,7 @@ def test_equal_schemes_do_not_refute_the_best_rank(judge: Callable[..., dict[str
         noise = np.random.default_rng(draw).normal(size=(30, 4)) / 100
         equal = language(0.86)
         equal[list(GLUE)] = 0.86 + noise
-        found = judge("table2", table2.table(equal), "full")
+        found = judge("table2", scheme_tables.table2(equal), "full")
         refuted += words(found, "rank-medium", "glue-three").count("not reproduced")
     assert refuted <= 3
 
@@ -131,11 +134,11 @@ def test_equal_schemes_do_not_refute_the_best_rank(judge: Callable[..., dict[str
 def test_a_mean_over_tasks_needs_all_of_them(judge: Callable[..., dict[str, Found]]) -> None:
     lacking = language(0.8643)
     lacking.loc[(lacking["label"] == "r2mae") & (lacking["seed"] > 0), "mnli_accuracy"] = np.nan
-    found = judge("table2", table2.table(lacking), "full")["glue"]
+    found = judge("table2", scheme_tables.table2(lacking), "full")["glue"]
     assert (found.verdict, "fewer than 2 seeds" in found.reason) == ("not run", True)
     lacking = language(0.8643)
     lacking.loc[lacking["model"] == "roberta-base", "mnli_accuracy"] = np.nan
-    found = judge("table2", table2.table(lacking), "full")["glue"]
+    found = judge("table2", scheme_tables.table2(lacking), "full")["glue"]
     assert (found.verdict, "different tasks" in found.reason) == ("not run", True)
 
 

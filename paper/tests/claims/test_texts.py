@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae_paper import text_ratios
+from r2mae_paper import curves
 from r2mae_paper.claims import Found
 
 Judge = Callable[..., dict[str, Found]]
@@ -31,7 +31,7 @@ def texts(best: Mapping[str, Mapping[str, float]], seeds: int = 5) -> pd.DataFra
 
 
 def judged(judge: Judge, best: Mapping[str, Mapping[str, float]]) -> tuple[Found, Found]:
-    found = judge("text-ratios", text_ratios.table(texts(best)))
+    found = judge("text-ratios", curves.table_of_texts(texts(best)))
     return found["roberta-size"], found["roberta-task"]
 
 
@@ -59,7 +59,7 @@ def test_tasks_with_other_best_ratios_show_that_the_task_decides(judge: Judge) -
     models = texts({"2x128": {SST2: 0.2, QNLI: 0.7}, "2x256": {SST2: 0.2, QNLI: 0.8}})
     first = (models["model"] == "2x128") & (models["seed"] == 1)
     models.loc[first, SST2] = models.loc[first, SST2].to_numpy() - 2 * (models.loc[first, "ratio"] != "0.30")
-    task = judge("text-ratios", text_ratios.table(models))["roberta-task"]
+    task = judge("text-ratios", curves.table_of_texts(models))["roberta-task"]
     assert task.verdict == "direction only"
     assert "Shown is the clearest, 2x128." in task.reason
     _, task = judged(judge, {"2x128": {SST2: 0.4, QNLI: 0.4}, "2x256": {SST2: 0.4, QNLI: 0.4}})

@@ -1,58 +1,37 @@
 """The paper's claims and what the results at hand say of each.
 
 The claims are in ``published/claims.csv``: sentences, and how each is judged, by a rule of :mod:`rules` from a number
-of :mod:`measures`. :func:`verdicts` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results
+of :mod:`measures`. :func:`judge` judges all of :data:`CLAIMS` from folders of results. No claim is judged by results
 of the scale `smoke` or of another version of r2mae: it is then "not run", as it is where there are none.
 """
 
-import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
+from io import StringIO
+
+import pandas as pd
 
 from r2mae_paper.claims.claim import MEANING, Case, Claim, Found, Verdict, Word, summed
-from r2mae_paper.claims.measures import MEASURES
 from r2mae_paper.claims.results import Results, UnavailableError, UndecidableError
-from r2mae_paper.claims.rules import RULES
+from r2mae_paper.claims.rules import judged
 
-__all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge", "read", "verdicts"]
+__all__ = ["CLAIMS", "MEANING", "Case", "Claim", "Found", "Results", "Verdict", "Word", "judge"]
 
-_OF_CASE = ("case", "formerly", "rule", "measure", "study", "table", "columns", "where", "options", "margin", "paper",
-            "affordable", "full", "note")  # fmt: skip
-_OF_CLAIM = ("part", "name", "place", "sentence", "number", "decimals")
+_OF_CLAIM = ("part", "name", "place", "sentence", "number")
 
 
 def read(text: str) -> tuple[Claim, ...]:
-    """Read a list of claims. A cell with bars has a value for each case of its row, another one for all.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, a row has more values than cases, or a rule, a measure or a part of a sum is unknown.
-    """
-    reader = csv.DictReader(text.splitlines())
-    if set(reader.fieldnames or ()) != {*_OF_CASE, *_OF_CLAIM}:
-        raise ValueError(f"the columns are {reader.fieldnames}, not {', '.join((*_OF_CLAIM, *_OF_CASE))}")
-    claims = tuple(_claim(row) for row in reader)
-    known = {name for claim in claims for case in claim.cases for name in case.formerly}
-    for claim in claims:
-        for case in claim.cases:
-            parts = set(case.options.get("of", "").split()) if case.rule == "sum" else set()
-            if case.rule not in {"sum", *RULES} or case.measure not in {"", *MEASURES} or not parts <= known:
-                raise ValueError(f"{claim.name}: there is no {case.rule}, {case.measure}, or one of {parts - known}")
-    return claims
-
-
-def _claim(row: Mapping[str, str]) -> Claim:
-    cells = {column: [cell.strip() for cell in row[column].split("|")] for column in _OF_CASE}
-    count = max(map(len, cells.values()))
-    if any(len(values) not in (1, count) for values in cells.values()):
-        raise ValueError(f"{row['name']}: each cell has one value, or one for each of {count} cases")
-    cases = tuple(
-        _case({column: values[place % len(values)] for column, values in cells.items()}) for place in range(count)
-    )
-    return Claim(**{column: row[column] for column in _OF_CLAIM[:-1]}, decimals=int(row["decimals"]), cases=cases)
+    """Read a list of claims. A cell with bars has a value for each case of its row, another one for all."""
+    table = pd.read_csv(StringIO(text), dtype=str, keep_default_na=False)
+    cells = table.drop(columns=[*_OF_CLAIM, "decimals"]).apply(lambda column: column.str.split("|"))
+    counts = cells.map(len).max(axis="columns")
+    claims = []
+    for row, split, count in zip(table.to_dict("records"), cells.to_dict("records"), counts, strict=True):
+        cases = [{key: values[place % len(values)].strip() for key, values in split.items()} for place in range(count)]
+        named = {column: row[column] for column in _OF_CLAIM}
+        claims.append(Claim(**named, decimals=int(row["decimals"]), cases=tuple(map(_case, cases))))
+    return tuple(claims)
 
 
 def _case(cells: Mapping[str, str]) -> Case:
@@ -73,22 +52,6 @@ CLAIMS = read(files("r2mae_paper.published").joinpath("claims.csv").read_text("u
 """All claims: sentences that sum up others, then the others in the order of the paper."""
 
 
-def verdicts(folders: Sequence[Path]) -> list[Verdict]:
-    """Judge every claim.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of targets or of comparisons, or folders that hold them.
-
-    Raises
-    ------
-    UserError
-        If a folder does not exist, or two of them hold the same target.
-    """
-    return judge(Results(folders))
-
-
 def judge(results: Results) -> list[Verdict]:
     """Return the verdict of every claim, in the order of :data:`CLAIMS`."""
     cases = [case for claim in CLAIMS for case in claim.cases]
@@ -100,7 +63,7 @@ def judge(results: Results) -> list[Verdict]:
 
 def _found(case: Case, results: Results) -> Found:
     try:
-        return RULES[case.rule](results, case)
+        return judged(results, case)
     except UnavailableError as error:
         return Found("not run", f"{error}.")
     except UndecidableError as error:

@@ -27,161 +27,133 @@ MEANING: dict[Word, str] = {
 }
 """What each verdict means, in the order of tables."""
 
+ORDER: tuple[Word, ...] = (
+    "not reproduced", "not run", "undecidable at this scale", "undecided", "direction only", "reproduced",
+    "not testable here",
+)  # fmt: skip
+"""Verdicts from the one that shows a sentence least; what cannot be tested says nothing."""
+
 _OPEN = ("undecidable at this scale", "undecided")
-_WEAKNESS = {"not reproduced": 0, "not run": 1, **dict.fromkeys(_OPEN, 2), "direction only": 3, "reproduced": 4}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found in the results.
-
-    Attributes
-    ----------
-    verdict : str
-        One of :data:`MEANING`.
-    reason : str
-        What was found apart from the number.
-    ours, low, high : float
-        The number and its 95 % interval; NaN where there is none.
-    seeds : float
-        How many seeds would decide what is open; infinite if no number would, NaN if that is not the question.
-    same : bool
-        Whether data and sizes are the paper's.
-    """
+    """What a rule found in the results."""
 
     verdict: Word
+    """One of :data:`MEANING`."""
     reason: str = ""
+    """What was found apart from the number."""
     ours: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    """`ours`, `low`, `high`: the number and its 95 % interval; NaN where there is none."""
     seeds: float = math.nan
+    """How many seeds would decide what is open; infinite if no number would, NaN if that is not the question."""
     same: bool = True
+    """Whether data and sizes are the paper's."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One number that a sentence is judged by.
-
-    Attributes
-    ----------
-    label : str
-        What it is of, where a sentence has several.
-    formerly : tuple of str
-        The names that it had when each case was a sentence of its own; sums name their parts by these.
-    rule, measure : str
-        How numbers become a verdict (:data:`~r2mae_paper.claims.rules.RULES`), and tables numbers
-        (:data:`~r2mae_paper.claims.measures.MEASURES`).
-    study, table : str
-        The target whose results decide it, or several, and the file; by default its first.
-    columns : tuple of str
-        Columns that the measure takes, in its order.
-    where : str
-        Which rows count, as pandas' ``query`` takes it.
-    options : mapping
-        Further words for the measure and the rule.
-    margin : float
-        Where the sentence begins to hold, or the limit.
-    paper : float, optional
-        The number by the paper's own numbers, where it prints them.
-    affordable : int
-        How many seeds of the study 24 hours of two cores train; 0 for studies that train nothing.
-    full : str
-        When data and sizes are the paper's: "scale" (the target says `full`), or what must hold for the table, as
-        pandas' ``eval`` takes it, after ``FILE:`` for another file; "never", or both with a semicolon.
-    note : str
-        A sentence for the reason; of the rule `none` the reason.
-    """
+    """One number that a sentence is judged by."""
 
     label: str
+    """What it is of, where a sentence has several."""
     formerly: tuple[str, ...]
+    """The names that it had when each case was a sentence of its own; sums name their parts by these."""
     rule: str
     measure: str
+    """`rule`, `measure`: how numbers become a verdict (:data:`~r2mae_paper.claims.rules.RULES`), and tables numbers
+    (:data:`~r2mae_paper.claims.measures.MEASURES`)."""
     study: str
     table: str
+    """`study`, `table`: the target whose results decide it, or several, and the file; by default its first."""
     columns: tuple[str, ...]
+    """Columns that the measure takes, in its order."""
     where: str
+    """Which rows count, as pandas' ``query`` takes it."""
     options: Mapping[str, str]
+    """Further words for the measure and the rule."""
     margin: float
+    """Where the sentence begins to hold, or the limit."""
     paper: float | None
+    """The number by the paper's own numbers, where it prints them."""
     affordable: int
+    """How many seeds of the study 24 hours of two cores train; 0 for studies that train nothing."""
     full: str
+    """When data and sizes are the paper's: "scale" (the target says `full`), or what must hold for the table, as
+    pandas' ``eval`` takes it, after ``FILE:`` for another file; "never", or both with a semicolon."""
     note: str
+    """A sentence for the reason; of the rule `none` the reason."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper that states a result, with one case or several that all must show it.
-
-    Attributes
-    ----------
-    part : str
-        Heading of its table.
-    name : str
-        A short name of its own.
-    place : str
-        Section, figure or table.
-    sentence : str
-        What it states, in our words.
-    number : str
-        The number that would show it; positive where the sentence is right, if it is a difference.
-    decimals : int
-        Of the numbers in tables.
-    cases : tuple of Case
-    """
+    """A sentence of the paper that states a result, with one case or several that all must show it."""
 
     part: str
+    """Heading of its table."""
     name: str
+    """A short name of its own."""
     place: str
+    """Section, figure or table."""
     sentence: str
+    """What it states, in our words."""
     number: str
+    """The number that would show it; positive where the sentence is right, if it is a difference."""
     decimals: int
+    """Of the numbers in tables."""
     cases: tuple[Case, ...]
-
-    @property
-    def paper_in_words(self) -> str:
-        """The paper's numbers, or nothing."""
-        return self._listed([None if case.paper is None else _number(case.paper, self.decimals) for case in self.cases])
-
-    def ours_in_words(self, found: Sequence[Found]) -> str:
-        """Return our numbers with their intervals, or nothing."""
-        return self._listed([self._with_interval(one) for one in found])
-
-    def seeds_in_words(self, found: Sequence[Found]) -> str:
-        """Return the seeds that would decide what is open."""
-        words = [f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number" for one in found]
-        return self._listed([None if math.isnan(one.seeds) else word for one, word in zip(found, words, strict=True)])
-
-    def _with_interval(self, found: Found) -> str | None:
-        if not math.isfinite(found.ours):
-            return None
-        mean, low, high = (_number(value, self.decimals) for value in (found.ours, found.low, found.high))
-        return mean if not math.isfinite(found.low) else f"{mean} ({low} to {high})"
-
-    def _listed(self, numbers: Sequence[str | None]) -> str:
-        if len(numbers) == 1:
-            return numbers[0] or ""
-        known = [(case.label, number) for case, number in zip(self.cases, numbers, strict=True) if number]
-        return "; ".join(f"{label}: {number}" for label, number in known)
+    """"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim, and what the results say of each of its cases.
-
-    Attributes
-    ----------
-    claim : Claim
-    found : tuple of Found
-        One a case.
-    """
+    """A claim, and what the results say of each of its cases."""
 
     claim: Claim
+    """"""
     found: tuple[Found, ...]
+    """One a case."""
 
     @property
     def verdict(self) -> Word:
         """The verdict of the weakest case."""
         return weakest(self.found).verdict
+
+    @property
+    def paper(self) -> str:
+        """The paper's numbers, or nothing."""
+        return self._listed(["" if case.paper is None else self._number(case.paper) for case in self.claim.cases])
+
+    @property
+    def ours(self) -> str:
+        """Our numbers with their intervals, or nothing."""
+        ends = [f" ({self._number(one.low)} to {self._number(one.high)})" if math.isfinite(one.low) else ""
+                for one in self.found]  # fmt: skip
+        return self._listed([self._number(one.ours) + both for one, both in zip(self.found, ends, strict=True)])
+
+    @property
+    def seeds(self) -> str:
+        """The seeds that would decide what is open."""
+        return self._listed(
+            [
+                "" if math.isnan(one.seeds) else f"{one.seeds:.0f}" if math.isfinite(one.seeds) else "no number"
+                for one in self.found
+            ]
+        )
+
+    def _number(self, value: float) -> str:
+        """Return a number with the claim's decimals; nothing for one that is not finite."""
+        text = f"{value:.{self.claim.decimals}f}" if math.isfinite(value) else ""
+        return typeset(text.lstrip("-") if text and float(text) == 0 else text)
+
+    def _listed(self, words: Sequence[str]) -> str:
+        """Return the words of the cases, each after its label where there are several."""
+        if len(words) == 1:
+            return words[0]
+        return "; ".join(f"{case.label}: {word}" for case, word in zip(self.claim.cases, words, strict=True) if word)
 
     @property
     def reason(self) -> str:
@@ -200,13 +172,16 @@ class Verdict:
 
 def weakest(found: Sequence[Found]) -> Found:
     """Return the case that shows a sentence least, with the verdict and the seeds that all open ones need."""
-    known = [one for one in found if one.verdict in _WEAKNESS] or list(found)
     least = min(
-        known, key=lambda one: (_WEAKNESS.get(one.verdict, 5), one.low if math.isfinite(one.low) else -math.inf)
+        found,
+        key=lambda one: (
+            ORDER.index("undecided" if one.verdict in _OPEN else one.verdict),
+            one.low if math.isfinite(one.low) else -math.inf,
+        ),
     )
-    open_ = [one for one in known if one.verdict in _OPEN]
     if least.verdict not in _OPEN:
         return least
+    open_ = [one for one in found if one.verdict in _OPEN]
     needs = [one for one in open_ if one.verdict == "undecidable at this scale"] or open_
     most = max(needs, key=lambda one: one.seeds if not math.isnan(one.seeds) else -1.0)
     return replace(least, verdict=most.verdict, reason=most.reason, seeds=most.seeds)
@@ -233,8 +208,3 @@ def summed(words: Sequence[Word]) -> Word:
 def typeset(text: str) -> str:
     """Return words with minus signs before their numbers in place of hyphens."""
     return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
-
-
-def _number(value: float, decimals: int) -> str:
-    text = f"{value:.{decimals}f}"
-    return typeset(text.lstrip("-") if float(text) == 0 else text)

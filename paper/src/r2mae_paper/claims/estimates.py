@@ -21,29 +21,20 @@ Differences: TypeAlias = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval.
-
-    Attributes
-    ----------
-    mean, low, high : float
-        The ends are NaN where there is no interval.
-    worst : tuple of two floats
-        The ends, corrected for the worst of several cases; by default as they are.
-    spread : tuple of float
-        Standard deviation over seeds, of each set of data; empty if no seeds are behind it.
-    between : float
-        Standard deviation of the true effects between sets, which more seeds do not narrow.
-    grid : float
-        What a grid of ratios leaves open at each end.
-    """
+    """A number with its 95 % interval."""
 
     mean: float
     low: float = math.nan
     high: float = math.nan
+    """`mean`, `low`, `high`: the ends are NaN where there is no interval."""
     worst: tuple[float, float] | None = None
+    """The ends, corrected for the worst of several cases; by default as they are."""
     spread: tuple[float, ...] = ()
+    """Standard deviation over seeds, of each set of data; empty if no seeds are behind it."""
     between: float = 0.0
+    """Standard deviation of the true effects between sets, which more seeds do not narrow."""
     grid: float = 0.0
+    """What a grid of ratios leaves open at each end."""
 
     @property
     def known(self) -> bool:
@@ -79,24 +70,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measure finds.
-
-    Attributes
-    ----------
-    parts : mapping of str to Estimate
-        One number, or several that a sentence says something of.
-    note : str
-        What the reason says of it.
-    same : bool
-        Whether data and sizes can be the paper's.
-    at_most : str
-        The best verdict that is possible, as a part of what is claimed is missing.
-    """
+    """What a measure finds."""
 
     parts: Mapping[str, Estimate] = field(default_factory=dict)
+    """One number, or several that a sentence says something of."""
     note: str = ""
+    """What the reason says of it."""
     same: bool = True
+    """Whether data and sizes can be the paper's."""
     at_most: Word = "reproduced"
+    """The best verdict that is possible, as a part of what is claimed is missing."""
 
 
 def over(values: Sequence[float] | Values, comparisons: int = 1, *, worst_of: int = 1, grid: float = 0.0) -> Estimate:
@@ -121,10 +104,14 @@ def over(values: Sequence[float] | Values, comparisons: int = 1, *, worst_of: in
     return Estimate(mean, *ends[0], ends[1], (float(array.std(ddof=1)),), grid=grid)
 
 
-def of_errors(mean: float, *errors: float, comparisons: int = 1) -> Estimate:
-    """Return a mean with the normal interval of independent standard errors, corrected for the best of several."""
-    half = float(stats.norm.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
-    return Estimate(mean, mean - half, mean + half)
+def of_errors(mean: float, *errors: float, comparisons: int = 1, draws: int | None = None) -> Estimate:
+    """Return a mean with the interval of independent standard errors, corrected for the best of several.
+
+    It is normal, or, for errors that a few `draws` give, Student's.
+    """
+    family = stats.norm() if draws is None else stats.t(draws - 1)
+    half = float(family.ppf(1 - 0.025 / comparisons)) * math.sqrt(sum(error**2 for error in errors))
+    return Estimate(float(mean), float(mean - half), float(mean + half))
 
 
 def share_of(count: int, total: int) -> Estimate:
@@ -133,17 +120,24 @@ def share_of(count: int, total: int) -> Estimate:
     return Estimate(count / total, float(exact.low), float(exact.high))
 
 
+def _several(by_name: Mapping[str, Differences], comparisons: int = 1) -> tuple[list[Values], Estimate | None]:
+    """Return the values of each, and what is known where there is one, or no spread in any."""
+    values = [np.array(list(one.values())) for one in by_name.values()]
+    if len(values) == 1:
+        return values, over(values[0], comparisons)
+    no_spread = min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0
+    return values, Estimate(float(np.mean([one.mean() for one in values]))) if no_spread else None
+
+
 def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Estimate:
     """Return the average over sets, for sets that were not measured, too (a random-effects model).
 
     Of one set it is the interval over its seeds. See :func:`r2mae.evaluation.pooled.pooled_effect`.
     """
-    values = [np.array(list(one.values())) for one in by_set.values()]
-    if len(values) == 1:
-        return over(values[0], comparisons)
+    values, alone = _several(by_set, comparisons)
+    if alone is not None:
+        return alone
     means = [float(one.mean()) for one in values]
-    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
-        return Estimate(float(np.mean(means)))
     spread = [float(one.std(ddof=1)) for one in values]
     errors = [sd / math.sqrt(len(one)) for sd, one in zip(spread, values, strict=True)]
     found = pooled_effect(means, errors, confidence=1 - 0.05 / comparisons)
@@ -155,12 +149,10 @@ def over_models(by_model: Mapping[str, Differences]) -> Estimate:
 
     It speaks of these models alone, which the paper names. Of one model it is the interval over its seeds.
     """
-    values = [np.array(list(one.values())) for one in by_model.values()]
-    if len(values) == 1:
-        return over(values[0])
+    values, alone = _several(by_model)
+    if alone is not None:
+        return alone
     mean = float(np.mean([one.mean() for one in values]))
-    if min(map(len, values)) < 2 or max(map(np.ptp, values)) <= 0:
-        return Estimate(mean)
     parts = np.array([one.var(ddof=1) / len(one) for one in values]) / len(values) ** 2
     freedom = parts.sum() ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, values, strict=True))
     half = float(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()))

@@ -6,16 +6,16 @@ Most serve many claims. The last dozen compute what one sentence speaks of.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
 from r2mae.evaluation.statistics import best_fixed
-from r2mae_paper.by_ratio import best_ratios, by_seed
 from r2mae_paper.claims.claim import Case, Word
 from r2mae_paper.claims.estimates import (
     Differences,
@@ -27,29 +27,41 @@ from r2mae_paper.claims.estimates import (
     over_models,
     over_sets,
     share_of,
+)  # fmt: skip
+from r2mae_paper.claims.results import (
+    OURS,
+    MissingRowsError,
+    Results,
+    Source,
+    UnavailableError,
+    UndecidableError,
+    each_in_words,
+    gaps_of,
+    rivals_of,
+    scored,
+    sources_of,
 )
-from r2mae_paper.claims.results import MissingRowsError, Results, UnavailableError, UndecidableError
-from r2mae_paper.claims.runs import OURS, Source, each_in_words, gaps_of, rivals_of, scored, sources_of
-from r2mae_paper.published import published
-from r2mae_paper.table2 import GLUE_ACCURACIES
-
-if TYPE_CHECKING:
-    import pandas as pd
+from r2mae_paper.networks import best_ratios, by_seed
+from r2mae_paper.published import Model, published
+from r2mae_paper.scheme_tables import GLUE_ACCURACIES
 
 Measure: TypeAlias = Callable[[Results, Case], Measured]
-Curve: TypeAlias = dict[str, Values]
 Scores: TypeAlias = Float[np.ndarray, "seeds ratios"]
 
+WITHIN = 2.0, 10.0
+"""A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
 
-def rows_of(results: Results, case: Case) -> "pd.DataFrame":
-    """Return the rows of a case's table that count, and have a number in each of its columns.
+
+def rows_of(results: Results, case: Case) -> pd.DataFrame:
+    """Return the rows of a case's tables that count, and have a number in each of its columns; `study` names the table.
 
     Raises
     ------
     UnavailableError
         If there are none.
     """
-    rows = results.table(case.study, *case.columns, name=case.table).dropna(subset=list(case.columns))
+    tables = [results.table(one, *case.columns, name=case.table).assign(study=one) for one in case.study.split()]
+    rows = pd.concat(tables).dropna(subset=list(case.columns))
     if case.where:
         rows = rows.query(case.where, engine="python")
     if not len(rows):
@@ -57,7 +69,7 @@ def rows_of(results: Results, case: Case) -> "pd.DataFrame":
     return rows
 
 
-def _evaluated(rows: "pd.DataFrame", expression: str) -> Values:
+def _evaluated(rows: pd.DataFrame, expression: str) -> Values:
     """Return an expression of columns for every row."""
     return np.asarray(rows.eval(expression, engine="python"), dtype=float)
 
@@ -65,14 +77,31 @@ def _evaluated(rows: "pd.DataFrame", expression: str) -> Values:
 def is_full(results: Results, case: Case) -> bool:
     """Return whether data and sizes of a case are the paper's."""
     for condition in filter(None, map(str.strip, case.full.split(";"))):
-        table, _, expression = condition.rpartition(":")
-        if condition == "never" or (condition == "scale" and not results.as_the_paper(case.study)):
+        if condition == "never":
             return False
-        if condition != "scale" and not bool(
-            results.table(case.study, name=table or case.table).eval(expression, engine="python")
-        ):
-            return False
+        name, _, expression = condition.rpartition(":")
+        for study in case.study.split():
+            if condition == "scale":
+                holds = results.as_the_paper(study)
+            else:
+                holds = bool(results.table(study, name=name or case.table).eval(expression, engine="python"))
+            if not holds:
+                return False
     return True
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A risk over the ratio, with its standard errors."""
+
+    ratio: Values
+    risk: Values
+    error: Values
+
+    def gap(self, place: int, other: int, comparisons: int = 1) -> Estimate:
+        """Return by how much the risk at one place is above that at another one, corrected for a choice of several."""
+        mean = float(self.risk[place] - self.risk[other])
+        return of_errors(mean, self.error[place], self.error[other], comparisons=comparisons)
 
 
 def _families(results: Results, case: Case) -> dict[str, list[Curve]]:
@@ -90,10 +119,10 @@ def _families(results: Results, case: Case) -> dict[str, list[Curve]]:
     return families
 
 
-def _curve(rows: "pd.DataFrame", case: Case) -> Curve:
+def _curve(rows: pd.DataFrame, case: Case) -> Curve:
     risk, error, *null = (rows[column].to_numpy(float) for column in case.columns)
     scale = null[0][0] if null else 1.0
-    return {"ratio": rows["ratio"].to_numpy(float), "risk": risk / scale, "error": error / scale}
+    return Curve(rows["ratio"].to_numpy(float), risk / scale, error / scale)
 
 
 def _named(name: str, place: object) -> str:
@@ -106,12 +135,11 @@ def rises(results: Results, case: Case) -> Measured:
     The interval is corrected for the number of pairs. A curve that rises throughout has its smallest rise.
     """
     ((own,),) = _families(results, case).values()
-    steps = own["risk"][None, :] - own["risk"][:, None]
+    steps = own.risk[None, :] - own.risk[:, None]
     pairs = np.triu(np.ones_like(steps, dtype=bool), 1)
-    first, last = np.unravel_index(np.where(pairs, steps, np.inf).argmin(), steps.shape)
-    errors = own["error"][first], own["error"][last]
-    found = of_errors(float(steps[first, last]), *errors, comparisons=int(pairs.sum()))
-    return Measured({"": found}, f"From p = {own['ratio'][first]:g} to {own['ratio'][last]:g}.")
+    first, last = map(int, np.unravel_index(np.where(pairs, steps, np.inf).argmin(), steps.shape))
+    found = own.gap(last, first, int(pairs.sum()))
+    return Measured({"": found}, f"From p = {own.ratio[first]:g} to {own.ratio[last]:g}.")
 
 
 def inner(results: Results, case: Case) -> Measured:
@@ -120,13 +148,10 @@ def inner(results: Results, case: Case) -> Measured:
     The interval is corrected for the number of inner points, of which the lowest was chosen.
     """
     parts = {}
-    for name, curves in _families(results, case).items():
-        risk, error, ratio = (curves[-1][key] for key in ("risk", "error", "ratio"))
-        low, end = int(risk[1:-1].argmin()) + 1, 0 if risk[0] <= risk[-1] else len(risk) - 1
-        gap = float(risk[end] - risk[low])
-        parts[_named(name, f"p = {ratio[low]:g}")] = of_errors(
-            gap, error[end], error[low], comparisons=max(len(risk) - 2, 1)
-        )
+    for name, (*_, own) in _families(results, case).items():
+        count = len(own.risk)
+        low, end = int(own.risk[1:-1].argmin()) + 1, 0 if own.risk[0] <= own.risk[-1] else count - 1
+        parts[_named(name, f"p = {own.ratio[low]:g}")] = own.gap(end, low, max(count - 2, 1))
     return Measured(parts, f"The lowest risk is at: {'; '.join(parts)}.")
 
 
@@ -134,7 +159,7 @@ def deeper(results: Results, case: Case) -> Measured:
     """Measure by how much the lowest risk falls from signal to signal."""
     parts = {}
     for name, curves in _families(results, case).items():
-        lowest = [(float(own["risk"].min()), float(own["error"][own["risk"].argmin()])) for own in curves]
+        lowest = [(float(own.risk.min()), float(own.error[own.risk.argmin()])) for own in curves]
         for (a, e), (b, f) in pairwise(lowest):
             parts[_named(name, f"{a:.3f} to {b:.3f}")] = of_errors(a - b, e, f)
     return Measured(parts)
@@ -149,12 +174,10 @@ def later(results: Results, case: Case) -> Measured:
     for name, curves in _families(results, case).items():
         places = []
         for own in curves:
-            lowest = int(own["risk"].argmin())
-            near = own["ratio"][
-                own["risk"] - own["risk"][lowest] <= 1.96 * np.hypot(own["error"], own["error"][lowest])
-            ]
-            places.append((float(own["ratio"][lowest]), float(near.min()), float(near.max())))
-        grid = float(np.diff(curves[0]["ratio"]).min())
+            low = int(own.risk.argmin())
+            near = own.ratio[own.risk - own.risk[low] <= 1.96 * np.hypot(own.error, own.error[low])]
+            places.append((float(own.ratio[low]), float(near.min()), float(near.max())))
+        grid = float(np.diff(curves[0].ratio).min())
         steps = [
             Estimate(b - a, low - above - grid, high - below + grid, grid=grid)
             for (a, below, above), (b, low, high) in (*pairwise(places), (places[0], places[-1]))
@@ -168,20 +191,138 @@ def later(results: Results, case: Case) -> Measured:
 def descent(results: Results, case: Case) -> Measured:
     """Measure the largest descent of the risk below its null risk, as a share of it."""
     found = _families(results, case)
-    return Measured({name: Estimate(1 - float(own["risk"].min())) for name, (own, *_) in found.items()})
+    return Measured({name: Estimate(1 - float(own.risk.min())) for name, (own, *_) in found.items()})
 
 
 def lowest(results: Results, case: Case) -> Measured:
     """Measure the lowest risk."""
     ((own,),) = _families(results, case).values()
-    place = int(own["risk"].argmin())
-    found = of_errors(float(own["risk"][place]), float(own["error"][place]))
-    return Measured({"": found}, f"It is at p = {own['ratio'][place]:g}.")
+    place = int(own.risk.argmin())
+    return Measured({"": of_errors(float(own.risk[place]), own.error[place])}, f"It is at p = {own.ratio[place]:g}.")
+
+
+def transition(results: Results, case: Case) -> Measured:
+    """Measure by how much the risk next to p = γ is above the lowest on that side, on both sides."""
+    ((own,),) = _families(results, case).values()
+    gamma = float(rows_of(results, case)["gamma"].iloc[0])
+    parts = {}
+    for name, side, nearest in (("below", own.ratio < gamma - 1e-9, -1), ("above", own.ratio > gamma + 1e-9, 0)):
+        place = int(np.flatnonzero(side)[nearest])
+        others = np.setdiff1d(np.flatnonzero(side), place)
+        parts[name] = own.gap(place, int(others[own.risk[others].argmin()]), len(others))  # the lowest was chosen
+    return Measured(parts)
+
+
+def degenerate_ends(results: Results, case: Case) -> Measured:
+    """Measure how far the strongest signal's risk at the highest ratio is above the null risk.
+
+    At the lowest ratio less than a quarter of the descent must be behind it.
+    """
+    strongest = {name: own for name, (*_, own) in _families(results, case).items()}
+    begun = max(float((1 - own.risk[0]) / (1 - own.risk.min())) for own in strongest.values())
+    parts = {name: of_errors(float(own.risk[-1] - 1), own.error[-1]) for name, own in strongest.items()}
+    note = f"At the lowest ratio at most {100 * begun:.0f} % of the descent is behind it; less than 25 % is degenerate."
+    return Measured(parts, note, at_most="reproduced" if begun < 0.25 else "not reproduced")
+
+
+def another_sample(results: Results, case: Case) -> Measured:
+    """Measure how much two samples of one model differ, at the ratio where they differ most for their errors.
+
+    Ratios at which either risk exceeds the null risk are left out. The interval is corrected for the other ratios and
+    for all pairs of samples that the two were chosen from.
+    """
+    drawn = results.table("fig1g", "reading", "sample", name="fig1g-plateaus").query("sample != 'formula'")
+    samples = max(int((drawn["reading"] == "D").sum()), 2)
+    parts = {}
+    for reading, rows in rows_of(results, case).groupby("reading", sort=False):
+        first, second = (_curve(group.sort_values("ratio"), case) for _, group in rows.groupby("sample"))
+        below = np.flatnonzero((first.risk <= 1) & (second.risk <= 1))
+        if not len(below):
+            raise UnavailableError("fig4 has no ratio at which both risks are below the null risk")
+        apart, count = np.abs(first.risk - second.risk), len(below) * math.comb(samples, 2)
+        gaps = {place: of_errors(float(apart[place]), first.error[place], second.error[place], comparisons=count)
+                for place in below}  # fmt: skip
+        place = max(gaps, key=lambda one: gaps[one].low)
+        parts[f"{reading} at p = {first.ratio[place]:g}"] = gaps[place]
+    return Measured(parts, "Corrected for ratios and pairs of samples.")
+
+
+def bias_fall(results: Results, case: Case) -> Measured:
+    """Measure the fall of the bias from the lowest ratio to that of the lowest risk, for every covariance.
+
+    Where the lowest ratio has the lowest risk masking lowers nothing.
+    """
+    parts, lowered = {}, True
+    for name, group in rows_of(results, case).groupby("model", sort=False):
+        own = group.sort_values("ratio", ignore_index=True)
+        best = int((own["bias"] + own["variance"]).argmin())
+        lowered = lowered and best > 0
+        fall, errors = float(own["bias"][0] - own["bias"][best]), own["bias_error"][[0, best]]
+        parts[str(name)] = of_errors(fall, *errors, draws=int(own["draws"][0]))
+    return Measured(parts, at_most="reproduced" if lowered else "not reproduced")
+
+
+def largest_bias(results: Results, case: Case) -> Measured:
+    """Measure the largest bias over the ratios for every covariance; the interval is corrected for their number."""
+    parts = {}
+    for name, own in rows_of(results, case).groupby("model", sort=False):
+        most = own.loc[own["bias"].idxmax()]
+        bias, error = float(most["bias"]), float(most["bias_error"])
+        parts[str(name)] = of_errors(bias, error, comparisons=len(own), draws=int(most["draws"]))
+    return Measured(parts)
+
+
+def disparity(results: Results, case: Case) -> Measured:
+    """Measure for which share of strengths magnitudes differ more over p > 0.5 than over p < 0.5."""
+    rows, columns = rows_of(results, case), list(case.columns)
+    sides = [rows[side].groupby("delta")[columns].mean() for side in (rows["ratio"] > 0.5, rows["ratio"] < 0.5)]
+    grows = (sides[0] < sides[1]).all(axis="columns")
+    note = f"It does at δ = {', '.join(f'{delta:g}' for delta in grows.index[grows])}." if grows.any() else ""
+    return Measured({"": Estimate(float(grows.mean()))}, note)
+
+
+def plateau(results: Results, case: Case) -> Measured:
+    """Measure the width of a plateau by an expression, for both readings of the model, in the samples of each."""
+    step, parts = float(case.options.get("grid", 0)), {}
+    for reading, rows in rows_of(results, case).groupby("reading", sort=False):
+        found = over(_evaluated(rows, case.options["of"]))
+        low, high = (found.low, found.high) if found.known else (found.mean, found.mean)  # all samples alike
+        parts[f"reading {reading}"] = replace(found, low=low, high=high + step, grid=step)
+    return Measured(parts)
 
 
 def values(results: Results, case: Case) -> Measured:
-    """Measure the mean of an expression over the rows."""
-    return Measured({"": over(_evaluated(rows_of(results, case), case.options["of"]))})
+    """Measure the mean of an expression over the rows.
+
+    With the option `printed` a second part is its difference from what the paper's table has for a covariance model, by
+    Welch's interval.
+    """
+    ours = _evaluated(rows_of(results, case), case.options["of"])
+    parts = {"": over(ours)}
+    if "printed" in case.options and parts[""].known:
+        table = published(case.study)
+        printed = table.entries[cast(Model, case.options["printed"])]["r2mae"].to_numpy()
+        apart = stats.ttest_ind(ours, printed, equal_var=False).confidence_interval()
+        gap = float(np.mean(ours) - np.mean(printed))
+        parts["minus the printed ones"] = Estimate(gap, float(apart.low), float(apart.high))
+    return Measured(parts)
+
+
+def deviation(results: Results, case: Case) -> Measured:
+    """Measure the median deviation of a simulation from a formula in %; it must be a fit by :data:`WITHIN`.
+
+    The columns are the simulation, the formula, and perhaps a second simulation, which must fit, too.
+    """
+    rows = rows_of(results, case)
+    simulated, predicted, *others = (rows[column].to_numpy(float) for column in case.columns)
+    off, *more = (100 * np.abs(one / predicted - 1) for one in (simulated, *others))
+    fits = [float(np.median(one)) <= WITHIN[0] and float(one.max()) <= WITHIN[1] for one in (off, *more)]
+    note = f"The largest deviation of {len(off)} points is {off.max():.1f} %."
+    if more:
+        note += f" With one design it is {more[0].max():.1f} %, and the median {np.median(more[0]):.1f} %."
+    note += f" Half within {WITHIN[0]:g} % and all within {WITHIN[1]:g} % count as a fit."
+    at_most: Word = "not reproduced" if not fits[0] else "reproduced" if all(fits) else "direction only"
+    return Measured({"": Estimate(float(np.median(off)))}, note, at_most=at_most)
 
 
 def share(results: Results, case: Case) -> Measured:
@@ -342,14 +483,11 @@ def widths(results: Results, case: Case) -> Measured:
 def _shape(scores: Scores, shape: str, models: int) -> Iterator[tuple[str, Values, int]]:
     """Yield the name of an end, the differences by seed, and of how many steps they were chosen."""
     first, last = scores[:, 0], scores[:, -1]
-    if shape == "gain":
-        yield "", best_fixed(scores[:, 1:]).partner(first) - first, 1
-    elif shape == "no gain":
-        yield "", first - best_fixed(scores[:, 1:]).partner(first), 1
-    elif shape == "fall":
-        yield "", first - last, 1
-    elif shape == "rise":
-        yield "", last - first, 1
+    if shape in ("gain", "no gain"):
+        gain = best_fixed(scores[:, 1:]).partner(first) - first
+        yield "", gain if shape == "gain" else -gain, 1
+    elif shape in ("fall", "rise"):
+        yield "", first - last if shape == "fall" else last - first, 1
     elif shape == "ends":
         best = best_fixed(scores[:, 1:-1], higher_is_better=False)
         yield from (("low end", first - best.partner(first), 1), ("high end", last - best.partner(last), 1))
@@ -360,7 +498,7 @@ def _shape(scores: Scores, shape: str, models: int) -> Iterator[tuple[str, Value
         yield ("", up[0], len(steps)) if up else ("", half[:, 0] - last, 1)
 
 
-def _models(results: Results, case: Case) -> "dict[str, pd.DataFrame]":
+def _models(results: Results, case: Case) -> dict[str, pd.DataFrame]:
     """Return the runs by model (option `by`), from the smallest on (option `size`)."""
     rows = rows_of(results, case)
     by = case.options["by"]
@@ -368,7 +506,7 @@ def _models(results: Results, case: Case) -> "dict[str, pd.DataFrame]":
     return {str(group[by].iloc[0]): group for _, group in rows.groupby(size)}
 
 
-def _by_ratio(runs: "pd.DataFrame", score: str) -> "tuple[Values, Scores, pd.Index[int]]":
+def _by_ratio(runs: pd.DataFrame, score: str) -> "tuple[Values, Scores, pd.Index[int]]":
     """Return the ratios, a score of each seed and ratio, and the seeds, which have all of them."""
     if score not in runs or runs[score].dtype.kind not in "fi":
         raise UnavailableError(f"the runs have no {score}")
@@ -397,23 +535,22 @@ def best_ratio(results: Results, case: Case) -> Measured:
         )
     best = {(name, score): _best(runs, score) for name, runs in models.items() for score in scores}
     step = max(float(np.diff(sorted(runs["ratio"].unique())).max()) for runs in models.values())
-    note = ", ".join(f"{one.mean():.2f} ({name})" for (name, _), one in best.items()) if len(scores) == 1 else ""
     if compare == "level":
         return Measured({name: over(one.to_numpy(float), grid=step / 2) for (name, _), one in best.items()})
-    small, large = next(iter(models)), list(models)[-1]
+    note = ", ".join(f"{one.mean():.2f} ({name})" for (name, _), one in best.items()) if len(scores) == 1 else ""
     titles = {score: GLUE_ACCURACIES.get(score, score) for score in scores}
-    gaps = {titles[score]: (best[large, score], best[small, score]) for score in scores}
-    if compare == "task":
+    if compare == "size":
+        small, large = next(iter(models)), list(models)[-1]
+        gaps = {titles[score]: (best[large, score], best[small, score]) for score in scores}
+        counts = {"worst_of": len(gaps)}
+    else:
         pairs = list(itertools.combinations(scores, 2))
         gaps = {
-            f"{name}, {titles[one]} minus {titles[other]}" if len(pairs) > 1 else name: (
-                best[name, one],
-                best[name, other],
-            )
+            f"{name}, {titles[a]} minus {titles[b]}" if len(pairs) > 1 else name: (best[name, a], best[name, b])
             for name in models
-            for one, other in pairs
+            for a, b in pairs
         }
-    counts = {"comparisons": 2 * len(gaps)} if compare == "task" else {"worst_of": len(gaps)}
+        counts = {"comparisons": 2 * len(gaps)}
     parts = {name: over(_shared(one, other), **counts, grid=step) for name, (one, other) in gaps.items()}
     return Measured(parts, f"The best ratios: {note}." if note else "")
 
@@ -426,9 +563,7 @@ def _shared(first: "pd.Series[float]", second: "pd.Series[float]") -> Values:
     return np.asarray(gaps)
 
 
-def _best(runs: "pd.DataFrame", score: str) -> "pd.Series[float]":
-    import pandas as pd
-
+def _best(runs: pd.DataFrame, score: str) -> "pd.Series[float]":
     ratios, scores, seeds = _by_ratio(runs, score.lstrip("-"))
     if not np.ptp(scores, axis=1).all():
         raise UndecidableError("The score is the same at all ratios under a seed, which has no best one.")
@@ -454,121 +589,12 @@ def jump(results: Results, case: Case) -> Measured:
     return Measured(parts, note, at_most="reproduced" if sudden else "direction only")
 
 
-def transition(results: Results, case: Case) -> Measured:
-    """Measure by how much the risk next to p = γ is above the lowest on that side, on both sides."""
-    ((own,),) = _families(results, case).values()
-    gamma = float(rows_of(results, case)["gamma"].iloc[0])
-    parts = {}
-    for name, side, nearest in (("below", own["ratio"] < gamma - 1e-9, -1), ("above", own["ratio"] > gamma + 1e-9, 0)):
-        place = np.flatnonzero(side)[nearest]
-        others = np.setdiff1d(np.flatnonzero(side), place)
-        low = others[own["risk"][others].argmin()]  # it was chosen
-        errors = own["error"][place], own["error"][low]
-        parts[name] = of_errors(float(own["risk"][place] - own["risk"][low]), *errors, comparisons=len(others))
-    return Measured(parts)
-
-
-def disparity(results: Results, case: Case) -> Measured:
-    """Measure for which share of strengths magnitudes differ more over p > 0.5 than over p < 0.5."""
-    rows = rows_of(results, case)
-    grows = {}
-    for delta, group in rows.groupby("delta"):
-        high, low = (group[side][list(case.columns)].mean() for side in (group["ratio"] > 0.5, group["ratio"] < 0.5))
-        grows[f"{delta:g}"] = bool((high < low).all())
-    note = f"It does at δ = {', '.join(delta for delta, one in grows.items() if one)}." if any(grows.values()) else ""
-    return Measured({"": Estimate(sum(grows.values()) / len(grows))}, note)
-
-
-def plateau(results: Results, case: Case) -> Measured:
-    """Measure the width of a plateau by an expression, for both readings of the model, in the samples of each."""
-    step, parts = float(case.options.get("grid", 0)), {}
-    for reading, rows in rows_of(results, case).groupby("reading", sort=False):
-        found = over(_evaluated(rows, case.options["of"]))
-        low, high = (found.low, found.high) if found.known else (found.mean, found.mean)  # all samples alike
-        parts[f"reading {reading}"] = replace(found, low=low, high=high + step, grid=step)
-    return Measured(parts)
-
-
-def another_sample(results: Results, case: Case) -> Measured:
-    """Measure how much two samples of one model differ, at the ratio where they differ most for their errors.
-
-    Ratios at which either risk exceeds the null risk are left out. The interval is corrected for the other ratios and
-    for all pairs of samples that the two were chosen from.
-    """
-    drawn = results.table("fig1g", "reading", "sample", name="fig1g-plateaus").query("sample != 'formula'")
-    samples = max(int((drawn["reading"] == "D").sum()), 2)
-    parts = {}
-    for reading, rows in rows_of(results, case).groupby("reading", sort=False):
-        first, second = (_curve(group.sort_values("ratio"), case) for _, group in rows.groupby("sample"))
-        below = np.flatnonzero((first["risk"] <= 1) & (second["risk"] <= 1))
-        if not len(below):
-            raise UnavailableError("fig4 has no ratio at which both risks are below the null risk")
-        gaps = {f"{reading} at p = {first['ratio'][place]:g}": of_errors(
-            abs(float(first["risk"][place] - second["risk"][place])), first["error"][place], second["error"][place],
-            comparisons=len(below) * math.comb(samples, 2)) for place in below}  # fmt: skip
-        name = max(gaps, key=lambda one: gaps[one].low)
-        parts[name] = gaps[name]
-    return Measured(parts, "Corrected for ratios and pairs of samples.")
-
-
-def degenerate_ends(results: Results, case: Case) -> Measured:
-    """Measure how far the strongest signal's risk at the highest ratio is above the null risk.
-
-    At the lowest ratio less than a quarter of the descent must be behind it.
-    """
-    strongest = {name: curves[-1] for name, curves in _families(results, case).items()}
-    begun = max(float((1 - own["risk"][0]) / (1 - own["risk"].min())) for own in strongest.values())
-    parts = {name: of_errors(float(own["risk"][-1] - 1), own["error"][-1]) for name, own in strongest.items()}
-    note = f"At the lowest ratio at most {100 * begun:.0f} % of the descent is behind it; less than 25 % is degenerate."
-    return Measured(parts, note, at_most="reproduced" if begun < 0.25 else "not reproduced")
-
-
-def bias_fall(results: Results, case: Case) -> Measured:
-    """Measure the fall of the bias from the lowest ratio to that of the lowest risk, for every covariance.
-
-    Where the lowest ratio has the lowest risk masking lowers nothing.
-    """
-    parts, lowered = {}, True
-    for name, group in rows_of(results, case).groupby("model", sort=False):
-        own = {key: group.sort_values("ratio")[key].to_numpy(float) for key in case.columns}
-        best = int((own["bias"] + own["variance"]).argmin())
-        lowered = lowered and best > 0
-        fall = float(own["bias"][0] - own["bias"][best])
-        error = np.hypot(own["bias_error"][0], own["bias_error"][best])
-        half = float(stats.t.ppf(0.975, own["draws"][0] - 1) * error)
-        parts[str(name)] = Estimate(fall, fall - half, fall + half)
-    return Measured(parts, at_most="reproduced" if lowered else "not reproduced")
-
-
-def largest_bias(results: Results, case: Case) -> Measured:
-    """Measure the largest bias over the ratios for every covariance; the interval is corrected for their number."""
-    parts = {}
-    for name, own in rows_of(results, case).groupby("model", sort=False):
-        most = own.loc[own["bias"].idxmax()]
-        half = float(stats.t.ppf(1 - 0.025 / len(own), most["draws"] - 1) * most["bias_error"])
-        parts[str(name)] = Estimate(float(most["bias"]), float(most["bias"]) - half, float(most["bias"]) + half)
-    return Measured(parts)
-
-
-def misaligned(results: Results, case: Case) -> Measured:
-    """Measure in which share of entries of Tables 5 and 9 R²MAE wins whose best ratio is outside of its range."""
-    won, full = [], True
-    for name in cast("tuple[Literal['table5', 'table9'], ...]", ("table5", "table9")):
-        rows, paper = results.table(name, *case.columns), published(name)
-        outside = (rows["best_ratio"] < paper.low - 1e-9) | (rows["best_ratio"] > paper.high + 1e-9)
-        won += list(rows.loc[outside, "over_best"] < 0)
-        full = full and len(rows) >= 10
-    if not won:
-        raise UnavailableError("in no entry of Tables 5 and 9 is the best ratio outside of R²MAE's range")
-    return Measured({"": share_of(sum(won), len(won))}, f"It does in {sum(won)} of {len(won)}.", full)
-
-
 MEASURES: Mapping[str, Measure] = {
     one.__name__: one
     for one in (
-        rises, inner, deeper, later, descent, lowest, values, share, largest, schemes, widths, best_ratio,
+        rises, inner, deeper, later, descent, lowest, values, deviation, share, largest, schemes, widths, best_ratio,
         three_tasks, every_domain, reconstruction, jump, transition, disparity, plateau, another_sample,
-        degenerate_ends, bias_fall, largest_bias, misaligned,
+        degenerate_ends, bias_fall, largest_bias,
     )
 }  # fmt: skip
 """Measures by their names."""

@@ -33,8 +33,15 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
 def row_of(verdict: Verdict) -> tuple[str, ...]:
     """Return a row of the table of claims."""
     claim = verdict.claim
-    numbers = (claim.paper_in_words, claim.ours_in_words(verdict.found))
-    return (claim.place, claim.sentence, claim.number, *numbers, f"**{verdict.verdict}**", verdict.reason)
+    return (
+        claim.place,
+        claim.sentence,
+        claim.number,
+        verdict.paper,
+        verdict.ours,
+        f"**{verdict.verdict}**",
+        verdict.reason,
+    )
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> str:
@@ -52,8 +59,7 @@ def seeds_table(verdicts: Sequence[Verdict]) -> str:
     for one in verdicts:
         if any(not math.isnan(each.seeds) for each in one.found):
             affordable = dict.fromkeys(str(case.affordable) for case in one.claim.cases if case.affordable)
-            needed = one.claim.seeds_in_words(one.found)
-            lines.append(_line((one.claim.sentence, needed, "; ".join(affordable), f"**{one.verdict}**")))
+            lines.append(_line((one.claim.sentence, one.seeds, "; ".join(affordable), f"**{one.verdict}**")))
     return "\n".join(lines)
 
 
@@ -72,11 +78,10 @@ def write_into(page: Path, verdicts: Sequence[Verdict]) -> None:
     UserError
         If the page cannot be read, or has no pair of marks, or a broken one.
     """
-    (begin, end), *_ = TABLES
     try:
         text = page.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
-        raise UserError(f"{page} cannot be read: --markdown names a page with the lines {begin} and {end}") from None
+        text = ""
     asked = {marks: table for marks, table in TABLES.items() if any(mark in text for mark in marks)}
     for begin, end in asked or TABLES:
         if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
@@ -91,21 +96,15 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-_WITH_CLAIMS = ("--claims", "--markdown")
-
-
-def show_claims(words: Sequence[str], names: Sequence[str], folders: Sequence[Path], page: str | None) -> int:
+def show_claims(names: Sequence[str], folders: Sequence[Path], page: str | None) -> int:
     """Judge all claims by the results in some folders, and print a table or write it into a page.
 
     Raises
     ------
     UserError
-        If other options or names of figures, tables and studies are given, a folder does not exist, all folders are
-        empty, or the page has no marks for the table.
+        If names of figures, tables and studies are given, a folder does not exist, all folders are empty, or the page
+        has no marks for the table.
     """
-    for word in words:
-        if word.startswith("--") and word.partition("=")[0] not in _WITH_CLAIMS:
-            raise UserError(f"--claims only reads results: omit {word.partition('=')[0]}")
     if names:
         raise UserError(
             f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"
@@ -130,11 +129,10 @@ def _print(verdicts: Sequence[Verdict]) -> None:
     for part, group in groupby(verdicts, key=lambda one: one.claim.part):
         table = Table(title=part, title_justify="left", show_header=False, box=None, pad_edge=False, leading=1)
         for one in group:
-            claim = one.claim
-            numbers = (("paper", claim.paper_in_words), ("ours", claim.ours_in_words(one.found)))
+            numbers = (("paper", one.paper), ("ours", one.ours))
             measured = ", ".join(f"{name} {number}" for name, number in numbers if number)
-            lines = [f"{claim.place}: {claim.sentence}"]
-            lines += [f"{claim.number}: {measured}"] if measured else []
+            lines = [f"{one.claim.place}: {one.claim.sentence}"]
+            lines += [f"{one.claim.number}: {measured}"] if measured else []
             table.add_row(escape(one.verdict), escape("\n".join([*lines, one.reason])))
         terminal.print(table)
         terminal.print()

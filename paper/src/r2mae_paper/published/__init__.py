@@ -3,53 +3,32 @@
 ``tables.csv`` holds the settings of the tables, ``<table>.csv`` the entries of one table.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from io import StringIO
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import pandas as pd
 
 Model: TypeAlias = Literal["beta", "latent"]
 
 
-@dataclass(frozen=True)
-class Printed:
-    """One seed and model: best fixed ratio, its risk, the risk at the middle of the range, and that of R²MAE."""
-
-    best_ratio: float
-    best: float
-    middle: float
-    r2mae: float
-
-    @property
-    def gain(self) -> float:
-        """The risk of R²MAE minus that at the middle of its range; negative: R²MAE is better."""
-        return round(self.r2mae - self.middle, 3)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
-    """A table's setting and entries.
-
-    Attributes
-    ----------
-    name : str
-        Name of the table.
-    low, high : float
-        R²MAE's range.
-    quantile : float
-        The signal is the eigenvector at this quantile from the top.
-    entries : dict
-        :class:`Printed` by model, then by seed.
-    """
+    """A table's setting and entries."""
 
     name: str
+    """Name of the table."""
     low: float
     high: float
+    """`low`, `high`: R²MAE's range."""
     quantile: float
-    entries: dict[Model, dict[int, Printed]]
+    """The signal is the eigenvector at this quantile from the top."""
+    entries: Mapping[Model, pd.DataFrame]
+    """By model, and in it by seed: the best fixed ratio, its risk (`best`), the risk at the `middle` of the range, that
+    of R²MAE (`r2mae`), and how much larger the latter is (`gain`; negative: R²MAE is better)."""
 
     @property
     def middle(self) -> float:
@@ -61,9 +40,9 @@ class Table:
 def published(name: str) -> Table:
     """Return a table of the paper: "table5" or "table9"."""
     setting = _rows("tables").set_index("table").loc[name]
-    entries: dict[Model, dict[int, Printed]] = {}
-    for model, seed, *numbers in _rows(name).itertuples(index=False):
-        entries.setdefault(model, {})[seed] = Printed(*numbers)
+    rows = _rows(name)
+    rows = rows.assign(gain=(rows["r2mae"] - rows["middle"]).round(3))
+    entries = {model: rows[rows["model"] == model].set_index("seed").drop(columns="model") for model in get_args(Model)}
     low, high, quantile = (float(setting[key]) for key in ("low", "high", "quantile"))
     return Table(name, low, high, quantile, entries)
 
