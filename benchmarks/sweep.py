@@ -14,15 +14,15 @@ from unittest.mock import patch
 from rich.console import Console
 
 from benchmarks.timing import alternate, ratio_of
+from r2mae.compare import dask_runner
+from r2mae.compare.checks import check_folders, run_missing
+from r2mae.compare.cluster_options import ClusterOptions
+from r2mae.compare.dask_runner import DaskRunner
+from r2mae.compare.progress_display import ProgressDisplay
+from r2mae.compare.run import Outcome
+from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep import dask_runner
-from r2mae.sweep.cluster_options import ClusterOptions
-from r2mae.sweep.dask_runner import DaskRunner
-from r2mae.sweep.progress_display import ProgressDisplay
-from r2mae.sweep.run import Outcome
-from r2mae.sweep.runner import check_folders, run_missing
-from r2mae.sweep.runs import SweepRun, Variant, runs_of
 
 MINUTE = 60.0  # the length of the cell of which the overhead is a part
 

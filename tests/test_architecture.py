@@ -22,9 +22,8 @@ LAYERS = {
     "training": 3,
     "domains": 4,
     "images": 5, "text": 5, "genome": 5, "cells": 5,
-    "report": 6, "sweep": 6, "matrices": 6, "integrations": 6,
-    "compare": 7,
-    "cli": 8,
+    "matrices": 6, "integrations": 6, "compare": 6,
+    "cli": 7,
 }  # fmt: skip
 # jaxtyping is the vocabulary of shapes in signatures; it does nothing at run time.
 LIBRARIES = {
@@ -218,8 +217,7 @@ def _whose(file: str) -> str:
 @pytest.mark.slow
 def test_the_ratio_walks_down_from_the_command_line_to_the_loss(tmp_path: Path) -> None:
     """Through five packages; upwards only where the loop calls what the domain gave to it."""
-    import r2mae.images.batches
-    import r2mae.sweep.measure  # noqa: F401
+    import r2mae.compare.measure  # noqa: F401
     from r2mae.cli.main import main
 
     line = f"pretrain images digits --scheme fixed --ratio {RATIO} --steps 2 --threads 1 --device cpu"

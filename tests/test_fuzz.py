@@ -14,11 +14,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from r2mae.compare.run_states import find_runs
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit

@@ -69,7 +69,7 @@ def test_the_wheel_holds_what_the_package_needs(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     source = [path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     wanted = {f"r2mae/{path.relative_to(SOURCE).as_posix()}" for path in source}
-    assert {"r2mae/py.typed", "r2mae/report/templates/report.html.j2"} <= wanted
+    assert {"r2mae/py.typed", "r2mae/compare/templates/report.html.j2"} <= wanted
     assert {name for name in names if not name.startswith("r2mae-")} == wanted
     assert any(name.endswith("licenses/LICENSE") for name in names)
     metadata = zipfile.ZipFile(wheel).read(f"r2mae-{r2mae.__version__}.dist-info/METADATA").decode()

@@ -9,8 +9,8 @@ import pytest
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.sets import SETS
+from r2mae.compare.comparison import BASELINE
 from r2mae.errors import UserError
-from r2mae.report.comparison import BASELINE
 from r2mae_paper.cell_tables import EXPRESSION, REFERENCE, SCHEMES
 from r2mae_paper.runner import Reproduced
 from r2mae_paper.study import Study, get_study

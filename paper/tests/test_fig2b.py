@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from r2mae.sweep.runs import SweepRun
+from r2mae.compare.runs import SweepRun
 from r2mae_paper import networks
 from r2mae_paper.runner import run_study
 from r2mae_paper.studies import entry_of

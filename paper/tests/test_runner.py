@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from r2mae.compare.gather import metrics_of
+from r2mae.compare.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.training.environment import environment
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables

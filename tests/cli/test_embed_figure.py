@@ -15,10 +15,10 @@ from scipy.sparse import csr_matrix
 from r2mae.cells import DOMAIN as CELLS
 from r2mae.cells import CellsConfig
 from r2mae.cli.main import main
+from r2mae.compare.embedding_figure import columns_of, text_or_floats
 from r2mae.domains.options import NoOptions
 from r2mae.images import DOMAIN as IMAGES
 from r2mae.images.config import ImagesConfig
-from r2mae.report.embedding_figure import columns_of, text_or_floats
 from r2mae.training.loop import fit
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,10 @@ import yaml
 from cli.printed import fields
 from r2mae.cli.commands import COMMANDS
 from r2mae.cli.main import main
+from r2mae.compare.run_states import find_runs
 from r2mae.domains.lookup import get_domain
 from r2mae.images.domain import DOMAIN
 from r2mae.registry import DOMAINS
-from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.slow

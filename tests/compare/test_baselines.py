@@ -16,14 +16,14 @@ from scipy.sparse import csr_matrix
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.domain import DOMAIN
 from r2mae.cli.main import main
+from r2mae.compare.analysis import analyse
 from r2mae.compare.compare import compare
+from r2mae.compare.measure import check_baselines, evaluate
+from r2mae.compare.publish import publish
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.report.analysis import analyse
-from r2mae.report.publish import publish
-from r2mae.sweep.measure import check_baselines, evaluate
 from r2mae.text.config import TextConfig
 
 pytestmark = pytest.mark.slow

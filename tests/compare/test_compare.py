@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from r2mae.cli.main import main
 from r2mae.compare.compare import compare
+from r2mae.compare.publish import publish
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.report.publish import publish
 
 pytestmark = pytest.mark.slow
 

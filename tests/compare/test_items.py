@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from r2mae.compare.analysis import analyse
 from r2mae.compare.compare import compare
+from r2mae.compare.comparison import Comparison
 from r2mae.compare.gather import gather_again
 from r2mae.evaluation.items import ItemScores
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.report.analysis import analyse
-from r2mae.report.comparison import Comparison
 from r2mae.training.folder import RunFolder
 from r2mae.training.measure import items_of
 

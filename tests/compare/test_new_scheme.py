@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from r2mae.cli.main import main
+from r2mae.compare.figures import scheme_colours
 from r2mae.compare.gather import gather
+from r2mae.compare.runs import runs_of
 from r2mae.compare.variants import plan_variants, variant_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.masking import Key, Scheme, register, schemes
-from r2mae.report.figures import scheme_colours
-from r2mae.sweep.runs import runs_of
 from r2mae.training.pretrain import pretrain
 from r2mae.training.records import read_yaml as read_config
 

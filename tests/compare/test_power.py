@@ -10,13 +10,13 @@ import yaml
 from r2mae.cli.main import main
 from r2mae.compare.finished import shared_fields
 from r2mae.compare.power import plan_power
+from r2mae.compare.runs import runs_of
 from r2mae.compare.variants import plan_variants
 from r2mae.errors import UserError
 from r2mae.evaluation.power import detectable, seeds_needed
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
-from r2mae.sweep.runs import runs_of
 
 BASE = ImagesConfig.make(data="digits", epochs=100, steps=40, hidden=32, latent=16, device="cpu")
 SCHEMES = ["fixed", "mdlm", "r2mae"]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
+from r2mae.compare.runs import runs_of
 from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
 from r2mae.domains.sources import preset_values
@@ -12,7 +13,6 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.masking.schemes import scheme_names, scheme_takes
 from r2mae.registry import BUILT_IN, DOMAINS, BuiltIn
-from r2mae.sweep.runs import runs_of
 
 BASE = ImagesConfig.make(data="digits")
 

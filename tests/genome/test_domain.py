@@ -8,6 +8,7 @@ import pytest
 
 from genome.test_data import aligned, config
 from r2mae.cli.main import main
+from r2mae.compare.measure import evaluate
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, add_track, build_store
 from r2mae.genome.config import GenomeConfig
@@ -15,7 +16,6 @@ from r2mae.genome.domain import DOMAIN
 from r2mae.genome.task import AlignmentTask
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import scheme_names
-from r2mae.sweep.measure import evaluate
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 from r2mae.training.saving import load_model

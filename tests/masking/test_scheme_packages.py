@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from r2mae.cli.main import main
+from r2mae.compare.measure import check_scheme, train_run
 from r2mae.errors import UserError, warn_once
 from r2mae.masking import Fixed, Scheme, SchemeDefaults, make_scheme, register, scheme_names, schemes
-from r2mae.sweep.measure import check_scheme, train_run
 from r2mae.training.progress import SilentReporter
 
 DEFAULTS = SchemeDefaults(ratio=0.7, low=0.5, high=0.9)

@@ -13,9 +13,9 @@ import pytest
 import torch
 import yaml
 
+from r2mae.compare.run_states import find_runs
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.sweep.run_states import find_runs
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import fit, keyed_torch

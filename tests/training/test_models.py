@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from r2mae.cells.config import CellsConfig
+from r2mae.compare.runs import SweepParameter, grid
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
-from r2mae.sweep.runs import SweepParameter, grid
 from r2mae.training.models import MAX_LAYERS, ModelSettings, check_dropout, check_sizes, saved_layers, settings_of
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from r2mae.compare.run_states import find_runs
 from r2mae.errors import UserError
-from r2mae.sweep.run_states import find_runs
 from r2mae.training import records
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import MetricsFile, read_metrics

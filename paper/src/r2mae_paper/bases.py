@@ -16,12 +16,12 @@ import numpy as np
 from r2mae.catalogue import data_root, locate
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS as CELL_SETS
+from r2mae.compare.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.listing import File, Folder, is_archive, list_archive
 from r2mae.images.sets import SETS
-from r2mae.sweep.runs import SweepParameter, SweepRun, grid, runs_of
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN as TEXT
 from r2mae.text.sets import SET_DEFAULTS as TEXT_SETS

@@ -18,9 +18,9 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
+from r2mae.compare.comparison import BASELINE
+from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.evaluation.bn_statistics import AS_TRAINED
-from r2mae.report.comparison import BASELINE
-from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae_paper.bases import cells
 from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows

@@ -19,7 +19,7 @@ from r2mae_paper.state import state_of
 from r2mae_paper.studies import ENTRIES, SCALES, entry_of
 
 if TYPE_CHECKING:
-    from r2mae.sweep.runs import Variant
+    from r2mae.compare.runs import Variant
     from r2mae_paper.runner import Options as RunOptions
     from r2mae_paper.study import Study
 

@@ -13,10 +13,10 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import pearsonr, spearmanr
 
+from r2mae.compare.runs import SweepRun
 from r2mae.errors import UserError, unknown
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.files import read_rows
-from r2mae.sweep.runs import SweepRun
 from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae_paper import scheme_tables

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes as Axes  # noqa: PLC0414 (modules of figures im
 from matplotlib.figure import Figure as Figure  # noqa: PLC0414
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from r2mae.compare.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 BLACK, GREY = "#000000", "#808080"
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)

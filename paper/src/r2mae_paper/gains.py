@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from r2mae.evaluation.pooled import Pooled, pooled_effect
 from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
+from r2mae_paper.pooled import Pooled, pooled_effect
 from r2mae_paper.rows import TableRow, difference_columns, mean_columns, select, unique
 from r2mae_paper.study import compared
 

@@ -18,12 +18,12 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from r2mae.cells.sets import SETS as CELLS
+from r2mae.compare.style import BLUE, GREEN, ORANGE
 from r2mae.evaluation.statistics import Difference, mean_interval, paired_difference
 from r2mae.images.data import load_parts
 from r2mae.images.decode import Reading
 from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
-from r2mae.report.style import BLUE, GREEN, ORANGE
 from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
 from r2mae_paper.drawing import Figures, panels, plain_log
 from r2mae_paper.many_networks import Network, Rows, Rule, train

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from r2mae.compare.runs import SweepRun
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
-from r2mae.sweep.runs import SweepRun
 from r2mae_paper.bases import faces, first_faces, image_presets, runs_by_ratio
 from r2mae_paper.drawing import COLOURS, Axes, Figure, Figures, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, column, difference_columns, records, select, unique
@@ -345,7 +345,7 @@ def table_of_pictures(results: pd.DataFrame, *, name: str) -> Tables:
 def plot_runs(runs: Sequence[SweepRun], size: Size, *, name: str) -> Figures:
     """Draw examples (a row each): original, masked, and as the model of each ratio completes them."""
     from r2mae.compare.gather import examples_of
-    from r2mae.report.pictures import draw_pictures, to_reconstructions
+    from r2mae.compare.pictures import draw_pictures, to_reconstructions
 
     named = [
         replace(run, variant=replace(run.variant, label=f"trained at {run.variant.values['ratio']}")) for run in runs

@@ -24,13 +24,13 @@ import pandas as pd
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.compare.gather import metrics_of
+from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import paired_difference
 from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper import genomes
 from r2mae_paper.bases import Fields, cells, few_classes, image_presets, text

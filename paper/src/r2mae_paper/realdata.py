@@ -19,8 +19,8 @@ from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from r2mae.catalogue import data_root
+from r2mae.compare.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.matrices import load_matrix
-from r2mae.report.style import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from r2mae.theory import Dense, direction_risk, feature_risk, from_data
 from r2mae_paper.drawing import Axes, Figures, panels, plain_log
 from r2mae_paper.rows import TableRow, Tables, records

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 import r2mae
+from r2mae.compare.style import figure_style, save_figure
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, jsonable, read_confined, write_json, write_rows
-from r2mae.report.style import figure_style, save_figure
 from r2mae.training.environment import CONTINUED, environment, recorded_changes
 from r2mae.training.folder import FolderLock
 from r2mae_paper.rows import TableRow
@@ -27,8 +27,8 @@ from r2mae_paper.study import PUBLISHED, Study
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from r2mae.sweep.cluster_options import ClusterOptions
-    from r2mae.sweep.runs import SweepRun
+    from r2mae.compare.cluster_options import ClusterOptions
+    from r2mae.compare.runs import SweepRun
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -224,11 +224,11 @@ def _train(
     options: Options,
 ) -> _Found:
     """Train the runs that are neither finished nor in the earlier table, and return the lines of all."""
+    from r2mae.compare.checks import check_data, check_folders, check_sweep, run_missing
+    from r2mae.compare.dask_runner import runner_of
     from r2mae.compare.gather import ordered_runs, table_of
+    from r2mae.compare.run_states import finished
     from r2mae.domains.lookup import get_domain
-    from r2mae.sweep.dask_runner import runner_of
-    from r2mae.sweep.run_states import finished
-    from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
     from r2mae.training.folder import RunFolder
 
     cluster, jobs = options.get("cluster"), options.get("jobs") or 1

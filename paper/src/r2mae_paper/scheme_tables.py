@@ -14,16 +14,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from r2mae.catalogue import data_root
+from r2mae.compare.comparison import BASELINE
 from r2mae.compare.gather import metrics_of
-from r2mae.evaluation.fluctuation import loss_fluctuation
+from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of, runs_of_groups
+from r2mae.compare.style import BLUE, GREEN, VERMILION
 from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.images.config import ImagesConfig
-from r2mae.report.comparison import BASELINE
-from r2mae.report.style import BLUE, GREEN, VERMILION
-from r2mae.sweep.runs import SweepParameter, SweepRun, Variant, grid, runs_of, runs_of_groups
 from r2mae.training.config import RunConfig
 from r2mae_paper.bases import few_classes, text
 from r2mae_paper.drawing import Axes, Figures, interval, name_rows, panels
+from r2mae_paper.fluctuation import loss_fluctuation
 from r2mae_paper.gains import compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.studies import ENTRIES, Size

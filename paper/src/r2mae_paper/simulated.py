@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from r2mae.report.style import BLUE, GREEN, ORANGE, SKY, VERMILION
+from r2mae.compare.style import BLUE, GREEN, ORANGE, SKY, VERMILION
 from r2mae.theory import (
     Covariance,
     Rotated,

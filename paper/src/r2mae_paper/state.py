@@ -21,7 +21,7 @@ from r2mae.training.records import read_json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from r2mae.sweep.runs import SweepRun
+    from r2mae.compare.runs import SweepRun
     from r2mae_paper.studies import Entry, Size
 
 _MACHINE = [name for name, (group, _) in fields_of(ImagesConfig).items() if group == "machine"]

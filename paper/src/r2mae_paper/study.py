@@ -16,7 +16,7 @@ from r2mae_paper.rows import TableRow, Tables, joined_tables
 from r2mae_paper.studies import Entry, Scale, Size, entry_of
 
 if TYPE_CHECKING:
-    from r2mae.sweep.runs import SweepRun
+    from r2mae.compare.runs import SweepRun
     from r2mae_paper.drawing import Figures
 
 NOISE = 0.04  # variance σ² in all of the paper's simulations

@@ -27,8 +27,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 
+from r2mae.compare.style import BLUE, VERMILION
 from r2mae.masking.ratios import Uniform
-from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import Covariance, Rotated, beta_spectrum, direction_risk, latent, risk, simulate
 from r2mae.theory.rows import Keep
 from r2mae_paper.drawing import BLACK, GREY, Figures, panels

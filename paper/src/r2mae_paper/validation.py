@@ -17,8 +17,8 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float
 
+from r2mae.compare.style import BLUE, VERMILION
 from r2mae.masking.ratios import Uniform
-from r2mae.report.style import BLUE, VERMILION
 from r2mae.theory import (
     Covariance,
     RatioLike,

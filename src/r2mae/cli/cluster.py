@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from r2mae.training.fields import option
 
 if TYPE_CHECKING:
-    from r2mae.sweep import cluster_options
+    from r2mae.compare import cluster_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,6 @@ class ClusterOptions:
 
 def read_cluster(options: ClusterOptions) -> "cluster_options.ClusterOptions | None":
     """Return the cluster of the options, or None; refuse mistakes in them."""
-    from r2mae.sweep.cluster_options import cluster_options
+    from r2mae.compare.cluster_options import cluster_options
 
     return cluster_options(options.cluster, config=options.cluster_config, memory=options.run_memory, jobs=options.jobs)

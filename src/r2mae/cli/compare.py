@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from r2mae.cli.cluster import ClusterOptions, read_cluster
 from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.early import loading
+from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.cli.parsing import Parser
-from r2mae.compare.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.domains.checks import check_run
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
@@ -19,8 +19,8 @@ from r2mae.training.fields import option
 from r2mae.training.layers import option_names
 
 if TYPE_CHECKING:
+    from r2mae.compare.runs import Variant
     from r2mae.domains.base import Domain
-    from r2mae.sweep.runs import Variant
 
 _IN_FILE = ("schemes", "seeds", "ratios", "baselines")
 _VARIANT_FIELDS = ("scheme", "seed")
@@ -78,9 +78,9 @@ def parser(words: Sequence[str]) -> Parser:
 
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
+    from r2mae.compare.run import start_server
+    from r2mae.compare.runs import runs_of
     from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants
-    from r2mae.sweep.run import start_server
-    from r2mae.sweep.runs import runs_of
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
@@ -108,9 +108,9 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     with loading():
         from r2mae.compare.compare import compare
         from r2mae.compare.gather import gather_again
+        from r2mae.compare.publish import publish
+        from r2mae.compare.run import FailedRunsError
         from r2mae.files import print_json
-        from r2mae.report.publish import publish
-        from r2mae.sweep.run import FailedRunsError
         from r2mae.terminal import Terminal
         from r2mae.training.folder import FolderLock, read_json
 

@@ -8,8 +8,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import HELP, Parser
-from r2mae.compare.lists import words_of
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
 from r2mae.errors import UserError, nearest

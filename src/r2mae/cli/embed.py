@@ -93,7 +93,7 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     if options.figure is not None:
-        from r2mae.report.embedding_figure import draw_embedding
+        from r2mae.compare.embedding_figure import draw_embedding
 
         colours = draw_embedding(
             options.figure, arrays, table, options.color, domain.figure_columns(config),
@@ -110,8 +110,8 @@ def _check_figure(domain: "Domain", options: Options) -> "pd.DataFrame | None":
             if given not in (None, ()):
                 raise UserError(f"{name} is for a figure: name its file, --figure umap.svg")
         return None
-    from r2mae.report.embedding_figure import FEWEST, check_columns, import_umap
-    from r2mae.report.style import check_suffix
+    from r2mae.compare.embedding_figure import FEWEST, check_columns, import_umap
+    from r2mae.compare.style import check_suffix
 
     if options.max_points is not None and options.max_points < FEWEST:
         raise UserError(f"--max-points must be {FEWEST} or more, not {options.max_points}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
+from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import Parser
-from r2mae.compare.lists import words_of
 from r2mae.domains.checks import check_source, open_run
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, option, options_of
@@ -103,9 +103,9 @@ def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, gi
         check_source(domain, config, options.data or config.data.source)
 
     with loading():
+        from r2mae.cli.scores_table import scores_table
+        from r2mae.compare.measure import evaluate
         from r2mae.files import print_json
-        from r2mae.report.scores_table import scores_table
-        from r2mae.sweep.measure import evaluate
         from r2mae.training.progress import counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from r2mae.cli.early import loading
-from r2mae.compare.pictures import runs_with_pictures
+from r2mae.compare.reconstruct import runs_with_pictures
 from r2mae.domains.checks import check_output, check_source
 from r2mae.errors import UserError
 from r2mae.training.fields import argument, option
@@ -44,7 +44,7 @@ def run(options: Options) -> int:
     domain, runs = runs_with_pictures(list(map(Path, options.runs)))
     output = Path(options.output or runs[0][0] / "pictures.png")
 
-    from r2mae.report.style import check_suffix, write_figure
+    from r2mae.compare.style import check_suffix, write_figure
 
     check_suffix(output, "-o")
     for _, config in runs:
@@ -53,8 +53,8 @@ def run(options: Options) -> int:
             check_output(domain, output, config.data.source)
 
     with loading():
-        from r2mae.compare.pictures import reconstructions_of
-        from r2mae.report.pictures import draw_pictures
+        from r2mae.compare.pictures import draw_pictures
+        from r2mae.compare.reconstruct import reconstructions_of
 
     made = reconstructions_of(domain, runs, ratio)
     write_figure(draw_pictures(made, along="columns"), output)

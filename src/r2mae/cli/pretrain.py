@@ -53,8 +53,8 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
 
     about = f"{config.data.source}, {config.scheme.name}: model {config.model.name}, seed {config.seed}, in {out}"
     with loading(about=None if options.json else about):
+        from r2mae.cli.scores_table import scores_table
         from r2mae.files import print_json
-        from r2mae.report.scores_table import scores_table
         from r2mae.training.pretrain import pretrain
         from r2mae.training.progress import ProgressBar, counting_bar
 

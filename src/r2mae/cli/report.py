@@ -34,7 +34,7 @@ def run(options: Options) -> int:
         check_folder(folder)
 
     from r2mae.compare.gather import gather_again
-    from r2mae.report.publish import publish
+    from r2mae.compare.publish import publish
     from r2mae.training.folder import FolderLock
 
     for folder in folders:

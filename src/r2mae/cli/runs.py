@@ -36,8 +36,8 @@ def run(options: Options) -> int:
     from rich.markup import escape
     from rich.table import Table
 
+    from r2mae.compare.run_states import find_runs
     from r2mae.files import print_json
-    from r2mae.sweep.run_states import find_runs
     from r2mae.terminal import Terminal
 
     states = find_runs(Path(options.folder))

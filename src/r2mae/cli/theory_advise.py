@@ -82,9 +82,9 @@ def run(options: Options) -> int:
     with loading("scientific libraries"):
         import numpy as np
 
+        from r2mae.cli.theory_output import print_advice, write_advice
         from r2mae.files import print_json
         from r2mae.matrices import MAX_FEATURES, load_matrix
-        from r2mae.report.theory_output import print_advice, write_advice
         from r2mae.theory import Inputs, Range, advise, from_data
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats

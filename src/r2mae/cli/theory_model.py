@@ -184,8 +184,8 @@ def show(
     write: Callable[[Path], None],
 ) -> int:
     """Write rows to a folder, and print them with a title, or as JSON with the properties of the problem."""
+    from r2mae.cli.theory_output import print_risks
     from r2mae.files import print_json
-    from r2mae.report.theory_output import print_risks
     from r2mae.theory.problem import summary_sentence
 
     sentence, out = summary_sentence(rows), output_folder(options.out)

@@ -25,7 +25,7 @@ def run(options: Options) -> int:
     """Run the command."""
     output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.report.theory_output import write_curves
+        from r2mae.cli.theory_output import write_curves
         from r2mae.theory.problem import risk_rows
 
         problem = read_problem(options)

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     """Run the command."""
     output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.report.theory_output import write_curves
+        from r2mae.cli.theory_output import write_curves
         from r2mae.theory import simulate
         from r2mae.theory.problem import simulation_rows
         from r2mae.training.progress import counting_bar

@@ -6,6 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
+from r2mae.compare.checks import check_data, check_folders, check_sweep, run_missing
+from r2mae.compare.cluster_options import ClusterOptions
+from r2mae.compare.comparison import Comparison
+from r2mae.compare.dask_runner import runner_of
 from r2mae.compare.finished import (
     check_options_agree,
     finished_runs,
@@ -14,17 +18,13 @@ from r2mae.compare.finished import (
     shared_fields,
 )
 from r2mae.compare.gather import gather
+from r2mae.compare.measure import check_baselines
+from r2mae.compare.run import Processes
+from r2mae.compare.runs import runs_of
 from r2mae.compare.variants import baseline_variants, default_label, plan_variants
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, write_json
-from r2mae.report.comparison import Comparison
-from r2mae.sweep.cluster_options import ClusterOptions
-from r2mae.sweep.dask_runner import runner_of
-from r2mae.sweep.measure import check_baselines
-from r2mae.sweep.run import Processes
-from r2mae.sweep.runner import check_data, check_folders, check_sweep, run_missing
-from r2mae.sweep.runs import runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import FolderLock
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from r2mae.compare.checks import check_sweep
+from r2mae.compare.run import Processes
+from r2mae.compare.run_states import finished
+from r2mae.compare.runs import Variant, runs_of
 from r2mae.domains.base import Domain
-from r2mae.sweep.run import Processes
-from r2mae.sweep.run_states import finished
-from r2mae.sweep.runner import check_sweep
-from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from r2mae.compare.run_states import finished
+from r2mae.compare.runs import SweepRun
 from r2mae.compare.variants import baseline_variants, variant_of
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.masking.schemes import scheme_names
-from r2mae.sweep.run_states import finished
-from r2mae.sweep.runs import SweepRun
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 

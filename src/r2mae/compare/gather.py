@@ -1,4 +1,4 @@
-"""Gather run folders into tables, and those of a comparison into a :class:`~r2mae.report.comparison.Comparison`."""
+"""Gather run folders into tables, and those of a comparison into a :class:`~r2mae.compare.comparison.Comparison`."""
 
 import logging
 from collections import Counter
@@ -11,7 +11,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from r2mae.compare.comparison import Comparison
 from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
+from r2mae.compare.measure import scores_of
+from r2mae.compare.pictures import to_reconstructions
+from r2mae.compare.runs import SweepRun, data_key
 from r2mae.compare.variants import default_label
 from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
@@ -19,10 +23,6 @@ from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.items import ItemScores
 from r2mae.masking.ratios import Uniform
-from r2mae.report.comparison import Comparison
-from r2mae.report.pictures import to_reconstructions
-from r2mae.sweep.measure import scores_of
-from r2mae.sweep.runs import SweepRun, data_key
 from r2mae.training.config import RunConfig, fields_of
 from r2mae.training.environment import environment
 from r2mae.training.folder import RunFolder, read_json

@@ -1,74 +1,147 @@
-"""Pictures of several runs: test images, masked images and reconstructions, a column for each run."""
+"""Pictures of examples side by side: originals, masked, and reconstructed by models (Figs. 8 and 9 of the paper)."""
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Mapping
+from typing import Literal
 
-from r2mae.domains.checks import open_run
-from r2mae.domains.lookup import all_domains
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from r2mae.compare.comparison import Reconstructions
+from r2mae.compare.style import figure_style
 from r2mae.errors import UserError
-from r2mae.training.config import RunConfig
+from r2mae.evaluation.examples import Examples
 
-if TYPE_CHECKING:
-    from r2mae.domains.base import Domain
-    from r2mae.report.comparison import Reconstructions
+Along = Literal["rows", "columns"]
 
-Runs = list[tuple[Path, RunConfig]]
-"""Run folders with their configurations."""
-
-
-def runs_with_pictures(paths: Sequence[Path]) -> "tuple[Domain, Runs]":
-    """Return the domain of all runs, which must have pictures, and the runs with their configurations."""
-    found = [(path, *open_run(path)) for path in paths]
-    first = found[0][1]
-    for path, domain, _ in found:
-        if not domain.has_examples:
-            known = ", ".join(one.name for one in all_domains() if one.has_examples)
-            raise UserError(
-                f"{path} is a run of the domain {domain.name}, which has no pictures; domains with pictures: {known}"
-            )
-        if domain.name != first.name:
-            raise UserError(
-                f"{path} is a run of the domain {domain.name}, and {paths[0]} of {first.name}: draw runs of one domain"
-            )
-    return first, [(path, config) for path, _, config in found]
+_WIDTH = 6.4  # inches at most
+_CELL = 0.75  # inches of an image at most
+_NAMES, _TITLE = 1.3, 0.3  # inches for names of rows, and for a title
+_EDGE = 0.1  # inches next to and below columns
+_LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
+_SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
-def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Reconstructions":
-    """Let finished runs complete the same masked test images; by default at the default ratio of the first run's model.
+def to_reconstructions(examples: Mapping[str, Examples]) -> Reconstructions:
+    """Combine the examples of several models, which must be of the same masked images.
+
+    Parameters
+    ----------
+    examples : mapping of label to Examples
+        At least one.
 
     Raises
     ------
     UserError
-        If the data of a run have changed, or its examples are not pictures.
+        If two models have different images or different masks.
     """
-    from r2mae.compare.gather import examples_of
-    from r2mae.compare.variants import variant_of
-    from r2mae.report.pictures import to_reconstructions
-    from r2mae.sweep.runs import SweepRun
-    from r2mae.training.folder import RunFolder
+    first, *others = examples
+    one = examples[first]
+    for label in others:
+        other = examples[label]
+        if other.ratio != one.ratio:
+            raise UserError(
+                f"{first} hides {one.ratio:.0%} of its examples, and {label} {other.ratio:.0%}: name one ratio for all "
+                "(--ratio 0.7)"
+            )
+        if not np.array_equal(one.original, other.original):
+            raise UserError(
+                f"{first} and {label} have different test images: name runs that share data, size and, for data "
+                "without an official test part, the seed"
+            )
+        if not np.array_equal(one.masked, other.masked):
+            raise UserError(
+                f"{first} and {label} mask different parts of the same images: name runs of one kind of model, with "
+                "the same --fill"
+            )
+    return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in examples.items()})
 
-    variants = [variant_of(config) for _, config in runs]
-    names = _column_names([variant.label for variant in variants], [path for path, _ in runs])
-    for path, config in runs:
-        RunFolder(path).check_data(config.data.source, domain.fingerprint(config))
-    finished = [
-        SweepRun(replace(variant, label=name), config.seed, config, path)
-        for variant, name, (path, config) in zip(variants, names, runs, strict=True)
-    ]
-    examples = examples_of(finished, domain, ratio=ratio)
-    if examples is None:
-        raise UserError(f"{runs[0][0]}: the examples of this model are not pictures: see `r2mae evaluate`")
-    return to_reconstructions(examples)
+
+def draw_pictures(examples: Reconstructions, *, along: Along = "rows", title: str = "") -> Figure:
+    """Draw original, masked and completed images.
+
+    Parameters
+    ----------
+    examples : Reconstructions
+        What to draw; numbers below 0 and above 1 are cut off.
+    along : {"rows", "columns"}
+        Originals, masked images and the images of each model are rows, and the examples are columns; or the other way
+        round, as in the paper's Figs. 8 and 9.
+    title : str
+        Above the images.
+    """
+    names = ["original", f"{examples.ratio:.0%} hidden", *examples.by_label]
+    stack = np.stack(list(map(_thumbnails, (examples.original, examples.masked, *examples.by_label.values()))))
+    mosaic, (down, right) = _mosaic(stack if along == "rows" else stack.swapaxes(0, 1))
+    tall, wide = mosaic.shape[:2]
+    left = _NAMES if along == "rows" else 2 * _EDGE
+    with figure_style():
+        scale = min((_WIDTH - left) / wide, _CELL / max(down, right))
+        shown, turned, above = _above(names, right * scale) if along == "columns" else (names, False, 0.1)
+        above += _TITLE * bool(title)
+        width, height = left + wide * scale, above + tall * scale
+        if along == "columns":  # in inches: the layout leaves no room for names above a grid of fixed proportions
+            figure = Figure(figsize=(width, height + _EDGE))
+            place = (left / 2 / width, _EDGE / (height + _EDGE), wide * scale / width, tall * scale / (height + _EDGE))
+            axes = figure.add_axes(place)
+        else:
+            figure = Figure(figsize=(width, height), layout="constrained")
+            axes = figure.add_subplot()
+        axes.imshow(mosaic, interpolation="none", aspect="equal")
+        step = down if along == "rows" else right
+        places = [step * line + (step - 1) / 2 for line in range(len(names))]
+        axes.set_xticks([])
+        axes.set_yticks([])
+        if along == "rows":
+            axes.set_yticks(places, shown)
+        else:
+            axes.xaxis.tick_top()
+            axes.set_xticks(places, shown, rotation=90 if turned else 0)
+            axes.tick_params(pad=4)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.set_title(title)
+    return figure
 
 
-def _column_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:
-    """Return the names of the columns: the labels if all differ, else the folders."""
-    if len(set(labels)) == len(labels):
-        return list(labels)
-    twice = [str(path) for path, times in Counter(paths).items() if times > 1]
-    if twice:
-        raise UserError(f"{twice[0]} is named twice: name each run once")
-    return [str(path) for path in paths]
+def _above(names: list[str], width: float) -> tuple[list[str], bool, float]:
+    """Return names that fit above columns of so many inches, in lines or turned, and the inches that they take."""
+    broken = [textwrap.wrap(name, max(1, int(width / _LETTER)), break_long_words=False) or [""] for name in names]
+    lines = max(map(len, broken))
+    if lines <= 3 and all(len(line) * _LETTER <= width for name in broken for line in name):
+        return ["\n".join(name) for name in broken], False, 0.1 + lines * _LINE
+    return names, True, 0.1 + max(map(len, names)) * _LETTER
+
+
+def _thumbnails(
+    images: Float[np.ndarray, "n height width channels"],
+) -> Float[np.ndarray, "n low narrow channels"]:
+    """Average large images over blocks, to sides of at most 96 pixels."""
+    n, height, width, channels = images.shape
+    block = -(-max(height, width) // _SIDE)
+    low, narrow = max(height // block, 1), max(width // block, 1)
+    if block == 1:
+        return images
+    cut = images[:, : low * block, : narrow * block]
+    blocks = cut.reshape(n, low, cut.shape[1] // low, narrow, cut.shape[2] // narrow, channels)
+    return np.asarray(blocks.mean(axis=(2, 4)))
+
+
+def _mosaic(
+    images: Float[np.ndarray, "down across height width channels"],
+) -> tuple[Float[np.ndarray, "tall wide 4"], tuple[int, int]]:
+    """Lay images out, with clear gaps, in one RGBA image; return it and the distances down and across in pixels.
+
+    One channel is grey, three are RGB, others are shown by their mean.
+    """
+    down, across, height, width, channels = images.shape
+    gap = max(1, round(0.06 * max(height, width)))
+    canvas = np.zeros((down * (height + gap) - gap, across * (width + gap) - gap, 4))
+    shown = images if channels == 3 else images.mean(axis=4, keepdims=True)
+    for i, line in enumerate(np.clip(shown, 0, 1)):
+        for j, image in enumerate(line):
+            top, left = i * (height + gap), j * (width + gap)
+            canvas[top : top + height, left : left + width, :3] = image
+            canvas[top : top + height, left : left + width, 3] = 1
+    return canvas, (height + gap, width + gap)

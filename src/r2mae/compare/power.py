@@ -6,15 +6,15 @@ from typing import Any
 
 import pandas as pd
 
+from r2mae.compare.analysis import analyse, fixed_labels, scores_by_seed
+from r2mae.compare.comparison import Comparison
 from r2mae.compare.finished import check_options_agree, finished_runs
 from r2mae.compare.gather import ordered_runs, table_of
+from r2mae.compare.runs import Variant, runs_of
+from r2mae.compare.wording import listing
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
 from r2mae.evaluation.power import detectable, seeds_needed, spread
-from r2mae.report.analysis import analyse, fixed_labels, scores_by_seed
-from r2mae.report.comparison import Comparison
-from r2mae.report.wording import listing
-from r2mae.sweep.runs import Variant, runs_of
 from r2mae.training.config import RunConfig
 
 _FEWEST = 2  # seeds of a variant that tell a standard deviation

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from r2mae.compare.comparison import BASELINE
+from r2mae.compare.runs import Variant
 from r2mae.errors import UserError
 from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
-from r2mae.report.comparison import BASELINE
-from r2mae.sweep.runs import Variant
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec, kind_of
 

@@ -18,6 +18,8 @@ from PIL import Image
 
 from finetune_images import MACHINE, VIT, write_images
 from r2mae.cli.main import main
+from r2mae.compare.measure import evaluate
+from r2mae.compare.run_states import find_runs
 from r2mae.domains.lookup import load
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
@@ -28,8 +30,6 @@ from r2mae.images.finetune.data import FinetuneData
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.finetune.run import finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
-from r2mae.sweep.measure import evaluate
-from r2mae.sweep.run_states import find_runs
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
 

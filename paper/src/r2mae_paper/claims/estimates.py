@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from r2mae.evaluation.pooled import pooled_effect
 from r2mae.evaluation.power import detectable_with_error, seeds_needed, smallest_sufficient
 from r2mae.evaluation.statistics import mean_interval
 from r2mae_paper.claims.claim import Word
+from r2mae_paper.pooled import pooled_effect
 
 Values: TypeAlias = Float[np.ndarray, " n"]
 Differences: TypeAlias = Mapping[int, float]
@@ -132,7 +132,7 @@ def _several(by_name: Mapping[str, Differences], comparisons: int = 1) -> tuple[
 def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Estimate:
     """Return the average over sets, for sets that were not measured, too (a random-effects model).
 
-    Of one set it is the interval over its seeds. See :func:`r2mae.evaluation.pooled.pooled_effect`.
+    Of one set it is the interval over its seeds. See :func:`r2mae_paper.pooled.pooled_effect`.
     """
     values, alone = _several(by_set, comparisons)
     if alone is not None:

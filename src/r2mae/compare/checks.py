@@ -1,0 +1,144 @@
+"""Check the runs of a sweep before processes start, and run the unfinished ones."""
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from r2mae.compare.progress_display import ProgressDisplay
+from r2mae.compare.run import Runner, with_variables
+from r2mae.compare.run_states import finished
+from r2mae.compare.runs import SweepRun, data_key
+from r2mae.domains.base import Domain
+from r2mae.errors import UserError
+from r2mae.registry import JOBS
+from r2mae.terminal import Terminal
+from r2mae.training.config import RunConfig
+from r2mae.training.devices import check_threads, torch_device
+from r2mae.training.folder import FolderLock, RunFolder
+from r2mae.training.measure import log_notes
+from r2mae.training.memory import check_fits_memory
+
+_SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
+
+
+def check_sweep(base: RunConfig, *, here: bool = True) -> None:
+    """Refuse options that runs of a sweep cannot have. Runs on another machine (not `here`) check their own device."""
+    if base.machine.ranks > 1:
+        instead = ", and use --jobs" if here else ""
+        raise UserError(f"a comparison trains each run on one device: omit --devices and --nodes{instead}")
+    check_threads(base.machine.threads)
+    if here or not base.machine.device.startswith("cuda"):
+        torch_device(base.machine.device)
+
+
+def check_data(runs: Sequence[SweepRun], domain: Domain, *, here: bool = True, jobs: int = 1) -> None:
+    """Refuse unreadable data, and models, batches and baselines that do not fit into memory, before processes start.
+
+    Parameters
+    ----------
+    runs : sequence of SweepRun
+        The runs to compute, all on the same data. The data are read once for each model, since its architecture
+        depends on them.
+    domain : Domain
+        Domain of the data.
+    here : bool
+        Whether the runs are on this machine. Other machines check their own memory when a run starts.
+    jobs : int
+        Number of runs at a time.
+    """
+    scheduled = _unstarted_schedules(runs)
+    models: dict[str, dict[str, RunConfig]] = {}
+    for run in [runs[0], *(run for run in runs[1:] if not finished(run))]:
+        model, size = _model_and_size(run.config)
+        models.setdefault(model, {}).setdefault(size, run.config)
+    for number, sizes in enumerate(models.values()):
+        first, *others = sizes.values()
+        data = log_notes(domain.load(first))
+        if number == 0:
+            for config in scheduled:
+                config.scheme.bind(config.optimizer.total_steps(len(data.train)))  # refuses times in the wrong order
+        if not here:
+            continue
+        if number == 0:  # baselines have no model
+            waiting = [run for run in runs if not finished(run)]
+            names = list(dict.fromkeys(run.variant.label for run in waiting if run.variant.baseline))
+            if names:
+                with with_variables({JOBS: str(min(jobs, len(waiting)))}):  # they share the memory
+                    domain.check_baseline_sizes(first, names, data)
+        check_fits_memory(first, domain, data)
+        for config in others:
+            own = {**data.architecture, "mask_input": False, **config.model.architecture()}
+            check_fits_memory(config, domain, data, architecture=own)
+
+
+def _unstarted_schedules(runs: Sequence[SweepRun]) -> list[RunConfig]:
+    """Return a configuration of each variant that has no started run and gives the start or end of its schedule."""
+    variants: dict[str, list[SweepRun]] = {}
+    for run in runs:
+        if not run.variant.baseline:
+            variants.setdefault(run.variant.label, []).append(run)
+    new = [own[0].config for own in variants.values() if not any(run.folder.exists() for run in own)]
+    return [config for config in new if config.hides and {"cl_start", "cl_end"} & {*config.scheme.given}]
+
+
+def check_folders(runs: Sequence[SweepRun], domain: Domain) -> dict[str, list[str]]:
+    """Refuse folders of other configurations or other data, or in use, before hours are spent on other runs.
+
+    Returns
+    -------
+    dict of str to list of str
+        The fingerprints of the data, by the name of their file, folder or set.
+    """
+    reads = configs_by_data(runs)
+    known = {read: domain.fingerprint(config) for read, config in reads.items()}
+    for run in runs:
+        folder, fingerprint = RunFolder(run.folder), known[data_key(run.config)]
+        if run.variant.baseline and folder.results is not None and folder.results.get("data") != fingerprint:
+            raise UserError(
+                f"{run.folder} was measured on other data: choose another --out, or remove it to measure again"
+            )
+        if folder.config_file.exists():
+            with FolderLock(run.folder):
+                folder.claim(run.config, fingerprint)
+    found: dict[str, set[str]] = {}
+    for read, config in reads.items():
+        found.setdefault(Path(config.data.source).name, set()).add(known[read])
+    return {name: sorted(prints) for name, prints in found.items()}
+
+
+def configs_by_data(runs: Sequence[SweepRun]) -> dict[Hashable, RunConfig]:
+    """Return one configuration for each data set that runs read, since computing a fingerprint may take long."""
+    first: dict[Hashable, RunConfig] = {}
+    for run in runs:
+        first.setdefault(data_key(run.config), run.config)
+    return first
+
+
+def _model_and_size(config: RunConfig) -> tuple[str, str]:
+    """Return two keys of a configuration: one of its model, one of the model's size and batches."""
+    own = config.model.architecture()
+    if own:
+        return str(own["model"]), repr((own, config.optimizer.batch_size, config.optimizer.accumulate))
+    return repr({name: value for name, value in config.to_dict().items() if name not in _SIZE_NEUTRAL}), ""
+
+
+def run_missing(runs: Sequence[SweepRun], domain: Domain, runner: Runner, *, console: Console | None = None) -> None:
+    """Run the unfinished runs. Interrupted runs are resumed; finished runs are never repeated.
+
+    Parameters
+    ----------
+    runs : sequence of SweepRun
+        The runs of one sweep, all with metrics of the same names.
+    domain : Domain
+        Domain of the data.
+    runner : Runner
+        Computes the runs.
+    console : Console, optional
+        Shows the progress; by default standard error.
+    """
+    waiting = [run for run in runs if not finished(run)]
+    metric = domain.metrics_of(runs[0].config)[0]
+    with ProgressDisplay(runs, waiting, console or Terminal(stderr=True), metric) as display:
+        if waiting:
+            runner.run(waiting, domain, display)

@@ -1,0 +1,63 @@
+"""Write the output of a comparison (tables, figures, report), and print the table on the terminal."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from r2mae.compare.analysis import Analysis, analyse
+from r2mae.compare.comparison import Comparison
+from r2mae.compare.figures import save_figures
+from r2mae.compare.html import write_report
+from r2mae.compare.results_json import to_json
+from r2mae.compare.table import print_comparison
+from r2mae.files import atomic_write, write_json
+from r2mae.terminal import Terminal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDTH = 110
+
+
+def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
+    """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table."""
+    analysis = analyse(comparison)
+    write_table(comparison, out / "results.csv", analysis)
+    write_times(comparison, out / "times.csv")
+    write_json(out / "results.json", to_json(comparison, analysis))
+    save_figures(comparison, analysis, out / "figures")
+    write_report(out / "report.html", comparison, analysis)
+    print_comparison(console or _console(), comparison, analysis)
+
+
+def _console() -> Console:
+    """Return a console; for a file or pipe, which has no width, one that is wide enough for the table."""
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=max(console.width, _WIDTH))
+
+
+def write_table(comparison: Comparison, path: Path, analysis: Analysis | None = None) -> None:
+    """Write ``results.csv``, one line per run. It contains no times: the same runs give the same bytes.
+
+    The last columns are the fingerprint of the run's test items, if it has scores of single items, and the units that
+    the interval of its variant's difference from the best fixed ratio samples, in the metric of the headline.
+    """
+    table, over = comparison.table.drop(columns="seconds"), (analysis or analyse(comparison)).interval_units()
+    runs = zip(table["label"], table["seed"], strict=True)
+    items = [comparison.items.get((label, int(seed))) for label, seed in runs]
+    columns = {
+        "items": ["" if one is None else one.fingerprint for one in items],
+        "interval_over": [over.get(label, "") for label in table["label"]],
+    }
+    _write(table.assign(**columns), path)
+
+
+def write_times(comparison: Comparison, path: Path) -> None:
+    """Write ``times.csv``: the seconds of training of each run, on the machine where it ran."""
+    _write(comparison.table[["label", "seed", "seconds"]], path)
+
+
+def _write(table: "pd.DataFrame", path: Path) -> None:
+    with atomic_write(path) as file:
+        table.to_csv(file, index=False, lineterminator="\n", float_format="%.10g")

@@ -1,0 +1,264 @@
+"""Numbers and findings of a comparison as text, for the terminal, the figures and the report."""
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.pairing import SEEDS_AND_ITEMS
+
+BEST_FIXED = "best fixed"
+CONFIDENCE = 0.95
+
+
+def decimals(means: Iterable[float], half_widths: Iterable[float]) -> int:
+    """Return the number of decimals for a metric: two digits of the median half-width of its intervals.
+
+    Parameters
+    ----------
+    means, half_widths : iterable of float
+        Means and half-widths of all variants. Without half-widths (one seed) the standard deviation of the means is
+        used; if that is 0, four digits of the largest mean.
+    """
+    centres = _finite(means)
+    spreads = [width for width in _finite(half_widths) if width > 0]
+    if spreads:
+        return _digits(float(np.median(spreads)), 2)
+    spread = float(np.std(centres)) if centres else 0.0
+    size = max((abs(centre) for centre in centres), default=0.0)
+    if spread > 1e-9 * size:
+        return _digits(spread, 2)
+    return _digits(size, 4) if size > 0 else 1
+
+
+def number(value: float, places: int, *, signed: bool = False) -> str:
+    """Return a number as text, with a true minus sign; a dash if it is not finite."""
+    if not math.isfinite(value):
+        return "–"  # noqa: RUF001
+    text = f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "−")  # noqa: RUF001
+
+
+def interval(low: float, high: float, places: int, *, signed: bool = False) -> str:
+    """Return an interval as text, empty if an end is not finite."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    return f"{number(low, places, signed=signed)} to {number(high, places, signed=signed)}"
+
+
+def difference_places(mean: float, low: float, high: float, places: int) -> int:
+    """Return the number of decimals for a difference: enough that no end of an interval without 0 is rounded to 0."""
+    half = (high - low) / 2
+    if not (low > 0 or high < 0):
+        return places
+    for more in range(places, places + 4):
+        distinct = f"{abs(mean):.{more}f}" != f"{half:.{more}f}"
+        if distinct and all(float(f"{end:.{more}f}") != 0 for end in (low, high)):
+            return more
+    return places
+
+
+def listing(words: Sequence[str]) -> str:
+    """Join words as in a sentence: a, b and c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def sentence_case(text: str) -> str:
+    """Return text with a capital first letter, unless its first word already has capitals, such as k-NN."""
+    first = text.split(" ", 1)[0]
+    return text if first != first.lower() else text[:1].upper() + text[1:]
+
+
+def seeds(count: int) -> str:
+    """Return "1 seed" or "3 seeds"."""
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def headline(
+    metric: Metric,
+    summary: pd.DataFrame,
+    from_best: pd.DataFrame,
+    fixed: Sequence[str],
+    places: int,
+    baselines: Sequence[str] = (),
+) -> str:
+    """Return the headline: which pretrained variant leads, whether it beats the best fixed ratio, which baselines lead.
+
+    Parameters
+    ----------
+    metric : Metric
+        The primary one.
+    summary : DataFrame
+        As in :class:`r2mae.compare.analysis.Analysis`.
+    from_best : DataFrame
+        The differences in the metric from the best fixed ratio.
+    fixed : sequence of str
+        Labels of the fixed ratios.
+    places : int
+        Decimals of the metric.
+    baselines : sequence of str
+        Labels of the baselines.
+    """
+    rows = summary[(summary["metric"] == metric.name) & (summary["n"] > 0)].set_index("label")
+    baseline_means = rows.loc[rows.index.isin(list(baselines)), "mean"]
+    rows = rows[~rows.index.isin(list(baselines))]
+    means = rows["mean"]
+    if means.empty:
+        return f"No pretrained model has a value of {metric.label}."
+    best = means.max() if metric.higher_is_better else means.min()
+    leaders = [str(label) for label in means.index[means == best]]
+    verb = "has" if len(leaders) == 1 else "share"
+    whose = "Of the pretrained models, " if len(baseline_means) else ""
+    first = f"{whose}{listing(leaders)} {verb} the best mean {metric.label}: {number(best, places)}"
+    if len(leaders) == 1:
+        row = rows.loc[[leaders[0]]].iloc[0].to_dict()
+        ends = interval(row["low"], row["high"], places)
+        first += f" ({CONFIDENCE:.0%} interval {ends}, {seeds(row['n'])})" if ends else " (one seed: no interval)"
+    ahead = baseline_means[baseline_means > best] if metric.higher_is_better else baseline_means[baseline_means < best]
+    if len(ahead):
+        named = [f"{label} ({number(value, places)})" for label, value in ahead.items()]
+        words = ("baselines", "are") if len(named) > 1 else ("baseline", "is")
+        first += f"; the {words[0]} {listing(named)} {words[1]} ahead"
+    others = [str(label) for label in means.index if label not in fixed]
+    if not set(fixed) & set(means.index):
+        return f"{first}. There is no fixed ratio to compare with: add fixed to the schemes."
+    if not others:
+        return f"{first}. There are only fixed ratios: add other schemes to compare them with."
+    challenger = next((label for label in leaders if label in others), None)
+    if challenger is None:
+        challenger = str(means[others].idxmax() if metric.higher_is_better else means[others].idxmin())
+        lead_in = f"Of the other schemes {challenger} comes nearest; it"
+    else:
+        lead_in = "It" if len(leaders) == 1 else challenger
+    against_best = from_best[from_best["label"] == challenger]
+    if against_best.empty:
+        return f"{first}. {lead_in} has no seed in common with the fixed ratios."
+    difference = against_best.iloc[0].to_dict()
+    sentences = f"{first}. {lead_in} {_difference_phrase(difference, places)}."
+    if len(others) > 1 and difference["verdict"] == "better":
+        sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
+    return sentences
+
+
+def standings(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], lead: str) -> str:
+    """Return a sentence on which labels are better, undecided or worse than the best fixed ratio; "" with one seed.
+
+    Parameters
+    ----------
+    from_best, metric
+        As for :func:`headline`.
+    labels : sequence of str
+        The labels.
+    lead : str
+        First words of the sentence.
+    """
+    rows = from_best[from_best["label"].isin(list(labels))]
+    if rows.empty or rows["n"].max() < 2:
+        return ""
+    groups = {verdict: list(part["label"]) for verdict, part in rows.groupby("verdict")}
+    parts = [
+        f"{listing(groups[verdict])} {'is' if len(groups[verdict]) == 1 else 'are'} {verdict}"
+        for verdict in ("better", "undecided", "worse")
+        if verdict in groups
+    ]
+    return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
+
+
+def decidable_differences(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str:
+    """Return a sentence on the smallest differences that these seeds decide; "" if no label is undecided.
+
+    Parameters
+    ----------
+    from_best, metric, places
+        As for :func:`headline`.
+    labels : sequence of str
+        The labels.
+    """
+    rows = from_best[from_best["label"].isin(list(labels))]
+    rows = rows[(rows["verdict"] == "undecided") & np.isfinite(rows["decides"].astype(float))]
+    if rows.empty:
+        return ""
+    sizes = [f"{number(size, places)} for {label}" for label, size in zip(rows["label"], rows["decides"], strict=True)]
+    counts = sorted(set(rows["n"]))
+    many = seeds(counts[0]) if len(counts) == 1 else f"{counts[0]} to {seeds(counts[-1])}"
+    if (rows["over"] == SEEDS_AND_ITEMS).all():
+        many += " and their test items"
+    return (
+        f"Undecided does not mean equal: these {many} decide a true difference in {metric.label} four times in five "
+        f"only if it is at least {listing(sizes)}."
+    )
+
+
+def interval_sentence(from_best: pd.DataFrame, metric: Metric) -> str:
+    """Return a sentence that says whether intervals are over seeds, or seeds and items, and why; "" without any.
+
+    Parameters
+    ----------
+    from_best, metric
+        As for :func:`headline`.
+    """
+    groups = [*from_best[from_best["low"].notna()].groupby(["over", "why"], sort=False)]
+    parts = []
+    for (over, why), part in groups:
+        whose = "" if len(groups) == 1 else f" for {listing([str(label) for label in part['label']])}"
+        units = f"seeds and the {int(part['items'].max()):,} test items" if over == SEEDS_AND_ITEMS else "seeds alone"
+        parts.append(f"over {units}{whose}, as {why}")
+    return f"Intervals of the differences in {metric.label} are {'; '.join(parts)}." if parts else ""
+
+
+def edge_warning(means: Mapping[float, float], *, up: bool) -> str | None:
+    """Return a warning if the best fixed ratio is the lowest or highest that ran, with ratios to add; else None.
+
+    Parameters
+    ----------
+    means : mapping of ratio to mean score
+        Mean score of each fixed ratio.
+    up : bool
+        Whether higher is better.
+    """
+    known = {ratio: mean for ratio, mean in sorted(means.items()) if math.isfinite(mean)}
+    ratios = list(known)
+    best = max(known.values(), default=0.0) if up else min(known.values(), default=0.0)
+    leaders = [ratio for ratio, mean in known.items() if mean == best]
+    if len(ratios) < 2 or len(leaders) != 1 or leaders[0] not in (ratios[0], ratios[-1]):
+        return None
+    edge, lowest = leaders[0], leaders[0] == ratios[0]
+    room = edge if lowest else 1 - edge  # two more ratios divide the rest of the axis
+    further = [room * share if lowest else 1 - room * share for share in (0.2, 0.6)]
+    grid = " ".join(f"{ratio:g}" for ratio in sorted({*ratios, *(float(f"{ratio:.3g}") for ratio in further)}))
+    return (
+        f"The best fixed ratio, {edge:g}, is the {'lowest' if lowest else 'highest'} that ran: a "
+        f"{'lower' if lowest else 'higher'} ratio may be better. To try some, repeat the command with --ratios {grid}"
+    )
+
+
+def _difference_phrase(difference: Mapping[Hashable, Any], places: int) -> str:
+    mean, low, high = (float(difference[key]) for key in ("mean", "low", "high"))
+    if not math.isfinite(low):
+        gap, count = number(mean, places, signed=True), difference["n"]
+        where = "on one seed, which decides nothing: use three or more"
+        if count > 1:
+            where = f"under each of {seeds(count)}, which shows no spread and decides nothing: use more seeds"
+        return f"differs from the best fixed ratio by {gap} {where}"
+    places = difference_places(mean, low, high, places)
+    verdict = difference["verdict"]
+    if verdict == "undecided":
+        gap, ends = number(mean, places, signed=True), interval(low, high, places, signed=True)
+        return f"differs from the best fixed ratio by {gap} ({ends}), which is undecided: the interval contains 0"
+    if mean < 0:
+        mean, low, high = -mean, -high, -low
+    word = "beats the best fixed ratio" if verdict == "better" else "is worse than the best fixed ratio"
+    return f"{word} by {number(mean, places)} ({interval(low, high, places)})"
+
+
+def _digits(size: float, significant: int) -> int:
+    return min(max(significant - 1 - math.floor(math.log10(size)), 0), 6)
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [float(value) for value in values if math.isfinite(value)]

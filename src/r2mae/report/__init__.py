@@ -1,1 +1,0 @@
-"""The report of a comparison: its analysis, table, figures and page. It reads plain results alone."""

@@ -1,0 +1,128 @@
+"""What the interval of a difference is over: in the console, the page, results.csv and results.json."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from r2mae.compare.analysis import analyse
+from r2mae.compare.comparison import Comparison
+from r2mae.compare.html import render_report
+from r2mae.compare.publish import write_table
+from r2mae.compare.results_json import to_json
+from r2mae.compare.table import print_comparison
+from r2mae.evaluation import crossed_difference
+from r2mae.evaluation.items import ItemScores
+
+Make = Callable[..., Comparison]
+ITEMS = 300
+
+
+def items_of_rows(labels: list[str], seeds: int) -> dict[str, np.ndarray]:
+    """Scores of single items by row, seeds × items: r2mae is a little better, and items differ widely."""
+    rng = np.random.default_rng(0)
+    items = rng.normal(1.0, 0.5, ITEMS)
+    return {
+        label: (items + 0.05 * rng.normal(size=(seeds, ITEMS)) + 0.02 * (label == "r2mae")).astype(np.float32)
+        for label in labels
+    }
+
+
+@pytest.fixture
+def with_items(tiny: Make) -> Make:
+    """Build a comparison whose runs have scores of single items, but for those of the labels `without`."""
+
+    def make(seeds: int = 3, *, without: str = "", split: bool = False) -> Comparison:
+        tables = items_of_rows(["fixed 0.50", "mdlm", "r2mae"], seeds)
+        scores = {label: [float(row.astype(float).mean()) for row in table] for label, table in tables.items()}
+        items = {
+            (label, seed): ItemScores(f"items {seed if split else 0}", ITEMS, {"score": table[seed]})
+            for label, table in tables.items()
+            for seed in range(seeds)
+            if label != without
+        }
+        return replace(tiny(scores), items=items)
+
+    return make
+
+
+def shown(comparison: Comparison) -> str:
+    console = Console(width=110, record=True, file=StringIO())
+    print_comparison(console, comparison, analyse(comparison))
+    return console.export_text()
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_shared_items_are_in_the_interval_and_it_is_said(with_items: Make) -> None:
+    comparison = with_items()
+    found = analyse(comparison).difference("r2mae", "score")
+    tables = items_of_rows(["fixed 0.50", "mdlm", "r2mae"], 3)
+    expected = crossed_difference(tables["r2mae"], tables["fixed 0.50"])
+    assert found is not None
+    assert (found["over"], found["items"], found["method"], found["verdict"]) == (
+        "seeds and items", ITEMS, "crossed t", expected.verdict,
+    )  # fmt: skip
+    np.testing.assert_allclose([found["low"], found["high"]], [expected.low, expected.high], rtol=1e-5)
+    text = one_line(shown(comparison))
+    assert "over seeds and the 300 test items, as all runs have scores of the same test items" in text
+    assert "interval over" not in text
+    assert "±" in next(line for line in shown(comparison).splitlines() if line.startswith("mdlm "))
+
+
+def test_a_split_by_seed_leaves_seeds_alone(with_items: Make) -> None:
+    comparison = with_items(split=True)
+    found = analyse(comparison).difference("r2mae", "score")
+    bare = analyse(replace(comparison, items={})).difference("r2mae", "score")
+    assert found is not None and bare is not None
+    assert (found["over"], found["items"]) == ("seeds", 0)
+    assert [found[name] for name in ("mean", "low", "high", "n", "method", "verdict", "decides")] == [
+        bare[name] for name in ("mean", "low", "high", "n", "method", "verdict", "decides")
+    ]
+    assert "over seeds alone, as the seeds have different test items" in one_line(shown(comparison))
+
+
+def test_a_mixed_case_is_said_row_by_row(with_items: Make) -> None:
+    comparison = with_items(without="mdlm")
+    analysis = analyse(comparison)
+    assert analysis.interval_units() == {"mdlm": "seeds", "r2mae": "seeds and items"}
+    text = shown(comparison)
+    rows = {line.split()[0]: line for line in text[text.index("\nscheme ") :].splitlines() if line.strip()}
+    assert "seeds and items" in rows["r2mae"] and "and items" not in rows["mdlm"]
+    note = one_line(text)
+    assert "over seeds alone for mdlm, as some runs have no scores of single items" in note
+    assert "over seeds and the 300 test items for r2mae" in note
+    page = render_report(comparison, analysis)
+    assert page.count('<span class="ends">over seeds</span>') == 1
+    assert page.count('<span class="ends">over seeds and items</span>') == 1
+    assert "intervals over" not in render_report(comparison, analysis).split("How to read")[0]
+    assert "intervals over seeds and items" in render_report(with_items(), analyse(with_items()))
+
+
+def test_the_tables_say_it(with_items: Make, tmp_path: Path) -> None:
+    comparison = with_items(without="mdlm")
+    write_table(comparison, tmp_path / "results.csv")
+    table = pd.read_csv(tmp_path / "results.csv", keep_default_na=False).set_index(["label", "seed"])
+    assert table["interval_over"].groupby("label").unique().map(list).to_dict() == {
+        "fixed 0.50": [""], "mdlm": ["seeds"], "r2mae": ["seeds and items"],
+    }  # fmt: skip
+    assert table.loc[("r2mae", 1), "items"] == "items 0" and table.loc[("mdlm", 1), "items"] == ""
+    said = json.loads(json.dumps(to_json(comparison, analyse(comparison))))
+    assert said["items"][0]["of"] == said["items"][0]["kept"] == ITEMS
+    assert ["r2mae", 2] in said["items"][0]["runs"] and len(said["items"][0]["runs"]) == 6
+    line = next(one for one in said["differences"] if one["label"] == "r2mae")
+    assert (line["over"], line["items"]) == ("seeds and items", ITEMS)
+
+
+def test_one_seed_has_no_interval_and_nothing_is_said(with_items: Make) -> None:
+    text = shown(with_items(1))
+    assert "Intervals of the differences" not in text
+    assert "over seeds" not in one_line(text)

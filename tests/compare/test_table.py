@@ -1,0 +1,97 @@
+"""The console table: its numbers are those of the comparison, and it fits."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+
+import numpy as np
+from rich.console import Console
+from scipy import stats
+
+from r2mae.compare.analysis import analyse
+from r2mae.compare.comparison import Comparison
+from r2mae.compare.table import comparison_table, print_comparison
+
+Make = Callable[..., Comparison]
+
+
+def shown(comparison: Comparison, width: int = 100) -> str:
+    console = Console(width=width, record=True, file=StringIO())
+    print_comparison(console, comparison, analyse(comparison))
+    return console.export_text()
+
+
+def line(text: str, label: str) -> str:
+    rows = text[text.index("\nscheme ") :].splitlines()
+    return next(row for row in rows if row.startswith(f"{label} "))
+
+
+def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
+    scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
+    values = scores["r2mae"]
+    half = stats.t.ppf(0.975, 2) * stats.sem(values)
+    row = line(shown(comparison), "r2mae")
+    assert f"{values.mean():.4f} ±{half:.4f}" in row
+    fixed = scores[["fixed 0.50", "fixed 0.70", "fixed 0.90"]]
+    chosen = [fixed.loc[seed, fixed.drop(seed).mean().idxmax()] for seed in fixed.index]
+    gaps = values.to_numpy() - np.array(chosen)
+    gap_half = stats.t.ppf(0.975, 2) * stats.sem(gaps)
+    sign = "+" if gaps.mean() > 0 else "−"  # noqa: RUF001
+    assert f"{sign}{abs(gaps.mean()):.4f} ±{gap_half:.4f}" in row
+    assert ("undecided" in row) == (abs(gaps.mean()) < gap_half)
+    error = comparison.table.query("label == 'r2mae'")["masked_mse"].mean()
+    assert f"{error:.5f}" in row
+
+
+def test_average_rank_by_hand(comparison: Comparison) -> None:
+    judged_metrics = [metric for metric in comparison.metrics if metric.higher_is_better is not None]
+    means = comparison.table.groupby("label")[[metric.name for metric in judged_metrics]].mean()
+    signs = [-1 if metric.higher_is_better else 1 for metric in judged_metrics]
+    ranks = (means * signs).rank().mean(axis=1)
+    text = shown(comparison)
+    for label in comparison.labels:
+        assert line(text, label).split()[-1] == f"{ranks[label]:.1f}"
+
+
+def test_fits_in_a_hundred_columns_without_a_cut_number(make_comparison: Make) -> None:
+    for comparison in (
+        make_comparison(),
+        make_comparison(ratios=tuple(np.arange(1, 10) / 10)),
+        make_comparison(seeds=1),
+    ):
+        text = shown(comparison)
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 100
+        for label in comparison.labels:
+            assert re.search(r"\d\.\d$", line(text, label).rstrip())
+
+
+def test_a_narrow_terminal_gets_a_short_table(comparison: Comparison) -> None:
+    text = shown(comparison, width=78)
+    assert "…" not in text
+    assert "effective" not in text
+    assert "verdict" in text
+    assert "other scores do not fit: widen the terminal" in " ".join(text.lower().split())
+    assert "do not fit" not in shown(comparison, width=200)
+
+
+def test_the_best_mean_is_bold_and_the_verdict_coloured(tiny: Make) -> None:
+    comparison = tiny({"fixed 0.50": [1.0, 1.1, 1.2], "r2mae": [2.0, 2.1, 2.3], "mdlm": [0.1, 0.2, 0.2]})
+    table = comparison_table(comparison, analyse(comparison))
+    cells = [list(column.cells) for column in table.columns]
+    assert [cell.style for cell in cells[1]] == ["", "bold", ""]
+    assert [cell.plain for cell in cells[3]] == ["", "better", "worse"]
+    assert cells[2][0].plain == "best fixed"
+
+
+def test_seeds_get_a_column_where_they_differ(tiny: Make) -> None:
+    text = shown(tiny({"fixed 0.50": [1.0, 1.1, 1.2], "r2mae": [2.0, None, 2.3]}))
+    assert "2 to 3 seeds" in text
+    assert line(text, "r2mae").split()[1] == "2"
+    assert "r2mae has no the score for seed 1" in " ".join(text.split())
+
+
+def test_square_brackets_in_names_are_text(comparison: Comparison) -> None:
+    odd = replace(comparison, title="[red]set[/red] [/]")
+    assert "[red]set[/red] [/]" in shown(odd)
