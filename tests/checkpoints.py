@@ -47,8 +47,9 @@ def checkpoint(kind: str, folder: Path, **options: Any) -> Path:
     config = getattr(transformers, f"{kind}Config")(
         **{"vocab_size": len(made), **sizes, **special, **KINDS[kind], **options}
     )
-    torch.manual_seed(0)
-    getattr(transformers, f"{kind}ForMaskedLM")(config).save_pretrained(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        getattr(transformers, f"{kind}ForMaskedLM")(config).save_pretrained(folder)
     return folder
 
 

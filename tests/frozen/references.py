@@ -70,6 +70,7 @@ def measure(folder: Path) -> dict[str, Any]:
             (folder / name).mkdir()
             with made(domain, model, folder / name) as case:
                 models[name] = case, variants(case.domain, model)
+                case.config()  # makes what the model begins with, with torch's global generator, before any training
         pool = stack.enter_context(ThreadPoolExecutor(1))
         by_two = pool.submit(train_by_two, folder, models)
         for name, (frozen, fields_of) in models.items():

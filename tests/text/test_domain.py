@@ -76,7 +76,7 @@ def test_pretrain_evaluate_embed_and_export(
     assert "masked loss in nats" in capsys.readouterr().out
     assert main(["evaluate", "run", "--eval-sequences", "5", "--json"]) == 0
     few = json.loads(capsys.readouterr().out)
-    assert few["measured"] == {"eval_sequences": 5, "glue": [], "glue_limit": None, "glue_probes": []}
+    assert few["measured"] == {"eval_sequences": 5, "glue": [], "glue_probes": []}
     assert few["scores"]["loss"] != scores["loss"]
 
     assert main(["embed", "run", str(corpus), "-o", "e.npz"]) == 0

@@ -16,7 +16,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
-from r2mae.training.config_options import GROUPS, config_options
+from r2mae.training.config_options import config_options
 from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of
 from r2mae.training.layers import PREFIX, naming
 from r2mae.training.records import read_yaml
@@ -131,10 +131,10 @@ def config_parser(
         return run(sources, options(**mine), given)
 
     parser = Parser(f"r2mae {command} {domain.name}", about, example, run=call, everything=everything)
-    parser.groups = GROUPS
     known = {**sources.known, **filed}
     shown = [*own, *(one for one in config_options(domain.config, known.get("model")) if one.name not in omitted)]
     shown = [_suggested(replace(one, **_known(one, known)), domain, everything) for one in shown]
+    parser.groups = {option.typed: option.group for option in shown}
     parser.add([replace(data, words=sets), *(shown if everything else _shortened(shown))])
     return parser
 

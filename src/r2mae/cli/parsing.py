@@ -53,9 +53,7 @@ class Parser(argparse.ArgumentParser):
         self.run, self.everything, self.examples = run, everything, examples
         self.options: dict[str, ConfigOption] = {}
         self.lacks = ""  # the beginning of an error on options of others: "a is a run of images, which has no"
-        self.groups: tuple[
-            str, ...
-        ] = ()  # of a configuration, whose names may precede those of options: --optimizer.lr
+        self.groups: dict[str, str] = {}  # of options of a configuration, which may precede them: --optimizer.lr
         self.elsewhere: dict[str, str] = {}  # options of other commands, with a remark
         self._places: list[str] = []
         self._headings: dict[str, Any] = {"options": self, "": self}
@@ -123,11 +121,10 @@ class Parser(argparse.ArgumentParser):
     def _without_group(self, name: str) -> str:
         """Return ``--lr`` for ``--optimizer.lr``, and ``--model`` for ``--model.name``; other names as they are."""
         group, dot, field = name.removeprefix("--").partition(".")
-        if not dot or group not in self.groups or (group == "model" and field not in ("name", "mask-input")):
+        if not dot or (group == "model" and field not in ("name", "mask-input")):
             return name  # settings of a model have their prefix as part of the name
-        short = group if field == "name" else field
-        known = any(option.typed == f"--{short}" and option.group == group for option in self.options.values())
-        return f"--{short}" if known else name
+        short = f"--{group if field == 'name' else field}"
+        return short if self.groups.get(short) == group else name
 
     def _unknown_option(self, name: str) -> UserError:
         """Return the error for an option that the command does not have."""

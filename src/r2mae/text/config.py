@@ -144,8 +144,8 @@ class TextConfig(RunConfig):
     Parameters
     ----------
     init : str, optional
-        Continue the pretraining of a checkpoint with its own tokenizer: a folder or a name of the Hugging Face Hub that
-        AutoModelForMaskedLM opens, such as a BERT or ESM-2. The defaults are then a batch of 256 and a rate of 1e-4.
+        Continue a checkpoint of AutoModelForMaskedLM, such as a BERT or ESM-2, with its own tokenizer: a folder or a
+        name of the Hugging Face Hub. The defaults are then a batch of 256 and a rate of 1e-4.
     """
 
     domain: ClassVar[str] = "text"
