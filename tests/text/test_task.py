@@ -220,6 +220,9 @@ class Domain(BaseDomain):
     def build(self, architecture: Mapping[str, Any]) -> tuple[Task, nn.Module]:
         return TokenTask.from_architecture(architecture), MaskedLanguageModel.from_architecture(architecture)
 
+    def evaluate(self, *given: Any, **options: Any) -> dict[str, float]:
+        raise NotImplementedError
+
 
 def config(**options: Any) -> TextConfig:
     given = {"steps": 8, "batch_size": 16, "save_every": 100, "validation": 0.0, "lr": 3e-3, **options}
