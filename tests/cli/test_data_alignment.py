@@ -38,7 +38,7 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
     Path("w.bg").write_text("chr2 0 3 0.5\n")
     call("track store w.bg --name weights --dtype float32")
     call("export store -o a.zarr")
-    call("import a.zarr -o again")
+    call("build a.zarr -o again")
     told = json.loads(call("info store --json"))
     again = json.loads(call("info again --json"))
     assert told["tracks"] == ["weights"]
@@ -53,7 +53,7 @@ def test_help(call, capsys) -> None:  # type: ignore[no-untyped-def]
     assert "r2mae data alignment build" in call("--help")
     assert main(["data", "alignment"]) == 2
     assert "data alignment what? choose from: build, info" in capsys.readouterr().err
-    for action in ("build", "info", "track", "export", "import"):
+    for action in ("build", "info", "track", "export"):
         with pytest.raises(SystemExit) as ended:
             main(["data", "alignment", action, "--help"])
         assert ended.value.code == 0
