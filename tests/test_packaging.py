@@ -87,7 +87,7 @@ def test_the_installed_package_works(environment: Path, tmp_path: Path) -> None:
     assert "digits" in told and "csle" in told and "wiki" in told
     code = (
         "from importlib.resources import files; "
-        "print(sorted(one.name for one in (files('r2mae') / 'report' / 'templates').iterdir()))"
+        "print(sorted(one.name for one in (files('r2mae') / 'compare' / 'templates').iterdir()))"
     )
     assert "report.html.j2" in call(python, "-c", code, folder=tmp_path)
     call(command, "pretrain", "digits", "--steps", "2", "--threads", "1", "--out", "run", folder=tmp_path)
