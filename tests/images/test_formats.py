@@ -410,3 +410,9 @@ def test_real_mnist(data_root):
     assert read.images.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
     assert read.images.std() / 255 == pytest.approx(0.3081, abs=5e-5)
     assert np.bincount(read.labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+
+
+def test_labels_that_are_no_characters(write):
+    text = npy(np.array(["a", "b", "a", "b", "a"])).replace(b"a\x00\x00\x00", b"\x00\x00\x11\x00", 1)
+    with pytest.raises(UserError, match="labels have numbers that are no characters"):
+        read_npz(write(zipped(images=npy(PIXELS), labels=text)))

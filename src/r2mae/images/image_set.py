@@ -1,5 +1,6 @@
 """A set of labelled images, its official parts, and how labels of several parts become numbers."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -181,6 +182,9 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
         except UnicodeDecodeError as error:
             raise UserError(f"{part.place}: labels are not UTF-8 ({error}): save them as integers or text") from error
     if labels.dtype.kind == "U":
+        points = np.dtype(np.uint32).newbyteorder(labels.dtype.byteorder)
+        if labels.size and labels.dtype.itemsize and np.ascontiguousarray(labels).view(points).max() > sys.maxunicode:
+            raise UserError(f"{part.place}: labels have numbers that are no characters: is the file damaged?")
         return labels
     labels = labels.astype(np.int64)
     if labels.size and labels.min() < 0:
