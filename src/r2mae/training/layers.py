@@ -85,6 +85,8 @@ def _refusal(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[d
 def _merge(kind: "type[RunConfig]", layers: Sequence[Layer]) -> dict[str, Any]:
     flat = [_flat_names(kind, layer.values) for layer in layers]
     named = [values.get("model") for values in flat]
+    if wrong := [values["model"] for values in flat if not isinstance(values.get("model", ""), str)]:
+        raise UserError(f"model takes a name, not {short_repr(wrong[0])}")
     model = next((name for name in reversed(named) if name is not None), kind.default_model())
     values: dict[str, Any] = {}
     for own, layer in zip(named, flat, strict=True):
@@ -255,10 +257,8 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _with_prefixes(kind: "type[RunConfig]", flat: Mapping[str, Any], model: Any) -> dict[str, Any]:
+def _with_prefixes(kind: "type[RunConfig]", flat: Mapping[str, Any], model: str) -> dict[str, Any]:
     """Return values with the prefix before each setting of the model."""
-    if not isinstance(model, str):
-        raise UserError(f"model takes a name, not {short_repr(model)}")
     own = {*kind.settings_of(model).own_fields()} - {*fields_of(kind), *SCHEME_OPTIONS}
     found: dict[str, Any] = {}
     for name, value in flat.items():
