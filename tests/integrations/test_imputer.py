@@ -92,3 +92,16 @@ def test_an_empty_column_is_refused() -> None:
     x[:, 2] = np.nan
     with pytest.raises(UserError, match="column 2 has no observed entry"):
         MaskedAutoencoderImputer().fit(x)
+
+
+@pytest.mark.parametrize("options", [{"validation_fraction": 1.0}, {"validation_fraction": -0.1}, {"batch_size": 0}])
+def test_bad_options(options: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=next(iter(options))):
+        MaskedAutoencoderImputer(**options).fit(np.eye(4))  # type: ignore[arg-type]
+
+
+def test_other_random_states_and_names_of_columns() -> None:
+    _, given = table(0.3)
+    for state in (None, np.random.RandomState(0)):
+        imputer = MaskedAutoencoderImputer(**QUICK, random_state=state).set_output(transform="pandas")
+        assert list(imputer.fit_transform(given).columns) == [f"x{number}" for number in range(12)]

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 4096
 
 
-class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fill in NaN by a masked autoencoder that is trained on the table itself.
 
     In training each row hides a further share of its observed entries, p ~ U(low, high), and the network predicts
@@ -48,8 +49,8 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore
         Share of the rows whose error decides when training stops; 0 for all passes.
     patience : int
         Number of passes without a lower validation error after which training stops. The best weights are kept.
-    random_state : int
-        Seed of weights, order and masks.
+    random_state : int, RandomState or None
+        Seed of weights, order and masks; None draws one.
     device : str
         Device of torch.
 
@@ -87,7 +88,7 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore
         weight_decay: float = 1e-4,
         validation_fraction: float = 0.1,
         patience: int = 20,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
         device: str = "cpu",
     ) -> None:
         self.low = low
@@ -122,8 +123,12 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore
         Raises
         ------
         UserError
-            For a range outside of 0 to 1, or a column without any observed entry.
+            For a range outside of 0 to 1, another option that is out of range, or a column without any observed entry.
         """
+        if not 0 <= self.validation_fraction < 1:
+            raise UserError(f"validation_fraction must be 0 or more and below 1, not {self.validation_fraction:g}")
+        if self.batch_size < 1:
+            raise UserError(f"batch_size must be 1 or more, not {self.batch_size}")
         if not 0 <= self.low <= self.high <= 1:
             raise UserError(f"low and high must be 0 <= low <= high <= 1, not {self.low:g} and {self.high:g}")
         x = np.asarray(
@@ -138,7 +143,8 @@ class MaskedAutoencoderImputer(TransformerMixin, BaseEstimator):  # type: ignore
         self.mean_ = np.nanmean(x, axis=0)
         spread = np.nanstd(x, axis=0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
-        key = Key.root(int(self.random_state))
+        state = self.random_state
+        key = Key.root(int(state) if isinstance(state, int) else int(check_random_state(state).randint(2**31 - 1)))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(key.fold("weights").seed())
             self.network_ = _network(x.shape[1], self.hidden, self.mask_input).to(self.device)

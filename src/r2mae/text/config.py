@@ -183,10 +183,10 @@ class TextConfig(RunConfig):
 
     @classmethod
     def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
-        """Return the configuration of several sources; before the one that gives `init` come its defaults."""
+        """Return the configuration of several sources; if one gives `init`, its defaults come before all of them."""
         given = next((place for place, layer in enumerate(layers) if layer.values.get("init") is not None), None)
         if given is not None:
-            layers = [*layers[:given], Layer({"model": PRETRAINED, **CONTINUED}), *layers[given:]]
+            layers = [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
         return super().of_layers(layers)
 
     def check_given(self, given: Mapping[str, Any]) -> None:

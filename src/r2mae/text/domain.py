@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from r2mae.training.initial import Origin
 
 
+_OF_TOKENIZER = (
+    "tokenizer",
+    "vocab",
+    "merges",
+    "special_tokens",
+    "added_tokens",
+    "spiece",
+    "sentencepiece",
+    "config.json",
+)
+"""How names of a checkpoint's files begin that decide what the tokens of a corpus are."""
+
+
 class TextDomain(Domain):
     """Text, tokenised once into a memory-mapped store, and RoBERTa, computed only where the loss needs it."""
 
@@ -112,7 +125,7 @@ class TextDomain(Domain):
         if corpus not in SETS or corpus in HUB:
             corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
         if config.init is not None and Path(config.init).is_dir():  # with its tokenizer; weights are checked elsewhere
-            files = [file for file in sorted(Path(config.init).iterdir()) if file.suffix in (".json", ".txt", ".model")]
+            files = [file for file in sorted(Path(config.init).iterdir()) if file.name.startswith(_OF_TOKENIZER)]
             return f"{corpus}-{fingerprint(*files)}"
         tokenizer = config.init or config.data.tokenizer
         return corpus if tokenizer is None else f"{corpus}-{fingerprint(tokenizer)}"

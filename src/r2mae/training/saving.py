@@ -173,7 +173,7 @@ def load_model(
     if described.format != FORMAT:
         raise UserError(
             f"{folder.model_file} has format {described.format!r}, and this version reads {FORMAT}: "
-            f"it was written by r2mae {described.version}, use that version"
+            f"it was written by another version (r2mae {described.version}): train again, or use that version"
         )
     if described.domain != domain.name:
         raise UserError(
