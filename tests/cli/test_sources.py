@@ -98,3 +98,15 @@ def test_a_rate_replaces_the_other_kind_of_rate() -> None:
     assert FinetuneConfig.make(data="digits", run="x", lr=0.01).optimizer.peak_lr == 0.01
     with pytest.raises(UserError, match="exclude each other"):
         ImagesConfig.make(data="digits", lr=0.5, base_lr=0.2)
+
+
+@pytest.mark.parametrize("words", ["--epochs 2 --steps 5", "--config steps.yaml --epochs 2"])
+def test_epochs_beside_steps_are_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("steps.yaml").write_text("steps: 5\n")
+    assert main(["pretrain", "images", "digits", *words.split(), "--out", "run"]) == 2
+    assert "epochs has no effect, as steps is 5: omit it, or add --steps null" in capsys.readouterr().err
+    assert main(["pretrain", "images", "digits", *words.split(), "--steps", "null", "--print-config"]) == 0
+    assert not Path("run").exists()

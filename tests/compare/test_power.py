@@ -74,7 +74,7 @@ def test_one_seed_is_too_few(tmp_path: Path) -> None:
 def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = finished_runs_in(tmp_path / "a")
     before = sorted(tmp_path.rglob("*"))
-    line = f"compare digits --epochs 100 --steps 40 --hidden 32 --latent 16 --device cpu --out {out} --plan-power"
+    line = f"compare digits --steps 40 --hidden 32 --latent 16 --device cpu --out {out} --plan-power"
     words = [*line.split(), "--schemes", *SCHEMES, "--seeds", "8"]
     assert main(words) == 0
     told = capsys.readouterr().out

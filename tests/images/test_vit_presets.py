@@ -88,7 +88,7 @@ def test_a_rate_of_ones_own_takes_the_place_of_the_presets(capsys: pytest.Captur
 def test_a_comparison_runs_and_shows_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {"width": 8, "layers": 1, "heads": 2, "decoder_width": 8, "decoder_layers": 1, "decoder_heads": 2}
     options = [word for name, value in sizes.items() for word in (f"--model.{name.replace('_', '-')}", str(value))]
-    words = ["--model", "vit-mae", "--model.patch", "2", *options, "--steps", "2", "--epochs", "1", "--jobs", "1"]
+    words = ["--model", "vit-mae", "--model.patch", "2", *options, "--steps", "2", "--jobs", "1"]
     out = tmp_path / "run"
     schemes = ["--schemes", "r2mae", "fixed", "--ratios", "0.75", "--seeds", "1"]
     assert main(["compare", "images", "digits", *words, *schemes, "--out", str(out)]) == 0

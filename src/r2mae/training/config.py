@@ -199,6 +199,9 @@ class RunConfig:
         `given` maps fields to values: the typed options, and the scheme of a single run. It excludes values of a set, a
         preset or a file, which may be meant for other runs.
         """
+        if given.get("epochs") is not None and self.optimizer.steps is not None:
+            steps = self.optimizer.steps
+            raise UserError(f"epochs has no effect, as steps is {steps:,}: omit it, or add --steps null")
 
     def with_measurement(self: _Own, **options: Any) -> _Own:
         """Return the configuration with other values of the group `evaluation`."""
