@@ -297,13 +297,15 @@ class Case:
 
 @contextmanager
 def made(name: str, model: str, folder: Path) -> Iterator[Case]:
-    """Make a case; caches of its domain lie in the folder."""
-    entry = entry_of(name)
+    """Make a case; the folder has its data, which are written once, and the caches of its domain."""
+    entry, source = entry_of(name), folder / "source.txt"
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with known(name), pytest.MonkeyPatch.context() as patch:
         patch.setenv("R2MAE_CACHE", str(folder / "cache"))
-        yield Case(get_domain(name), model, entry, entry.write(folder), folder)
+        if not source.exists():
+            source.write_text(entry.write(folder), encoding="utf-8")
+        yield Case(get_domain(name), model, entry, source.read_text(encoding="utf-8"), folder)
     torch.set_num_threads(threads)
 
 
