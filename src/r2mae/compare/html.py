@@ -13,7 +13,7 @@ from r2mae.compare.analysis import Analysis, fixed_labels
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import colours_of, comparison_figures, inline_svg
 from r2mae.compare.results_json import to_json
-from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
+from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, difference_places, interval, number
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
 
@@ -111,12 +111,13 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     verdict = line["verdict"]
     value = {"sort": line["mean"], "verdict": verdict, "words": verdict, "pairs": line["n"]}
     if verdict == "same":
-        return {**value, "text": "", "ends": "", "words": "is the best fixed", "decides": "", "over": ""}
+        return {**value, "text": "", "ends": "", "words": "is the best fixed", "decides": "", "over": "", "corrected": ""}
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
     missed = verdict == "undecided" and math.isfinite(line["decides"])
     value |= {"text": number(line["mean"], places, signed=True), "ends": ends, "over": line["over"] if ends else ""}
-    return {**value, "decides": number(line["decides"], places) if missed else ""}
+    corrected = chance(line["p_corrected"]) if math.isfinite(line["p_corrected"]) else ""
+    return {**value, "decides": number(line["decides"], places) if missed else "", "corrected": corrected}
 
 
 def _yaml(value: Any) -> str:
