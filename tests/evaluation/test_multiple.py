@@ -1,5 +1,7 @@
 """Corrections for schemes and looks: Holm against statsmodels, and the error of whole comparisons by simulation."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
 
 def test_all_looks_together_take_the_error() -> None:
     levels = [level_of_look(look) for look in range(1, 60)]
-    assert levels[0] == pytest.approx(0.04) and all(a > b for a, b in zip(levels, levels[1:], strict=False))
+    assert levels[0] == pytest.approx(0.04) and all(a > b for a, b in pairwise(levels))
     assert sum(levels) == pytest.approx(0.05)
 
 

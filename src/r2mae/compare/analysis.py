@@ -41,8 +41,8 @@ from r2mae.evaluation.statistics import (
 
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
 DIFFERENCE_COLUMNS = (
-    "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items", "p",
-    "p_corrected",
+    "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
+    "p", "p_corrected",
 )  # fmt: skip
 
 

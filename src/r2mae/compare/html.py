@@ -111,7 +111,11 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     verdict = line["verdict"]
     value = {"sort": line["mean"], "verdict": verdict, "words": verdict, "pairs": line["n"]}
     if verdict == "same":
-        return {**value, "text": "", "ends": "", "words": "is the best fixed", "decides": "", "over": "", "corrected": ""}
+        return {
+            **value,
+            **dict.fromkeys(("text", "ends", "decides", "over", "corrected"), ""),
+            "words": "is the best fixed",
+        }
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
     missed = verdict == "undecided" and math.isfinite(line["decides"])
