@@ -132,9 +132,8 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
     assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     own = bare.measurement_settings()
-    with_recipe = {**own, "finetune_recipe": "mae"}  # as old results have it
     changed = {**own, "finetune_epochs": 1.0}
-    for said, known in ((own, True), (with_recipe, True), (changed, False), ({}, False)):
+    for said, known in ((own, True), (changed, False), ({}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
         assert folder.results_for(default) is None

@@ -14,8 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from r2mae.cli.early import loading
 from r2mae.errors import UserError
-from r2mae.training import checkpoint_keeper, distributed
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training import checkpoint, distributed
+from r2mae.training.checkpoint import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.interrupt import StopRequest
@@ -112,8 +112,8 @@ def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytes
     stop = StopRequest(1, 2)
     stop.__enter__()
     stop.__exit__()
-    monkeypatch.setattr(checkpoint_keeper, "all_finite", lambda state: True)
-    monkeypatch.setattr(checkpoint_keeper, "signal_of_any", lambda run, number: signal.SIGTERM)
+    monkeypatch.setattr(checkpoint, "all_finite", lambda state: True)
+    monkeypatch.setattr(checkpoint, "highest", lambda run, number: signal.SIGTERM)
     module = Mock(spec=Pretraining, ratio=0.5, total_steps=9)
     keeper.__dict__.update(stop=stop, step=0, module=module, validation=None, _losses=[], _pending=[], _latest={})
     keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda validate: None)

@@ -66,7 +66,7 @@ def test_tensorboard_hears_of_the_metrics(tmp_path: Path, domain: ToyDomain) -> 
 
 
 @pytest.mark.usefixtures("no_trackers")
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+@pytest.mark.parametrize("name", ["wandb", "tensorboard"])
 def test_a_tracker_that_is_not_installed_is_named(tmp_path: Path, domain: ToyDomain, name: str) -> None:
     with pytest.raises(UserError, match=rf"'{name}' needs the package {name}, .* install {name}, or omit --logger$"):
         fit(ToyConfig.make(steps=3, logger=name), domain, tmp_path / "run")

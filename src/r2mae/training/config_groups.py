@@ -238,7 +238,7 @@ class MachineConfig(Group):
         Steps between checkpoints.
     keep_every : int, optional
         Steps between permanent checkpoints, checkpoints/step-N.ckpt.
-    logger : {"none", "tensorboard", "wandb", "mlflow"}
+    logger : {"none", "tensorboard", "wandb"}
         Experiment tracker that also receives the metrics.
     """
 
@@ -252,7 +252,7 @@ class MachineConfig(Group):
     threads: int | None = None
     save_every: int = 500
     keep_every: int | None = None
-    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

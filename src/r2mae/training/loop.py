@@ -1,6 +1,6 @@
 """``fit``: train a model into a run folder, or resume a run that was interrupted.
 
-``step.py`` holds one optimiser step; ``checkpoint_keeper.py`` holds what happens between steps.
+``step.py`` holds one optimiser step; ``checkpoint.py`` holds what happens between steps.
 """
 
 import logging
@@ -13,30 +13,29 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
+from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
-from r2mae.training.checkpoint import STEP, read_checkpoint, restore
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
-from r2mae.training.distributed import agree, distribute, join, together, whole
+from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import check_initial_weights_unchanged, load_initial_weights, record_initial_weights
+from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest
 from r2mae.training.loader import make_loader
-from r2mae.training.loggers import tracker_of
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
-from r2mae.training.metrics import MetricsFile
+from r2mae.training.metrics import MetricsFile, tracker_of
 from r2mae.training.order import BatchOrder
 from r2mae.training.progress import Reporter, SilentReporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, Trainable
 from r2mae.training.units import check_recomputable, recompute_activations
 from r2mae.training.validation import to_device
@@ -156,7 +155,8 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
             if run.rank == 0:
                 if not begun:  # after the build: initial weights may not fit
                     folder.claim(config, run.fingerprint)
-                record_initial_weights(folder, origin)
+                if origin is not None:
+                    origin.record(folder)
                 folder.remove_unfinished()
                 if changed := folder.record_machine(run.device.type, step):
                     logging.getLogger("r2mae").warning(_ENVIRONMENT_CHANGED, folder.path, step, ", ".join(changed))
@@ -173,18 +173,18 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         return Fitted(folder, keeper.step, step, True, seconds)
 
 
-def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
-    """Build the model and the module that trains it; for a fresh run, also return the record of its initial weights.
+def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | None]:
+    """Build the model and the module that trains it; for a fresh run, also return the origin of its initial weights.
 
     The initial weights are random, or come with the data (:meth:`Data.load_start_weights`), or from a file.
     """
     config, samples = run.config, len(data.train)
     total = config.optimizer.total_steps(samples)
     task, model = run.domain.build(data.architecture)
-    if config.machine.sync_batchnorm:
-        check_has_batch_statistics(model)
+    if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
+        raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
     data.load_start_weights(model)
-    origin = load_initial_weights(run, model) if fresh else None
+    origin = run.domain.load_initial_weights(config, model) if fresh else None
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
         if config.hides

@@ -1,16 +1,19 @@
 """Pretrain one run and measure it: what the command line, comparisons and Python users call."""
 
-from collections.abc import Callable
+import logging
+import multiprocessing
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
-from r2mae.training.folder import RunFolder
+from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
-from r2mae.training.measure import log_notes, measure
 from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
+from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
 
 
@@ -45,3 +48,66 @@ def pretrain(
             scores = measure(folder, domain, config, data=data, device=config.machine.device, progress=progress)
             results = fitted.write_results(config, scores)
         return fitted, results
+
+
+def log_notes(data: Data) -> Data:
+    """Log the notes of data (what was omitted or filled in) on the logger ``r2mae``, by default standard error.
+
+    Worker processes of a comparison log nothing: their parent has logged the same notes.
+    """
+    if multiprocessing.parent_process() is None:
+        for note in getattr(data, "notes", ()):
+            logging.getLogger("r2mae").warning("%s", note)
+    return data
+
+
+def measure(
+    folder: RunFolder,
+    domain: Trainable,
+    config: RunConfig,
+    *,
+    data: Data | None = None,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Return the scores of a finished run under its domain's default evaluation, with the options in `config`.
+
+    If the domain has scores of single test items, they are written into the run folder. They are written before
+    ``results.json``, and are ignored without it.
+    """
+    _, task, model = load_model(folder.path, domain, device=device)
+    folder.check_data(config.data.source, domain.fingerprint(config))
+    items = recorder_for(domain)
+    working = progress_arguments(folder, domain, progress) | items
+    scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
+    write_items(folder, config, items)
+    return scores
+
+
+def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:
+    """Return the argument `items` of a domain's evaluation, which records scores of single test items, if it takes it."""
+    return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
+
+
+def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
+    """Write the recorded scores of single test items; without any, delete those of an earlier measurement."""
+    found = recorder["items"].item_scores() if recorder else None
+    with FolderLock(folder.path):
+        if found is not None:
+            found.write(folder.items_file, config.measurement_settings())
+        else:
+            folder.items_file.unlink(missing_ok=True)
+
+
+def items_of(folder: RunFolder) -> ItemScores | None:
+    """Return the scores of single test items of a finished run; None if its results have none."""
+    measured = (folder.results or {}).get("measured", {})
+    return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
+
+
+def progress_arguments(
+    folder: RunFolder, domain: Trainable, progress: Callable[[int, int], None] | None
+) -> dict[str, Any]:
+    """Return the arguments of a long evaluation that show its progress and make it resumable."""
+    offered = {"kept": folder.evaluation_file, "progress": progress}
+    return {name: value for name, value in offered.items() if name in domain.evaluation_support}

@@ -38,18 +38,8 @@ def local_processes(devices: int) -> int:
 def process_rank(devices: int, nodes: int = 1) -> int:
     """Return the rank of this process among those that train one model together; 0 for the only one.
 
-    Parameters
-    ----------
-    devices : int
-        How many processes the run has on each machine.
-    nodes : int
-        On how many machines.
-
-    Raises
-    ------
-    UserError
-        If torchrun started another number of processes, or SLURM alone started several, or those of several machines
-        were not started.
+    The run has `devices` processes on each of `nodes` machines. If torchrun started another number, or SLURM alone
+    started several, or those of several machines were not started, a :class:`UserError` says so.
     """
     if not is_launched():
         if nodes > 1:
@@ -80,13 +70,7 @@ def process_rank(devices: int, nodes: int = 1) -> int:
 
 
 def check_variables() -> None:
-    """Refuse variables of torchrun that hold no number, before a library that reads them is imported.
-
-    Raises
-    ------
-    UserError
-        It names the variable.
-    """
+    """Refuse variables of torchrun that hold no number, before a library that reads them is imported."""
     for name in _NUMBERS:
         value = os.environ.get(name, "0")
         if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):

@@ -9,7 +9,7 @@ from r2mae.errors import UserError
 from r2mae.masking.keys import Key
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device, uses_bf16
-from r2mae.training.loggers import check_logger
+from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Trainable
 

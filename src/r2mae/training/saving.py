@@ -1,7 +1,6 @@
 """Save and load finished models: ``model.safetensors`` and ``model.json``; nothing is unpickled."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,8 @@ from r2mae.files import atomic_write, write_json
 from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, hint_for
+from r2mae.training.folder import FORMAT, RunFolder, hint_for
 from r2mae.training.memory import model_bytes
-from r2mae.training.records import FORMAT
 from r2mae.training.task import Task, Trainable
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -60,15 +58,6 @@ def save_weights(path: Path, weights: nn.Module | Mapping[str, Tensor]) -> None:
         file.write(_serialise(weights))
 
 
-def save_weights_and_json(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
-    """Write weights and the JSON that describes them; if the disk is full, existing files stay unchanged."""
-    with atomic_write(weights, "wb") as handle:
-        handle.write(_serialise(model))
-        handle.flush()
-        os.fsync(handle.fileno())
-        write_json(file, description)
-
-
 def _serialise(weights: nn.Module | Mapping[str, Tensor]) -> bytes:
     """Return weights as bytes in the safetensors format."""
     state = weights.state_dict() if isinstance(weights, nn.Module) else weights
@@ -87,7 +76,7 @@ def build_from_description(
         If values have the wrong types, or would make a larger model than the weights file can hold.
     """
     try:
-        least = model_bytes(domain, architecture)
+        least, _ = model_bytes(domain, architecture)
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
             raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
         return domain.build(architecture)
