@@ -95,7 +95,9 @@ def test_another_version_of_the_library_reads_the_model(tmp_path: Path) -> None:
     there = torch.load(tmp_path / "w.pt", weights_only=True)
     assert all(torch.equal(there[name], value) for name, value in expected.items())
     file.write_text(json.dumps({**description, "r2mae": "7.3.0", "format": 3}))
-    with pytest.raises(UserError, match=r"has format 3, and this version reads 1: it was written by another version \(r2mae 7\.3\.0\)"):
+    with pytest.raises(
+        UserError, match=r"has format 3, and this version reads 1: it was written by another version \(r2mae 7\.3\.0\)"
+    ):
         load(tmp_path / "a")
 
 

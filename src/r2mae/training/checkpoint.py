@@ -1,4 +1,4 @@
-"""Checkpoints, and the work between optimiser steps: metrics, validation, early stopping, checkpoints, in this order."""
+"""Checkpoints, and the work between optimiser steps: metrics, validation, early stopping, checkpoints, in order."""
 
 import math
 import os
@@ -113,7 +113,7 @@ class CheckpointKeeper:
     device. They are also read and checked before each checkpoint. Weights are checked before a checkpoint too, since
     the update after a finite loss may make them non-finite. So every checkpoint is finite.
 
-    `step` counts the optimiser steps done, and `best` is the lowest validation loss. `metrics`, `reporter` and `tracker`
+    `step` counts the optimiser steps done, `best` is the lowest validation loss. `metrics`, `reporter` and `tracker`
     receive the metrics; of several processes, only in that of rank 0.
     """
 

@@ -46,8 +46,8 @@ def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
 def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
     """Return the record of a run with what has changed `now` that it resumes, and the changes that may alter results.
 
-    The record is the environment in which the run started, and its changes under :data:`CONTINUED`: mappings of the step
-    from which the run resumed and the new values. Those from this step on are dropped, since those steps were lost.
+    The record is the environment in which the run started, and its changes under :data:`CONTINUED`: mappings of the
+    step from which the run resumed and the new values. Those from this step on are dropped: those steps were lost.
     """
     record = {key: value for key, value in recorded.items() if key != CONTINUED}
     changes = [change for change in recorded_changes(recorded) if change["step"] < step]
@@ -85,10 +85,9 @@ def commit() -> str | None:
 def _git(folder: Path, *words: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def _torch_environment() -> dict[str, Any]:

@@ -181,11 +181,10 @@ class RunFolder:
         if self._fingerprint not in (None, fingerprint):
             raise UserError(f"{data} has changed since {self.path} was trained on it: {hint}")
 
-    def record_machine(self, device: str, step: int) -> list[str]:
+    def record_machine(self, device: str, step: int) -> None:
         """Record in environment.json the environment that the run is trained in from this step on.
 
-        At step 0 the environment is written. Later, its changes are added. Returns the names of the changes that may
-        alter results.
+        At step 0 the environment is written. Later, its changes are added, and those that may alter results are logged.
         """
         now = jsonable({**environment(), "device": device})
         recorded, record, altering = {}, now, []
@@ -197,7 +196,14 @@ class RunFolder:
                 pass
         if record != recorded:
             write_json(self.environment_file, record)
-        return altering
+        if altering:
+            logging.getLogger("r2mae").warning(
+                "%s resumes from step %d in a changed environment: %s. Its results may differ from those of an "
+                "uninterrupted run; environment.json lists the changes",
+                self.path,
+                step,
+                ", ".join(altering),
+            )
 
     def record_measurement(self, config: RunConfig) -> None:
         """Record in config.yaml how the run was measured, so that later uses of the model agree."""

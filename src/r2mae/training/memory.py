@@ -13,36 +13,25 @@ from r2mae.training.config import RunConfig
 if TYPE_CHECKING:  # commands without a model ask for the free memory, too, and torch takes long to load
     from r2mae.training.task import Data, Trainable
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
-_KEEP = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
-_USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
-_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2, "lars": 2}  # gradient and moments of a trained weight, in its own bytes
+_MALLOC = {-1: (1 << 17, (1 << 31) - 1), -3: (1 << 25, 1 << 30)}  # M_TRIM_ and M_MMAP_THRESHOLD: usual, and larger
+_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2}  # gradient and moments of a trained weight, in its own bytes
 _MANY = 1 << 16  # samples of a micro-batch; fewer are never refused
 _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
-def keep_freed_memory() -> None:
-    """From now on, let glibc reuse large blocks instead of returning them to the kernel. Without glibc, do nothing.
+def keep_freed_memory(keep: bool = True) -> None:
+    """From now on, let glibc reuse large blocks instead of returning them to the kernel, or (if not `keep`) undo this.
 
-    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page. Without it
-    a step of the MLP on MNIST takes 1.2 times as long.
+    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page: a step of the
+    MLP on MNIST takes 1.2 times as long. Without glibc, nothing happens.
     """
-    _set_malloc(_KEEP)
-
-
-def release_freed_memory() -> None:
-    """Undo :func:`keep_freed_memory`, and return what was kept."""
-    if libc := _set_malloc(_USUAL):
-        libc.malloc_trim(0)
-
-
-def _set_malloc(options: Mapping[int, int]) -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "malloc_trim"):
-        return None
-    for option, value in options.items():
-        libc.mallopt(option, value)
-    return libc
+    if not hasattr(libc, "malloc_trim"):
+        return
+    for option, (usual, larger) in _MALLOC.items():
+        libc.mallopt(option, larger if keep else usual)
+    if not keep:
+        libc.malloc_trim(0)
 
 
 @contextmanager
@@ -52,7 +41,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        release_freed_memory()
+        keep_freed_memory(keep=False)
 
 
 def available_memory() -> int | None:

@@ -68,13 +68,7 @@ def _serialise(weights: nn.Module | Mapping[str, Tensor]) -> bytes:
 def build_from_description(
     domain: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
-    """Build the model that a file describes, after comparing its size with that of the weights file.
-
-    Raises
-    ------
-    UserError
-        If values have the wrong types, or would make a larger model than the weights file can hold.
-    """
+    """Build the model that a file describes; refuse one that is larger than the weights file can hold."""
     try:
         least, _ = model_bytes(domain, architecture)
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
@@ -96,9 +90,8 @@ def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
     """Read tensors and put them into a model. Non-finite ones would silently make every result NaN, and are refused."""
     try:
         found = load_bytes(path.read_bytes())
-        for name, values in found.items():
-            if not values.isfinite().all():
-                raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
+        if bad := next((name for name, values in found.items() if not values.isfinite().all()), None):
+            raise ValueError(f"{bad} is not finite")
         put(found)
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
@@ -107,16 +100,9 @@ def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run, ready to use.
+    """A finished run, ready to use: its configuration, its task, which hides, predicts and embeds, and its model.
 
-    Parameters
-    ----------
-    config : RunConfig
-        Its configuration.
-    task : Task
-        Hides, predicts and embeds.
-    model : nn.Module
-        In evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
+    The model is in evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
     """
 
     config: RunConfig
@@ -143,8 +129,7 @@ def load_model(
     path, domain, device
         Run folder, domain, and device of the model.
     unmasked : bool
-        Whether the model will be used on unmasked inputs; it then gets the batch statistics that the run re-estimated
-        on unmasked inputs.
+        Whether to use the batch statistics that the run re-estimated on unmasked inputs.
     bn_statistics : bool, optional
         With `unmasked`, whether to use re-estimated statistics; by default as in the run's configuration.
 

@@ -54,8 +54,16 @@ def listen(unit: nn.Module) -> None:
     setattr(unit, _LISTENED, True)
 
 
-def check_recomputable(model: nn.Module) -> None:
-    """Refuse activation checkpointing where it would do nothing, or change what is computed."""
+def recompute_activations(model: nn.Module) -> None:
+    """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
+
+    Numbers stay the same: dropout draws the same ones again.
+
+    Raises
+    ------
+    UserError
+        For a model without a stack of layers, or whose layers count batch statistics, which a second pass would change.
+    """
     units = units_of(model)
     if not units:
         raise UserError("this model is no stack of layers, and would save nothing: omit --activation-checkpointing")
@@ -64,14 +72,7 @@ def check_recomputable(model: nn.Module) -> None:
             "the layers of this model have batch normalisation, whose statistics a second pass would count twice: "
             "omit --activation-checkpointing"
         )
-
-
-def recompute_activations(model: nn.Module) -> None:
-    """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
-
-    Numbers stay the same: dropout draws the same ones again.
-    """
-    for unit in units_of(model):
+    for unit in units:
         listen(unit)
         setattr(unit, _RECOMPUTED, True)
         unit.forward = _recomputed(unit.forward)
