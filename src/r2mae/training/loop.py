@@ -254,9 +254,8 @@ def take_steps(
         rank=run.rank,
         ranks=run.ranks,
     )
-    batches = iter(
-        make_loader(data.train, order, config.key.fold("batch"), workers=config.machine.workers, device=device)
-    )
+    loader = make_loader(data.train, order, config.key.fold("batch"), workers=config.machine.workers, device=device)
+    batches = iter(loader)
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=run.bf16, cache_enabled=False)
     without_sync = getattr(network, "no_sync", nullcontext)  # DDP sums gradients at the last micro-batch alone
     keeper.start()

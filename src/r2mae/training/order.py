@@ -108,8 +108,8 @@ class BatchError(UserError):
 class KeyedBatches(Dataset[Any]):
     """A data set for torch's loader that returns complete batches, each made with its key.
 
-    Each process's part of a batch gets the key of its step, folded from `key`, with rows counted in the global batch, so
-    that samples do not depend on the number of processes or workers.
+    Each process's part of a batch gets the key of its step, folded from `key`, with rows counted in the global batch:
+    samples do not depend on the number of processes or workers.
     """
 
     def __init__(self, data: Batches, key: Key) -> None:

@@ -85,7 +85,7 @@ def measure(
 
 
 def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:
-    """Return the argument `items` of a domain's evaluation, which records scores of single test items, if it takes it."""
+    """Return the argument `items` of a domain's evaluation, if it takes one: a recorder of scores of test items."""
     return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
 
 

@@ -91,7 +91,7 @@ class Batches:
         raise NotImplementedError
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
-        """Return the batch of these samples, in this order, as a tensor or a mapping of tensors (:func:`count_samples`).
+        """Return the batch of these samples, in this order: a tensor or mapping of tensors (:func:`count_samples`).
 
         `key` is the only source of random numbers here (augmentation, packing). In training it is the key of the
         optimiser step, and ``key.row`` is the row of the first sample in the global batch. If numbers are drawn with
