@@ -19,7 +19,7 @@ from r2mae.training.checkpoint import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.interrupt import StopRequest
-from r2mae.training.ranks import check_variables, is_first
+from r2mae.training.ranks import is_first
 from r2mae.training.step import Pretraining
 
 from .conftest import ToyConfig
@@ -150,9 +150,10 @@ def test_the_first_of_several_processes_says_that_libraries_are_loaded(
 
 
 def test_variables_that_hold_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(UserError, match="WORLD_SIZE must be a whole number, not 'two'"):
-        check_variables()
+        is_first()
 
 
 def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,7 +353,7 @@ def synced(layer: _BatchNorm, inputs: Tensor) -> Tensor:
     if layer.affine:
         out = out * layer.weight.view(shape) + layer.bias.view(shape)
     if layer.track_running_stats:
-        layer.num_batches_tracked.add_(1)  # type: ignore[union-attr, operator]
+        layer.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         share = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum  # type: ignore[arg-type]
         unbiased = variance * (count / max(count - 1, 1))
         for running, new in ((layer.running_mean, mean), (layer.running_var, unbiased)):

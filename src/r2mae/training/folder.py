@@ -187,7 +187,8 @@ class RunFolder:
         At step 0 the environment is written. Later, its changes are added, and those that may alter results are logged.
         """
         now = jsonable({**environment(), "device": device})
-        recorded, record, altering = {}, now, []
+        recorded: dict[str, Any] = {}
+        record, altering = now, list[str]()
         if step > 0:
             try:
                 recorded = read_json(self.environment_file)

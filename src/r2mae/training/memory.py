@@ -26,7 +26,7 @@ def keep_freed_memory(keep: bool = True) -> None:
     MLP on MNIST takes 1.2 times as long. Without glibc, nothing happens.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "malloc_trim"):
+    if libc is None or not hasattr(libc, "malloc_trim"):
         return
     for option, (usual, larger) in _MALLOC.items():
         libc.mallopt(option, larger if keep else usual)

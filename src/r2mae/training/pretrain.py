@@ -45,7 +45,12 @@ def pretrain(
             raise SystemExit(0)  # rank 0 measures and reports
         results = folder.results_for(config)
         if results is None:
-            scores = measure(folder, domain, config, data=data, device=config.machine.device, progress=progress)
+            _, task, model = load_model(out, domain, device=config.machine.device)
+            folder.check_data(config.data.source, domain.fingerprint(config))
+            items = recorder_for(domain)
+            working = progress_arguments(folder, domain, progress) | items
+            scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
+            write_items(folder, config, items)  # before results.json, without which they are ignored
             results = fitted.write_results(config, scores)
         return fitted, results
 
@@ -59,29 +64,6 @@ def log_notes(data: Data) -> Data:
         for note in getattr(data, "notes", ()):
             logging.getLogger("r2mae").warning("%s", note)
     return data
-
-
-def measure(
-    folder: RunFolder,
-    domain: Trainable,
-    config: RunConfig,
-    *,
-    data: Data | None = None,
-    device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, float]:
-    """Return the scores of a finished run under its domain's default evaluation, with the options in `config`.
-
-    If the domain has scores of single test items, they are written into the run folder. They are written before
-    ``results.json``, and are ignored without it.
-    """
-    _, task, model = load_model(folder.path, domain, device=device)
-    folder.check_data(config.data.source, domain.fingerprint(config))
-    items = recorder_for(domain)
-    working = progress_arguments(folder, domain, progress) | items
-    scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
-    write_items(folder, config, items)
-    return scores
 
 
 def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:

@@ -54,15 +54,11 @@ def save_model(
 
 def save_weights(path: Path, weights: nn.Module | Mapping[str, Tensor]) -> None:
     """Write the weights of a model, or tensors by name, as safetensors, atomically."""
-    with atomic_write(path, "wb") as file:
-        file.write(_serialise(weights))
-
-
-def _serialise(weights: nn.Module | Mapping[str, Tensor]) -> bytes:
-    """Return weights as bytes in the safetensors format."""
     state = weights.state_dict() if isinstance(weights, nn.Module) else weights
     # Clones: safetensors refuses tensors that share memory, such as tied weights.
-    return save_bytes({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
+    content = save_bytes({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
+    with atomic_write(path, "wb") as file:
+        file.write(content)
 
 
 def build_from_description(
