@@ -17,8 +17,7 @@ from r2mae.text.batches import TextData, TokenBatches, load_data, other_data, sp
 from r2mae.text.config import TextConfig
 from r2mae.text.store import TOKENS, TokenStore, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
-from r2mae.training.loader import make_loader
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 from r2mae.training.task import Batches, Data
 
 pytestmark = pytest.mark.slow

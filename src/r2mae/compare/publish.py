@@ -8,7 +8,7 @@ from rich.console import Console
 
 from r2mae.compare.analysis import Analysis, analyse
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.figures import save_figures
+from r2mae.compare.figures import comparison_figures, save_figures
 from r2mae.compare.html import write_report
 from r2mae.compare.results_json import to_json
 from r2mae.compare.table import print_comparison
@@ -32,8 +32,9 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     write_table(comparison, out / "results.csv", analysis)
     write_times(comparison, out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
-    save_figures(comparison, analysis, out / "figures")
-    write_report(out / "report.html", comparison, analysis)
+    figures = comparison_figures(comparison, analysis)
+    save_figures(figures, out / "figures")
+    write_report(out / "report.html", comparison, analysis, figures)
     print_comparison(console or _console(), comparison, analysis)
 
 

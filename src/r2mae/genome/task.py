@@ -75,6 +75,7 @@ class WindowModel(nn.Module, ABC):
         """Return logits over A, C, G and T."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HiddenBases(MaskedTokens):
     """A mini-batch with hidden bases. Positions are numbered through the batch: row x length + column.
 

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import has_length
 
 from r2mae.text.collator import MaskCollator
-from r2mae.training.memory import keep_freed_memory, release_freed_memory
+from r2mae.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -49,7 +49,7 @@ class MaskCallback(TrainerCallback):
     ) -> None:
         """Return the freed memory to the system."""
         if args.device.type == "cpu":
-            release_freed_memory()
+            keep_freed_memory(keep=False)
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any

@@ -33,8 +33,8 @@ from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
+from r2mae.training.optimizers import learning_rate_factor
 from r2mae.training.order import BatchOrder
-from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

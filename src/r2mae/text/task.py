@@ -108,6 +108,7 @@ def chosen_units(
     return flat if units is None else flat.index_select(0, units)
 
 
+@dataclass(frozen=True, kw_only=True)
 class HiddenTokens(MaskedTokens):
     """A mini-batch with hidden tokens, whose targets are those of the units.
 

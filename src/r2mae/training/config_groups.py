@@ -89,8 +89,8 @@ class OptimizerConfig(Group):
 
     Parameters
     ----------
-    name : {"adam", "adamw", "sgd", "lars"}
-        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
+    name : {"adam", "adamw", "sgd"}
+        Optimiser; `sgd` has a momentum of 0.9.
     epochs : float
         Passes over the data, if `steps` is not given.
     steps : int, optional
@@ -130,7 +130,7 @@ class OptimizerConfig(Group):
         Compile the model with torch.compile (results change in the last digits).
     """
 
-    name: Literal["adam", "adamw", "sgd", "lars"] = "adam"
+    name: Literal["adam", "adamw", "sgd"] = "adam"
     epochs: float = 15
     steps: int | None = None
     batch_size: int = 128
@@ -167,7 +167,7 @@ class OptimizerConfig(Group):
             require_at_least(self, "warmup_epochs", 0)
         if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
-        if self.name in ("sgd", "lars") and self.betas != OptimizerConfig.betas:
+        if self.name == "sgd" and self.betas != OptimizerConfig.betas:
             raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
@@ -238,7 +238,7 @@ class MachineConfig(Group):
         Steps between checkpoints.
     keep_every : int, optional
         Steps between permanent checkpoints, checkpoints/step-N.ckpt.
-    logger : {"none", "tensorboard", "wandb", "mlflow"}
+    logger : {"none", "tensorboard", "wandb"}
         Experiment tracker that also receives the metrics.
     """
 
@@ -252,7 +252,7 @@ class MachineConfig(Group):
     threads: int | None = None
     save_every: int = 500
     keep_every: int | None = None
-    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,7 +17,7 @@ from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
-from r2mae.training.dropout import add_dropped, drop, mix_dropped, uses_cpu_kernels
+from r2mae.training.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
@@ -240,7 +240,7 @@ def attend(
     if rate == 0 or not uses_cpu_kernels(key):
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
-    return mix_dropped(scores.softmax(-1), value, rate)
+    return drop(scores.softmax(-1), rate) @ value
 
 
 def one_hot_tables(others: int, width: int) -> tuple[Float[Tensor, "7 width"], Float[Tensor, "tokens width"]]:
