@@ -188,7 +188,7 @@ MISTAKES = {
     "pretrain --out a images digits": "name the data before the options",
     "pretrain digits --batch-size 1": "needs two images",
     "pretrain digits --resize 1": "two pixels or more",
-    "pretrain digits --seed 18446744073709551616": "seed takes numbers up to",
+    "pretrain digits --seed 18446744073709551616": "seed must be 0 to",
     "pretrain digits --threads 4000": "far above the",
     "compare digits --threads 4000": "far above the",
     "pretrain digits --cl-warmup 3": "does not take 'cl_warmup'",

@@ -146,7 +146,7 @@ def preset_values(domain: "Domain", preset: str, model: str | None = None) -> di
         )
     values = domain.presets[full]
     settings = values.keys() & {*domain.config.model.own_fields()}
-    return {**({"model": domain.config.default_model()} if settings else {}), **values, "preset": full}
+    return {**({"model": domain.config.model.name} if settings else {}), **values, "preset": full}
 
 
 def _preset_of_another_model(domain: "Domain", preset: str, model: str) -> UserError:
