@@ -168,7 +168,7 @@ MISTAKES = {
     "pretrain digits --low 0.9 --high 0.5": "exchange them",
     "pretrain digits --scheme r2mea": "did you mean 'r2mae'?",
     "pretrain digits --ratio 0.3": "'r2mae' does not take 'ratio'",
-    "pretrain digits --model vitmae --preset tiny": "unknown model 'vitmae': did you mean 'vit-mae'?",
+    "pretrain digits --model vitmae --preset vit-mae-tiny": "unknown model 'vitmae': did you mean 'vit-mae'?",
     "pretrain digits --preset tiny": "unknown preset 'tiny': choose from: vit-mae-tiny",
     "pretrain digits --preset mlp-512-255": "did you mean 'mlp-512-256'?",
     "pretrain digits --batch-size 0": "batch_size must be 1 or more",

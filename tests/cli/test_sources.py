@@ -40,7 +40,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
         ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
         ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),
-        ("model: unet\n", "digits --config f.yaml --preset tiny", "the model 'unet' has no preset 'tiny'"),
+        ("model: unet\n", "digits --config f.yaml --model mlp --preset unet-8", "the model 'mlp' has no preset"),
         ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': choose from: vit-mae-tiny"),
         ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),
         ("scheme: mdlm\n", "digits --config f.yaml --low 0.1", "r2mae: the scheme 'mdlm' does not take 'low'"),
@@ -62,7 +62,7 @@ def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -
     [
         ("preset: vit-mae-tiny\nlr: 0.003\n", "digits --config f.yaml", {"lr": 0.003, "base_lr": None}),
         ("preset: unet-8\n", "digits --config f.yaml --model mlp", {"preset": None, "lr": 0.003, "hidden": 512}),
-        ("model: vit-mae\n", "digits --config f.yaml --preset tiny", {"preset": "vit-mae-tiny", "width": 192}),
+        ("model: mlp\n", "digits --config f.yaml --preset vit-mae-tiny", {"preset": "vit-mae-tiny", "width": 192}),
         ("epochs: 3\n", "digits --config f.yaml --model.name vit-mae --model.layers 2", {"layers": 2}),
         ("scheme: {name: r2mae, low: 0.3}\n", "digits --config f.yaml", {"scheme": "r2mae"}),
         ("model.mask_input: true\n", "digits --config f.yaml", {"mask_input": True}),

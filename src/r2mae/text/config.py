@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
@@ -12,8 +12,6 @@ from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
 from r2mae.training.fields import PartialFraction, Range, Size
 from r2mae.training.layers import Layer
-
-_Own = TypeVar("_Own", bound="TextConfig")
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, with its vocabulary."""
@@ -172,12 +170,12 @@ class TextConfig(RunConfig):
             object.__setattr__(self, "init", str(path.absolute()))
 
     @classmethod
-    def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
-        """Return the configuration of several sources; if one gives `init`, its defaults come before all of them."""
+    def with_defaults(cls, layers: Sequence[Layer]) -> Sequence[Layer]:
+        """Return the layers; if one gives `init`, the defaults of continued pretraining come before all of them."""
         given = next((place for place, layer in enumerate(layers) if layer.values.get("init") is not None), None)
-        if given is not None:
-            layers = [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
-        return super().of_layers(layers)
+        if given is None:
+            return layers
+        return [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""

@@ -273,12 +273,17 @@ class RunConfig:
         Raises
         ------
         UserError
-            For values that are refused; it names the source if it is not the last one.
+            For values that are refused; it names the source that is wrong.
         """
-        return merged(cls, layers, cls._of_values)
+        return merged(cls, layers, cls.of_values)
 
     @classmethod
-    def _of_values(cls: type[_Own], values: Mapping[str, Any]) -> _Own:
+    def with_defaults(cls, layers: Sequence[Layer]) -> Sequence[Layer]:
+        """Return the layers of a configuration with those of defaults that follow from the given values."""
+        return layers
+
+    @classmethod
+    def of_values(cls: type[_Own], values: Mapping[str, Any]) -> _Own:
         """Return a configuration with these values, by flat names, and the domain's defaults for all others."""
         if "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")

@@ -57,6 +57,7 @@ def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dic
         For values that are refused. It names the source of the last layer that gives the field of a
         :class:`FieldError`, or for other errors of the layer that causes it, since the layers before do not.
     """
+    layers = kind.with_defaults(layers)
     try:
         return make(_merge(kind, layers))
     except UserError as error:
@@ -132,10 +133,16 @@ def is_of_scheme(name: str) -> bool:
 
 
 def scheme_of(values: Mapping[str, Any]) -> tuple[dict[str, Any], SchemeSpec | str | None, dict[str, Any]]:
-    """Separate merged values: the fields and settings, the scheme or its name or None, and the options of schemes."""
+    """Separate merged values: the fields and settings, the scheme or its name or None, and its given options."""
+    scheme = values.get("scheme")
     options = {name.removeprefix(SCHEME_PREFIX): value for name, value in values.items() if is_of_scheme(name)}
     rest = {name: value for name, value in values.items() if name != "scheme" and not is_of_scheme(name)}
-    return rest, values.get("scheme"), options
+    return rest, scheme, scheme.given_options if isinstance(scheme, SchemeSpec) else options
+
+
+def name_of(scheme: SchemeSpec | str) -> str:
+    """Return the name of a scheme."""
+    return scheme.name if isinstance(scheme, SchemeSpec) else scheme
 
 
 def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
