@@ -133,11 +133,6 @@ class CellsConfig(RunConfig):
     optimizer: OptimizerConfig = OptimizerConfig(epochs=50, batch_size=400, weight_decay=1e-4)
     evaluation: CellsEvaluationConfig = CellsEvaluationConfig()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self._has_batch_norm and self.micro_batch < 2:
-            raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
-
     @property
     def scheme_defaults(self) -> SchemeDefaults:
         """The defaults of the schemes, with the schedules of one of the paper's runs."""
@@ -160,17 +155,7 @@ class CellsConfig(RunConfig):
                 f"{name!r} with these options: omit it"
             )
 
-    @property
-    def re_estimates_statistics(self) -> bool:
-        """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
-
-    @property
-    def _has_batch_norm(self) -> bool:
-        """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.model.ignores
-
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
         return f"Representation: the {self.evaluation.representation} layer. {statistics}".strip()

@@ -145,8 +145,6 @@ class ImagesConfig(RunConfig):
         super().__post_init__()
         if self.init is not None:
             self._check_init(self.init)
-        if self._has_batch_norm and self.micro_batch < 2:
-            raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if self.evaluation.finetune_epochs and self.model.name not in FINETUNABLE:
             names = " and ".join(FINETUNABLE)
             raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
@@ -179,19 +177,9 @@ class ImagesConfig(RunConfig):
             )
         object.__setattr__(self, "init", str(Path(path).absolute()))
 
-    @property
-    def re_estimates_statistics(self) -> bool:
-        """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
-
-    @property
-    def _has_batch_norm(self) -> bool:
-        """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.model.ignores
-
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
         epochs = self.evaluation.finetune_epochs
         finetuned = f"Fine-tuned on the labels for {epochs:g} epochs." if epochs else ""
         return f"{statistics} {finetuned}".strip()

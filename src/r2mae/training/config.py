@@ -18,7 +18,7 @@ from r2mae.training.config_groups import (
     OptimizerConfig,
     TaskConfig,
 )
-from r2mae.training.fields import FieldError, Range, check_fields, describe_type, read_fields
+from r2mae.training.fields import FieldError, Range, check_fields, read_fields
 from r2mae.training.layers import Layer, fields_of, merged, scheme_of
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
@@ -34,7 +34,6 @@ __all__ = [
     "OptimizerConfig",
     "RunConfig",
     "TaskConfig",
-    "describe_type",
     "fields_of",
 ]
 
@@ -136,6 +135,8 @@ class RunConfig:
                 f"batch_size {optimizer.batch_size} does not split among {machine.devices} devices{machines} with "
                 f"{optimizer.accumulate} micro-batches each"
             )
+        if self.has_batch_norm and self.micro_batch < 2:
+            raise UserError(f"batch normalisation needs two {self.domain} in a micro-batch: raise batch_size")
         if not optimizer.compile:
             return
         for name, used in (
@@ -175,9 +176,14 @@ class RunConfig:
         return self.optimizer.batch_size // (self.optimizer.accumulate * self.machine.ranks)
 
     @property
+    def has_batch_norm(self) -> bool:
+        """Whether the model may have batch normalisation: then `evaluation.bn_statistics` has an effect."""
+        return "bn_statistics" in self.measured_fields
+
+    @property
     def re_estimates_statistics(self) -> bool:
         """Whether the model is used with batch statistics re-estimated on unmasked inputs."""
-        return False
+        return self.has_batch_norm and self["bn_statistics"] != "no"
 
     @property
     def idle_fields(self) -> frozenset[str]:
