@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.training.config import DEFAULT_SCHEME, RunConfig
-from r2mae.training.layers import Layer, merged, name_of, naming, scheme_of
+from r2mae.training.config import RunConfig
+from r2mae.training.layers import Layer, SchemeRequest, merged, naming
 from r2mae.training.scheme import check_options, kind_of
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ class Sources:
     @property
     def known(self) -> dict[str, Any]:
         """The values of all layers by flat names, and the scheme's name and options."""
-        values, scheme, options = scheme_of(merged(self.domain.config, self.layers, dict))
-        return {**values, **({} if scheme is None else {"scheme": name_of(scheme)}), **options}
+        values = merged(self.domain.config, self.layers, dict)
+        scheme = values.pop("scheme")
+        return {**values, **({} if scheme.name is None else {"scheme": scheme.name}), **scheme.options}
 
 
 def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
@@ -169,11 +170,11 @@ def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, di
     kind = sources.domain.config
 
     def make(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
-        fields, scheme, options = scheme_of(values)
-        if scheme is not None:
-            kind_of(name_of(scheme))  # which refuses unknown ones, although the schemes of the command are others
-        config: RunConfig = kind.of_values({**fields, "scheme": DEFAULT_SCHEME, "seed": kind.seed})
-        return config, check_options(options)
+        scheme = values["scheme"]
+        if scheme.name is not None:
+            kind_of(scheme.name)  # which refuses unknown ones, although the schemes of the command are others
+        config: RunConfig = kind.of_values({**values, "scheme": SchemeRequest(), "seed": kind.seed})
+        return config, check_options(scheme.options)
 
     config, options = merged(kind, _with_given(sources, given), make)
     config.check_given(given)

@@ -19,7 +19,7 @@ from r2mae.training.config_groups import (
     TaskConfig,
 )
 from r2mae.training.fields import FieldError, Range, check_fields, read_fields
-from r2mae.training.layers import Layer, fields_of, merged, scheme_of
+from r2mae.training.layers import Layer, fields_of, merged
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
@@ -36,9 +36,6 @@ __all__ = [
     "TaskConfig",
     "fields_of",
 ]
-
-DEFAULT_SCHEME = SchemeSpec("r2mae")
-"""The scheme of a configuration that names none; its options are resolved when the configuration is made."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -77,6 +74,8 @@ class RunConfig:
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
+    hides: ClassVar[bool] = True
+    """Whether such runs hide entries, and so have a masking scheme."""
     omitted: ClassVar[frozenset[str]] = frozenset()
     """Groups and fields without a meaning in such runs: they are refused, and not written."""
     common_fields: ClassVar[tuple[str, ...]] = ()
@@ -91,7 +90,7 @@ class RunConfig:
     data: DataConfig = DataConfig()
     model: ModelSettings = ModelSettings()
     task: TaskConfig = TaskConfig()
-    scheme: SchemeSpec = DEFAULT_SCHEME
+    scheme: SchemeSpec = SchemeSpec("r2mae")  # its options are resolved when the configuration is made
     optimizer: OptimizerConfig = OptimizerConfig()
     machine: MachineConfig = MachineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -164,11 +163,6 @@ class RunConfig:
     def scheme_defaults(self) -> SchemeDefaults:
         """The defaults for the schemes of such a run: those of its model, or of the domain."""
         return self.model.ratios or self.ratios
-
-    @property
-    def hides(self) -> bool:
-        """Whether the run hides entries, and so has a masking scheme."""
-        return "scheme" not in self.omitted
 
     @property
     def micro_batch(self) -> int:
@@ -293,10 +287,12 @@ class RunConfig:
         """Return a configuration with these values, by flat names, and the domain's defaults for all others."""
         if "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
-        values, scheme, options = scheme_of(values)
+        request = values["scheme"]
         model, known = cls.settings_of(values.get("model", cls.model.name)), fields_of(cls)
         groups: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():
+            if name == "scheme":
+                continue
             group, field = known.get(name, ("model", name.removeprefix(PREFIX)))
             if name not in known and (field == name or field not in model.own_fields()):
                 raise cls._unknown(name, model, values.get("model", cls.model.name))
@@ -308,11 +304,11 @@ class RunConfig:
             made = read_fields(of, given, of.short_name)
             own[group] = dataclasses.replace(default, **made) if of is type(default) else of(**made)
         config = cls(**own)
-        if scheme is None and not options:
+        if not cls.hides:
             return config
-        if not isinstance(scheme, SchemeSpec):
-            scheme = SchemeSpec.resolve(scheme or cls.scheme.name, options, config.scheme_defaults)
-        return dataclasses.replace(config, scheme=scheme)
+        name = request.name or cls.scheme.name
+        spec = request.complete or SchemeSpec.resolve(name, request.options, config.scheme_defaults)
+        return dataclasses.replace(config, scheme=spec)
 
     @classmethod
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:
@@ -333,7 +329,7 @@ class RunConfig:
     def names(cls, model: type[ModelSettings] | None = None) -> list[str]:
         """Return the short names of all fields, of the scheme's options and of a model's settings."""
         own = (model or type(cls.model)).own_fields()
-        options = () if "scheme" in cls.omitted else SCHEME_OPTIONS
+        options = SCHEME_OPTIONS if cls.hides else ()
         return sorted({*fields_of(cls), *options, *own} - cls.omitted)
 
     def flat(self) -> dict[str, Any]:

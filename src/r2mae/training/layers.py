@@ -7,7 +7,7 @@ model, `low` for a common option of a scheme, and `scheme.power` for one that on
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,13 +43,39 @@ class Layer:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class SchemeRequest:
+    """What sources say of the scheme.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name.
+    options : mapping
+        The given options by name. They remain if a later source names another scheme.
+    complete : SchemeSpec, optional
+        The scheme of a run, with all its options; None once a later source has changed what they depend on.
+    """
+
+    name: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    complete: SchemeSpec | None = None
+
+    def over(self, before: "SchemeRequest", moved: bool) -> "SchemeRequest":
+        """Return what both say; `moved` tells that the defaults of schemes may be others than before."""
+        if self.complete is not None:
+            return self
+        same = self.name in (None, before.name) and not self.options and not moved
+        options = {**before.options, **self.options}
+        return SchemeRequest(self.name or before.name, options, before.complete if same else None)
+
+
 def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made]) -> _Made:
     """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
 
     Settings of a model belong to the model that their layer names, or else to the model of the run; those of other
-    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. Options of the scheme
-    remain if a later layer names another scheme; the complete scheme of a layer (a :class:`SchemeSpec`) remains as it
-    is until a later one changes what its options depend on.
+    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. What is said of the
+    scheme and its options is one value, a :class:`SchemeRequest`.
 
     Raises
     ------
@@ -64,21 +90,14 @@ def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dic
         refused = error
     for place, layer in reversed([*enumerate(layers)]):
         if isinstance(refused, FieldError):
-            guilty = _gives(kind, layer, refused.name)
+            flat = _flat_values(kind, layer.values)
+            guilty = refused.name in {*flat, *flat["scheme"].options}
         else:
             guilty = _refusal(kind, layers[:place], make) != str(refused)
         if guilty:
             with naming(layer.source):
                 raise refused
     raise refused
-
-
-def _gives(kind: "type[RunConfig]", layer: Layer, name: str) -> bool:
-    """Return whether a layer gives a field, or an option of the scheme."""
-    flat = _flat_values(kind, layer.values)
-    scheme = flat.get("scheme")
-    options = scheme.given if isinstance(scheme, SchemeSpec) else ()
-    return name in {*options, *(one.removeprefix(SCHEME_PREFIX) for one in flat)}
 
 
 def _refusal(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], Any]) -> str:
@@ -92,14 +111,15 @@ def _refusal(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[d
 
 def _merge(kind: "type[RunConfig]", layers: Sequence[Layer]) -> dict[str, Any]:
     flat = [_flat_values(kind, layer.values) for layer in layers]
-    model, values = kind.model.name, dict[str, Any]()
+    model: Any = kind.model.name
     for layer in flat:
         model = layer.get("model", model)
         if not isinstance(model, str):
             raise UserError(f"model takes a name, not {short_repr(model)}")
+    values: dict[str, Any] = {"scheme": SchemeRequest()}
     for layer in flat:
         named = layer.get("model", model)
-        own = {*kind.settings_of(named).own_fields()} - {*fields_of(kind), *SCHEME_OPTIONS}
+        own = {*kind.settings_of(named).own_fields()} - {*fields_of(kind)}
         later = _each_once((PREFIX + name if name in own else name, value) for name, value in layer.items())
         if named != model:
             later = {name: value for name, value in later.items() if not name.startswith(PREFIX)}
@@ -114,35 +134,9 @@ def _over(kind: "type[RunConfig]", before: dict[str, Any], later: dict[str, Any]
             later[other] = None
         elif later.get(other) is not None and one not in later:
             later[one] = kind.default_of(one)
-    spec = before.get("scheme")
-    if isinstance(spec, SchemeSpec):
-        if later.get("scheme") == spec.name:
-            del later["scheme"]
-        decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
-        moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
-        if moved or any(name == "scheme" or is_of_scheme(name) for name in later):
-            before = {**before, "scheme": spec.name, **option_names(spec.given_options)}
-    if isinstance(later.get("scheme"), SchemeSpec):
-        before = {name: value for name, value in before.items() if not is_of_scheme(name)}
-    return {**before, **later}
-
-
-def is_of_scheme(name: str) -> bool:
-    """Return whether a flat name is that of a scheme's option."""
-    return name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)
-
-
-def scheme_of(values: Mapping[str, Any]) -> tuple[dict[str, Any], SchemeSpec | str | None, dict[str, Any]]:
-    """Separate merged values: the fields and settings, the scheme or its name or None, and its given options."""
-    scheme = values.get("scheme")
-    options = {name.removeprefix(SCHEME_PREFIX): value for name, value in values.items() if is_of_scheme(name)}
-    rest = {name: value for name, value in values.items() if name != "scheme" and not is_of_scheme(name)}
-    return rest, scheme, scheme.given_options if isinstance(scheme, SchemeSpec) else options
-
-
-def name_of(scheme: SchemeSpec | str) -> str:
-    """Return the name of a scheme."""
-    return scheme.name if isinstance(scheme, SchemeSpec) else scheme
+    decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
+    moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
+    return {**before, **later, "scheme": later["scheme"].over(before["scheme"], moved)}
 
 
 def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,46 +169,45 @@ def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
 def _flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of one source by flat names; a setting of the model may still lack its prefix."""
     flat = _each_once(entry for name, value in values.items() for entry in _entries(kind, str(name), value))
-    flat = {name: value for name, value in flat.items() if value is not None or not is_of_scheme(name)}
-    if isinstance(flat.get("scheme"), SchemeSpec) and (outside := next(filter(is_of_scheme, flat), None)):
-        raise UserError(f"{outside} is outside of the scheme, whose options are all inside: move it")
-    return flat
+    options = [name for name in flat if name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)]
+    given = {name.removeprefix(SCHEME_PREFIX): value for name in options if (value := flat.pop(name)) is not None}
+    scheme = flat.get("scheme")
+    if not isinstance(scheme, SchemeSpec):
+        return {**flat, "scheme": SchemeRequest(scheme, given)}
+    if given:
+        raise UserError(f"{next(iter(given))} is outside of the scheme, whose options are all inside: move it")
+    return {**flat, "scheme": SchemeRequest(scheme.name, scheme.given_options, scheme)}
 
 
 def _entries(kind: "type[RunConfig]", name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Return the flat names and values of an entry, which may be a group, or have the name of its group before it."""
-    group, dot, field = name.partition(".")
-    top = getattr(kind, group, None)
-    inside = {field: value} if dot else value.to_dict() if isinstance(value, Group) else value
+    group, dot, inner = name.partition(".")
+    top, inside = getattr(kind, group, None), {inner: value} if dot else value
+    if kind.omitted & {name, group, *fields_of(kind).get(name, ())} or (name in SCHEME_OPTIONS and not kind.hides):
+        raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
     if group == "scheme":
-        entries = _scheme_entries(inside)
+        yield from _scheme_entries(inside)
     elif isinstance(top, Group) and isinstance(inside, Mapping):
-        entries = {top.short_name(str(one)): (one, inside[one]) for one in inside}
-        known = fields_of(kind)
-        for short, (one, _) in entries.items():
-            if group != "model" and known.get(short) != (group, one):
-                allowed = sorted(field for of, field in known.values() if of == group)
-                raise UserError(f"unknown field {group}.{one}: {nearest(str(one), allowed)}")
-        entries = {short: value for short, (_, value) in entries.items()}
+        for one, entry in inside.items():
+            short, own = top.short_name(str(one)), [field for of, field in fields_of(kind).values() if of == group]
+            if group != "model" and one not in own:
+                raise UserError(f"unknown field {group}.{one}: {nearest(str(one), sorted(own))}")
+            if short in kind.omitted:
+                raise UserError(f"unknown field {group}.{one}: it has no meaning in a run of {kind.domain}")
+            yield short, entry
     else:
-        entries = {name: value}
-    for short, one in entries.items():
-        place = fields_of(kind).get(short, ("scheme" if is_of_scheme(short) else group, ""))
-        if kind.omitted & {name, group, short, place[0]}:
-            raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
-        yield short, one
+        yield name, value
 
 
-def _scheme_entries(value: Any) -> dict[str, Any]:
-    """Return a scheme by flat names: its name, it itself, or a mapping with its options."""
-    if not isinstance(value, Mapping):
-        if not isinstance(value, str | SchemeSpec | None):
-            raise UserError(f"scheme takes a name, not {short_repr(value)}")
-        return {"scheme": value}
-    if "given" in value:
-        return {"scheme": SchemeSpec.from_dict(value)}
-    named = _scheme_entries(value["name"]) if "name" in value else {}
-    return named | option_names({name: one for name, one in value.items() if name != "name"})
+def _scheme_entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return a scheme and its options by flat names: of its name, of a complete scheme, or of a mapping."""
+    if isinstance(value, Mapping) and "given" not in value:
+        for name, one in value.items():
+            yield from _scheme_entries(one) if name == "name" else option_names({name: one}).items()
+    elif isinstance(value, str | SchemeSpec | Mapping | None):
+        yield "scheme", SchemeSpec.from_dict(value) if isinstance(value, Mapping) else value
+    else:
+        raise UserError(f"scheme takes a name, not {short_repr(value)}")
 
 
 def _each_once(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class FinetuneConfig(RunConfig):
     domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
     common_fields: ClassVar[tuple[str, ...]] = ("probe", "cached", "pool", "base_lr", "resize")
+    hides: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset(
         {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy", "activation_checkpointing"}
     )
