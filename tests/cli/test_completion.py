@@ -45,7 +45,7 @@ LINES: dict[str, set[str]] = {
     "pretrain csle --lay": {"--layer"},
     "pretrain none.npz --lay": set(),
     "pretrain text x.txt --glue sst2 qn": {"qnli"},
-    "compare digits --sche": {"--schedule", "--scheme-options", "--schemes"},
+    "compare digits --sche": {"--schedule", "--schemes"},
     "compare digits --schemes fixed cl-": {"cl-k0"},
     "compare digits --schemes fixed --jobs ": set(),
     "evaluate run --pro": {"--probe"},

@@ -170,18 +170,18 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
     [
         ({"window": 1}, "window must be 2"),
         ({"stride": 0}, "stride must be 1"),
-        ({"reverse": 1.5}, "reverse must be a fraction"),
-        ({"most_unknown": 1.0}, "most_unknown must be below 1"),
-        ({"repeat_weight": -1.0}, "repeat_weight must be a number of 0 or more"),
+        ({"reverse": 1.5}, "reverse must be 0 to 1"),
+        ({"most_unknown": 1.0}, "most_unknown must be 0 or more and below 1"),
+        ({"repeat_weight": -1.0}, "repeat_weight must be 0 or more"),
         ({"missing_weight": 1.0}, "name one with --weight-track"),
-        ({"flip": 2.0}, "flip must be a fraction"),
+        ({"flip": 2.0}, "flip must be 0 to 1"),
         ({"conservation": ("phylop",)}, "names two tracks"),
         ({"conservation": ("a", "b"), "weight_track": "w"}, "give one of them"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
         ({"species": ("a", "none")}, "takes either 'none' or names"),
         ({"width": 30, "heads": 4}, "is not a multiple of 2 x 4 heads"),
-        ({"layers": 2000}, "layers must be at most"),
+        ({"layers": 2000}, "layers must be 1 to"),
     ],
 )
 def test_options_that_are_refused(fields: dict[str, Any], told: str) -> None:

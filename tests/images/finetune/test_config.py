@@ -63,7 +63,7 @@ def test_warm_up_is_mae_s_and_a_part_of_short_runs(probe: str, epochs: float, ex
         ({"mixup": -1.0}, "mixup"),
         ({"crop": 0.0}, "crop"),
         ({"layer_decay": 1.5}, "layer_decay"),
-        ({"randaugment": 11.0}, "RandAugment"),
+        ({"randaugment": 11.0}, "randaugment must be 0 to 10"),
         ({"test_fraction": 1.0}, "test_fraction"),
         ({"resize": 0}, "resize"),
         ({"cached": True}, "--probe linear"),

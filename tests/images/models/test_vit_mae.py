@@ -273,8 +273,8 @@ def test_fresh_weights_are_those_of_the_original() -> None:
         ({"heads": 5}, "width 48 does not divide among 5 heads"),
         ({"decoder_width": 6, "decoder_heads": 2}, "multiple of 4"),
         ({"decode": 0.0}, "decode must be above 0"),
-        ({"layers": 0}, r"model\.layers must be 1 or more"),
-        ({"decoder_layers": 1001}, r"model\.decoder_layers must be at most 1,000, not 1,001"),
+        ({"layers": 0}, r"model\.layers must be 1 to 1,000"),
+        ({"decoder_layers": 1001}, r"model\.decoder_layers must be 1 to 1,000, not 1001"),
     ],
 )
 def test_impossible_sizes_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesDataConfig, ImagesMachineConfig
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config import OptimizerConfig, RunConfig
+from r2mae.training.fields import NonNegative, PartialFraction, Range
 
 _BATCH = 256
 _WARMUP = {"none": (5.0, 1 / 10), "linear": (10.0, 1 / 9)}  # epochs, and the largest share of a run
@@ -15,7 +16,8 @@ _NO_LAYERS = {"layer_decay": 1.0, "drop_path": 0.0}
 _NO_MIXING = {"randaugment": 0.0, "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0}
 _NO_AUGMENTATION = {"crop": 1.0, "flip": False, **_NO_MIXING}
 _MIN_LR = 1e-6  # of MAE's fine-tuning
-_FRACTIONS = ("smoothing", "erasing", "drop_path")
+_PositiveFraction = Annotated[float, Range(above=0, most=1)]
+_Alpha = Annotated[float, Range(0, 1000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,7 @@ class FinetuneConfig(RunConfig):
     domain: ClassVar[str] = "images"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.5, 0.0, 1.0)  # no such run uses them: nothing is hidden
     common_fields: ClassVar[tuple[str, ...]] = ("probe", "cached", "pool", "base_lr", "resize")
+    hides: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset(
         {"preset", "model", "task", "scheme", "evaluation", "augment", "strategy", "activation_checkpointing"}
     )
@@ -73,17 +76,17 @@ class FinetuneConfig(RunConfig):
     probe: Literal["none", "linear"] = "none"
     pool: Literal["mean", "class"] = "mean"
     cached: bool = False
-    layer_decay: float = 0.75
-    drop_path: float = 0.1
-    min_lr: float = 0.0
-    crop: float = 0.08
+    layer_decay: _PositiveFraction = 0.75
+    drop_path: PartialFraction = 0.1
+    min_lr: NonNegative = 0.0
+    crop: _PositiveFraction = 0.08
     crop_from: Literal["resized", "original"] = "resized"
     flip: bool = True
-    randaugment: float = 9.0
-    mixup: float = 0.8
-    cutmix: float = 1.0
-    smoothing: float = 0.1
-    erasing: float = 0.25
+    randaugment: Annotated[float, Range(0, 10)] = 9.0
+    mixup: _Alpha = 0.8
+    cutmix: _Alpha = 1.0
+    smoothing: PartialFraction = 0.1
+    erasing: PartialFraction = 0.25
     split_seed: int = 0
     data: ImagesDataConfig = ImagesDataConfig()
     optimizer: OptimizerConfig = OptimizerConfig(
@@ -99,24 +102,13 @@ class FinetuneConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_numbers()
+        self._check_rates_and_crops()
         self._check_probe_options()
 
-    def _check_numbers(self) -> None:
-        for name in _FRACTIONS:
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} must be 0 or more and below 1, not {getattr(self, name)}")
-        for name in ("mixup", "cutmix"):
-            if not 0 <= getattr(self, name) <= 1000:
-                raise UserError(f"{name} must be between 0 (none) and 1000, not {getattr(self, name)}")
-        for name in ("crop", "layer_decay"):
-            if not 0 < getattr(self, name) <= 1:
-                raise UserError(f"{name} must be above 0 and at most 1, not {getattr(self, name)}")
-        if not 0 <= self.randaugment <= 10:
-            raise UserError(f"randaugment is the magnitude of RandAugment, 0 (none) to 10, not {self.randaugment}")
-        peak = self.optimizer.peak_lr
-        if not 0 <= self.min_lr < peak:
-            raise UserError(f"min_lr must be 0 or more and below the learning rate {peak:g}, not {self.min_lr}")
+    def _check_rates_and_crops(self) -> None:
+        if self.min_lr >= self.optimizer.peak_lr:
+            peak = self.optimizer.peak_lr
+            raise UserError(f"min_lr must be below the learning rate {peak:g}, not {self.min_lr}")
         if self.crop_from == "original" and self.crop == 1:
             raise UserError("crop_from original needs random crops: omit it, or give a crop below 1")
         if self.crop_from == "original" and self.data.resize is None:

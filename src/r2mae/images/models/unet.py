@@ -5,18 +5,18 @@ Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d
 
-from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.schemes import Curriculum
+from r2mae.training.fields import Range
 from r2mae.training.units import within
 
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
@@ -41,13 +41,8 @@ class Settings(ImageModelSettings):
     takes_mask: ClassVar[bool] = True
 
     name: str = "unet"
-    channels: int = 16
+    channels: Annotated[int, Range(1, _MAX_CHANNELS)] = 16
     share_colours: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.channels <= _MAX_CHANNELS:
-            raise UserError(f"model.channels must be 1 to {_MAX_CHANNELS:,}, not {self.channels:,}")
 
     @property
     def latent(self) -> int:

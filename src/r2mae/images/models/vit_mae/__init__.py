@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.models import check_sizes
+from r2mae.training.fields import Range, Size
+from r2mae.training.models import Layers
 
 if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
@@ -56,29 +57,26 @@ class Settings(ImageModelSettings):
     error_bound: ClassVar[float] = float("inf")  # the output is not clipped
 
     name: str = "vit-mae"
-    patch: int = 16
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    decoder_width: int = 512
-    decoder_layers: int = 8
-    decoder_heads: int = 16
+    patch: Size = 16
+    width: Size = 768
+    layers: Layers = 12
+    heads: Size = 12
+    decoder_width: Size = 512
+    decoder_layers: Layers = 8
+    decoder_heads: Size = 16
     norm_pix: bool = True
-    decode: float = 1.0
+    decode: Annotated[float, Range(above=0, most=1)] = 1.0
     mask: Literal["random", "block"] = "random"
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"))
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:
                 raise UserError(f"model.{prefix}width {width} does not divide among {heads} heads")
             if width % 4:
                 raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
-        if not 0 < self.decode <= 1:
-            raise UserError(f"model.decode must be above 0 and at most 1, not {self.decode}")
 
     @property
     def ignores(self) -> tuple[str, ...]:
