@@ -231,20 +231,31 @@ Sources = Mapping[str, tuple[Source, ...]]
 
 
 def sources_of(results: Results, study: str) -> Sources:
-    """Return the runs of a study, or of several, whose names have spaces between them.
+    """Return the runs of a study, or of those of several that there are; their names have spaces between them.
 
     Raises
     ------
     UnavailableError
         If there are none.
     """
-    if set(study.split()) <= {*_PAPERS}:
-        return _of_cells(results, study.split())
-    if study == "table2":
-        return _texts(results)
-    name, main = _MAIN[study]
-    runs = results.table(study, "label", "scheme", "seed", name=f"{study}-runs")
-    return {name: (Source(runs, main, results.as_the_paper(study)),)}
+    names = study.split()
+    found: dict[str, tuple[Source, ...]] = {}
+    reasons = []
+    for name in dict.fromkeys("cells" if name in _PAPERS else name for name in names):
+        try:
+            if name == "cells":
+                found |= _of_cells(results, [one for one in names if one in _PAPERS])
+            elif name == "table2":
+                found |= _texts(results)
+            else:
+                title, main = _MAIN[name]
+                runs = results.table(name, "label", "scheme", "seed", name=f"{name}-runs")
+                found[title] = (Source(runs, main, results.as_the_paper(name)),)
+        except UnavailableError as error:
+            reasons.append(str(error))
+    if not found:
+        raise UnavailableError("; ".join(reasons))
+    return found
 
 
 def _of_cells(results: Results, studies: Sequence[str]) -> Sources:
