@@ -57,11 +57,6 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list
     """Return the rows of tables of accuracies, one table after the other.
 
     These are CSV files; columns other than `names`, which are of words, `ratio` and `accuracy` are left out.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read, has no rows, lacks a column, or has an empty name or a number that is no fraction.
     """
     return [row for file in files for row in _rows(Path(file), names)]
 
@@ -112,12 +107,6 @@ def error_curves(table: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``task`` (in order of appearance), ``ratio`` (ascending), ``accuracy``, ``error``, ``intercept`` (the
         extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
-
-    Raises
-    ------
-    UserError
-        For a task without one of the four ratios, or whose error does not rise from 0.4 to 0.8, for which no positive
-        factor exists.
     """
     tasks = list(dict.fromkeys(table["task"]))
     means = table.groupby(["task", "ratio"])["accuracy"].mean().loc[tasks].reset_index()
@@ -225,13 +214,7 @@ def draw_over(axes: Axes, published: Sequence[TableRow]) -> None:
 
 
 def _needed(figure: str, names: Sequence[str], files: Sequence[Path]) -> list[TableRow]:
-    """Return the rows of tables of accuracies.
-
-    Raises
-    ------
-    UserError
-        If there is no file; and as :func:`read_curves`.
-    """
+    """Return the rows of tables of accuracies."""
     if not files:
         raise UserError(
             f"{figure} needs a table of accuracies: --curve FILE.csv ({expected(names)}); "
@@ -245,11 +228,6 @@ def curves_of_fig1f(files: Sequence[Path]) -> list[TableRow]:
 
     The tables have the columns task, ratio and accuracy; their rows are combined. The paper uses accuracies of Wettig
     et al. (2022), which are in their repository.
-
-    Raises
-    ------
-    UserError
-        If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
     rows = pd.DataFrame(_needed("fig1f", ("task",), files))
     try:
@@ -283,11 +261,6 @@ def curves_of_fig2c(files: Sequence[Path]) -> list[TableRow]:
 
     The tables have the columns model, task, ratio and accuracy (fractions). Models are drawn in the order in which the
     tables name them: begin with the smallest.
-
-    Raises
-    ------
-    UserError
-        If there is no file; and as :func:`read_curves`.
     """
     table = pd.DataFrame(_needed("fig2c", ("model", "task"), files))
     return [
@@ -336,13 +309,7 @@ TASKS = {
 
 
 def runs_of_texts(size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each model, ratio and seed.
-
-    Raises
-    ------
-    UserError
-        For an unknown model.
-    """
+    """Return a run for each model, ratio and seed."""
     known = of_corpus(size.data, size.settings)
     base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed", **known)
     models = {name: {**_model(name), **size.settings} for name in size.models}

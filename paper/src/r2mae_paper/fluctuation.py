@@ -37,11 +37,6 @@ def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray,
     ----------
     loss, ratio : float ndarrays of shape (steps,)
         Training loss of every step, and its mask ratio (the mean, if every sample has its own).
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite, or fewer than 50 steps remain.
     """
     first = int(_SKIPPED_FRACTION * len(loss))
     loss, ratio = loss[first:], ratio[first:]

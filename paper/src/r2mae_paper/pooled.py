@@ -45,11 +45,6 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
         Standard error sₖ of each effect. An error of 0 is replaced by the median of the others.
     confidence : float
         Coverage.
-
-    Raises
-    ------
-    ValueError
-        If there is no set, a value is not finite, or an error is negative.
     """
     effect, error = np.asarray(effects, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if effect.ndim != 1 or not len(effect) or effect.shape != error.shape:

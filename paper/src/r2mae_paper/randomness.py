@@ -348,13 +348,7 @@ AVERAGE = "average"
 
 
 def gather(folder: Path, scale: Scale) -> pd.DataFrame:
-    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`.
-
-    Raises
-    ------
-    UserError
-        If none of the studies is there; one is not finished, or of another scale; or a table lacks a column.
-    """
+    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`."""
     found, absent = [], []
     for sweep in SWEEPS:
         file = folder / sweep.name / f"{sweep.name}-runs.csv"

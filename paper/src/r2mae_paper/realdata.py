@@ -65,11 +65,6 @@ def measure(
         formula, `real` and `gaussian` measured on the data and on Gaussian rows of the same Σ, as means over
         repetitions, with standard errors (`_se`). Of the case: `top_share`, the fraction of the variance in the first
         direction; `norm_spread`, Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
-
-    Raises
-    ------
-    UserError
-        If the data are not there.
     """
     matrix = load_matrix(data_root() / data if "/" in data else data, max_features=max_features)
     x = matrix.values

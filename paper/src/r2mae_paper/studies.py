@@ -40,25 +40,13 @@ class Size(SimpleNamespace):
         return vars(self)
 
     def replace(self, **changes: Any) -> "Size":
-        """Return the size with other values of some fields.
-
-        Raises
-        ------
-        UserError
-            If it has no such field.
-        """
+        """Return the size with other values of some fields."""
         for name in changes.keys() - self.fields.keys():
             raise UserError(f"it has no {name}: omit --{name}")
         return Size({**self.fields, **changes})
 
     def with_seeds(self, seeds: int) -> "Size":
-        """Return the size with another number of seeds.
-
-        Raises
-        ------
-        UserError
-            If it has no seeds, or not so many: there are at most as many as `parts` to hold out.
-        """
+        """Return the size with another number of seeds."""
         if "seeds" not in self.fields:
             raise UserError("there are no runs under several seeds: omit --seeds")
         most = self.fields.get("parts")
@@ -101,13 +89,7 @@ class Entry:
     """`full`, `small`, `smoke`: fields of the size at each scale; the small ones override the full ones."""
 
     def size(self, scale: Scale = "full", **changes: Any) -> Size:
-        """Return how much is computed at a scale; `changes` replace fields.
-
-        Raises
-        ------
-        UserError
-            If there is no such scale, or no such field.
-        """
+        """Return how much is computed at a scale; `changes` replace fields."""
         if scale not in self.cost:
             raise UserError(f"--scale {scale} is for studies of training runs: here the small scale takes seconds")
         own = entry_of(self.sizes_of) if self.sizes_of else self
@@ -139,13 +121,7 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(_read())
 
 
 def entry_of(name: str) -> Entry:
-    """Return the entry of a figure, table or study.
-
-    Raises
-    ------
-    UserError
-        If there is none of this name.
-    """
+    """Return the entry of a figure, table or study."""
     if name not in ENTRIES:
         raise unknown("figure, table or study", name, list(ENTRIES))
     return ENTRIES[name]

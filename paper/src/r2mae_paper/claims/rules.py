@@ -19,13 +19,7 @@ _FOUR_IN_FIVE = (1.96 + 0.84) / 1.96
 
 
 def judged(results: Results, case: Case) -> Found:
-    """Measure a number and judge it, no better than its measure allows.
-
-    Raises
-    ------
-    UnavailableError, UndecidableError
-        If the results do not have what it needs, or nothing would tell.
-    """
+    """Measure a number and judge it, no better than its measure allows."""
     if case.rule == "none":
         return Found("not testable here", case.note)
     measured = MEASURES[case.measure](results, case)
