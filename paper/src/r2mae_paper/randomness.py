@@ -348,7 +348,7 @@ AVERAGE = "average"
 
 
 def gather(folder: Path, scale: Scale) -> pd.DataFrame:
-    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`."""
+    """Return all runs of the studies in a folder, with a `domain`, an `error` and, of frozen features, a `probe`."""
     found, absent = [], []
     for sweep in SWEEPS:
         file = folder / sweep.name / f"{sweep.name}-runs.csv"

@@ -52,7 +52,7 @@ _FAR = 10.0
 
 
 def rows_of(results: Results, case: Case) -> pd.DataFrame:
-    """Return the rows of a case's tables that count, and have a number in each of its columns; `study` names the table."""
+    """Return the rows of a case's tables that count and have a number in each of its columns, with their `study`."""
     tables = [results.table(one, *case.columns, name=case.table).assign(study=one) for one in case.study.split()]
     rows = pd.concat(tables).dropna(subset=list(case.columns))
     if case.where:
