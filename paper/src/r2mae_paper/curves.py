@@ -21,7 +21,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae_paper import scheme_tables
 from r2mae_paper.bases import of_corpus, runs_by_ratio
-from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, legend_below, panels, ratio_axis
 from r2mae_paper.networks import best_ratios, by_seed, shape
 from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
@@ -392,11 +392,8 @@ def _plot_tasks(rows: Sequence[TableRow], best: Sequence[TableRow]) -> Figure:
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
         panel.title.set_fontsize(9)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, title="model (bars: 95 % interval over seeds; ring: the best ratio)",
-        loc="outside lower center", ncols=len(labels), fontsize=8, title_fontsize=8,
-    )  # fmt: skip
+    title, models = "model (bars: 95 % interval over seeds; ring: the best ratio)", len(unique(rows, "model"))
+    legend_below(figure, axes[0], models, title=title, fontsize=8, title_fontsize=8)
     return figure
 
 

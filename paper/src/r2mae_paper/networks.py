@@ -21,7 +21,7 @@ from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
 from r2mae_paper.bases import faces, first_faces, image_presets, runs_by_ratio
-from r2mae_paper.drawing import COLOURS, Axes, Figure, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, Axes, Figure, Figures, legend_below, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, column, difference_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
@@ -297,9 +297,7 @@ def _attributes(rows: Sequence[TableRow]) -> Figure:
         curve(panel, own, score, colour, "re-estimated batch statistics")
         curve(panel, own, AS_TRAINED + score, colour, "those of training", "--")
         ratio_axis(panel, _OF_UNETS[score], f"{channels} channels")
-    handles, labels = grid_of_axes[0].get_legend_handles_labels()
-    bars = BARS.replace("\n", " ")
-    figure.legend(handles, labels, title=bars, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)
+    legend_below(figure, grid_of_axes[0], 2, title=BARS.replace("\n", " "), fontsize=8, title_fontsize=8)
     return figure
 
 
