@@ -96,17 +96,9 @@ def error_curves(table: pd.DataFrame) -> pd.DataFrame:
     ``a·error + b`` with a > 0 of the task. The paper does not state the common slope: here it is the mean of the
     tasks' slopes, so that the result has the size of an error rate.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1), in any order; other columns are ignored.
-        Rows of the same task and ratio (seeds) are averaged first.
-
-    Returns
-    -------
-    DataFrame
-        ``task`` (in order of appearance), ``ratio`` (ascending), ``accuracy``, ``error``, ``intercept`` (the
-        extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
+    The table has the columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1). Rows of the same task and
+    ratio (seeds) are averaged first. Returned are these columns, with the ratios in ascending order, and ``error``,
+    ``intercept`` (the extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
     """
     tasks = list(dict.fromkeys(table["task"]))
     means = table.groupby(["task", "ratio"])["accuracy"].mean().loc[tasks].reset_index()

@@ -16,11 +16,8 @@ def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray,
     omitted. The curve of the step is a cubic spline with six knots, fitted by least squares; deviations are corrected
     for the number of fitted coefficients.
 
-    Returns
-    -------
-    around_trend, around_trend_and_ratio : float
-        Standard deviation of the loss of single steps around a smooth curve of the step; and around the sum of such a
-        curve and a cubic of the step's mask ratio, fitted jointly. The latter is the noise of batches and masks.
+    Returned are the standard deviations of the loss of single steps around a smooth curve of the step; and around the
+    sum of such a curve and a cubic of the step's mask ratio, fitted jointly, which is the noise of batches and masks.
     """
     first = int(_SKIPPED_FRACTION * len(loss))
     loss, ratio = loss[first:], ratio[first:]

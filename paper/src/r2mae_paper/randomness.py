@@ -430,7 +430,10 @@ def plot_summary(tables: Tables, size: Size) -> draw.Figures:
 
 
 def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> draw.Figure:
-    """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
+    """Draw gains with their intervals: a line a set, the average below; a panel for each score.
+
+    Those in percent of an error are quotients of errors, whose axis is logarithmic.
+    """
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in unique(rows, "set") if name != AVERAGE]
     lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
@@ -438,14 +441,14 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     figure, axes_of = draw.panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
     for number, (axes, score) in enumerate(zip(axes_of, scores, strict=True)):
         for place, (title, (label, against)) in enumerate(shown.items()):
-            mine = select(rows, score=score, label=label, against=against)
-            _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, draw.COLOURS[place], title)
-        for name in names:
-            if not select(rows, set=name, score=score):
-                axes.text(
-                    0.75, lines.index(name), f"no {score}", transform=axes.get_yaxis_transform(), va="center",
-                    fontsize=7,
-                )  # fmt: skip
+            own = select(rows, score=score, label=label, against=against)
+            for first, row in enumerate(row for row in own if row["set"] in lines):
+                low, middle, high = row["low"], row["gain"], row["high"]
+                if row["unit"] == "percent":
+                    low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
+                height = lines.index(row["set"]) + (place - (len(shown) - 1) / 2) * 0.22
+                look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": draw.COLOURS[place]}
+                draw.interval(axes, middle, low, high, height, **look, label=None if first else title)
         draw.name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=draw.BLACK, linewidth=0.6)
@@ -457,22 +460,6 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     columns = 3 if len(shown) == 3 else 2  # four names are too long for one line
     figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=columns)
     return figure
-
-
-def _marks(
-    axes: draw.Axes, rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str
-) -> None:
-    """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
-    label: Any = title
-    for row in rows:
-        if row["set"] not in lines:
-            continue
-        low, middle, high = row["low"], row["gain"], row["high"]
-        if row["unit"] == "percent":
-            low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
-        look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": colour, "label": label}
-        draw.interval(axes, middle, low, high, lines.index(row["set"]) + shift, **look)
-        label = None
 
 
 Base = Callable[[str, Fields, Path], RunConfig]

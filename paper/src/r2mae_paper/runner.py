@@ -118,23 +118,11 @@ def run_study(
     """Compute the missing parts of a study; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
     Computed parts are saved in ``.parts`` and runs in ``runs``; neither are computed again. Tables and figures are made
-    from them again each time. Parts are saved separately for each size and each version of r2mae.
+    from them again each time. Parts are saved separately for each size and each version of r2mae. If a run fails the
+    others are kept.
 
-    Parameters
-    ----------
-    study : Study
-    out : Path
-        The folder to write to.
-    progress : callable, optional
-        Called with the number of parts done and of all; runs show their own progress.
-    console : Console, optional
-        Where the progress of runs is shown; by default standard error.
-    command : str
-        What repeats it, for the record in ``made.json``.
-    **options
-        See :class:`Options`.
-
-    If a run fails the others are kept.
+    `progress` is called with the number of parts done and of all; runs show their own on `console`, by default standard
+    error. `command` is what repeats the call, for the record in ``made.json``.
     """
     scale, earlier, settings = options.get("scale", "full"), options.get("earlier"), options.get("settings", {})
     size, named = size_of(study, **options), scale if options.get("size") is None else ""

@@ -23,13 +23,7 @@ PAPER = (
 
 
 class Size(SimpleNamespace):
-    """How much a study computes. The fields of its list are attributes; :meth:`Entry.size` makes it.
-
-    Parameters
-    ----------
-    fields : mapping
-        Values by name. Lists become tuples.
-    """
+    """How much a study computes. Its fields are attributes, with tuples for lists; :meth:`Entry.size` makes it."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(**{name: _frozen(value) for name, value in fields.items()})

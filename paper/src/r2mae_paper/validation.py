@@ -165,25 +165,18 @@ def plot_validation(tables: Tables, size: Size) -> draw.Figures:
 
 
 def _plot_grid(axes: draw.Axes, cells: list[TableRow]) -> None:
-    names = list(MODELS_OF_GRID)
-    for side, (n, marker) in enumerate(zip((cells[0]["n"], cells[-1]["n"]), "oD", strict=True)):
-        chosen = select(cells, n=n)
-        within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
+    for marker, (colour, n, chosen) in zip("oD", draw.coloured(cells, "n"), strict=True):
+        places = []
+        for number, name in enumerate(MODELS_OF_GRID):
+            same = len(select(chosen, model=name))
+            places += [*number + (0.2 if marker == "D" else -0.2) + np.linspace(-0.14, 0.14, same)]
         label = f"n = {n} ({'ñ < d' if n < chosen[0]['d'] else 'ñ > d'})"
-        axes.plot(
-            column(chosen, "standard_errors"),
-            within,
-            marker,
-            color=draw.COLOURS[side],
-            markersize=3,
-            alpha=0.8,
-            label=label,
-        )
+        look = {"color": colour, "markersize": 3, "alpha": 0.8, "label": label}
+        axes.plot(column(chosen, "standard_errors"), places, marker, **look)
     axes.axvline(0, color=draw.GREY, linewidth=0.8)
     for edge in (-3, 3):
         axes.axvline(edge, color=draw.GREY, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    draw.name_rows(axes, list(MODELS_OF_GRID))
     axes.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
     share = sum(row["agrees"] for row in cells) / len(cells)
     axes.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
@@ -191,30 +184,19 @@ def _plot_grid(axes: draw.Axes, cells: list[TableRow]) -> None:
 
 
 def _plot_growth(axes: draw.Axes, errors: list[TableRow], slopes: list[TableRow]) -> None:
-    for colour, slope in zip(draw.COLOURS, slopes, strict=False):
-        rows = select(errors, case=slope["case"])
+    for (colour, case, rows), slope in zip(draw.coloured(errors, "case"), slopes, strict=True):
         d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))
         fitted = f": slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
-        low = np.minimum(error, 0.9 * np.abs(value))
-        axes.errorbar(
-            d, np.abs(value), [low, error], fmt="o-", color=colour, markersize=4, linewidth=1,
-            label=f"{slope['case']}{fitted}",
-        )  # fmt: skip
+        ends = [np.minimum(error, 0.9 * np.abs(value)), error]
+        look = {"color": colour, "markersize": 4, "linewidth": 1, "label": f"{case}{fitted}"}
+        axes.errorbar(d, np.abs(value), ends, fmt="o-", **look)
     reach = np.array([min(column(errors, "d")), max(column(errors, "d"))])
     axes.plot(reach, 3 / reach, color=draw.BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
     draw.plain_log(axes)
     draw.plain_log(axes, "x")
     axes.set_xticks(unique(errors, "d"))
-    axes.set_xlabel("features d")
-    axes.set_ylabel("|relative error of the formula|")
-    axes.set_title("Finite sizes")
+    axes.set(xlabel="features d", ylabel="|relative error of the formula|", title="Finite sizes")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
-
-
-def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
-    """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
-    same = select(chosen, model=row["model"])
-    return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)
 
 
 _DELTA = 10.0
@@ -242,10 +224,10 @@ def parts_of_bias(size: Size) -> Parts:
 def plot_bias(tables: Tables, size: Size) -> draw.Figures:
     """Draw a column for each covariance: wide data above, tall data below."""
     figure, axes = draw.panels(len(MODELS), 2, width=2.7, height=2.7)
-    for place, (side, name) in enumerate((side, name) for side in (WIDE, TALL) for name in MODELS):
+    for panel, (side, name) in zip(axes, product((WIDE, TALL), MODELS), strict=True):
         rows = select(tables["bias-variance"], side=side, model=name)
-        _curves(axes[place], rows)
-        axes[place].set_title(f"{name}, d = {rows[0]['d']}, n = {rows[0]['n']}", fontsize=9)
+        _curves(panel, rows)
+        panel.set_title(f"{name}, d = {rows[0]['d']}, n = {rows[0]['n']}", fontsize=9)
     for row in (0, len(MODELS)):
         axes[row].set_ylabel("over the null risk")
     draw.legend_below(figure, axes[0], 5)
@@ -326,8 +308,7 @@ def parts_of_estimators(size: Size) -> Parts:
 def plot_estimators(tables: Tables, size: Size) -> draw.Figures:
     """Draw how far the ridge's risk is from the pseudo-inverse's, in per cent: the median mask, and the worst."""
     figure, (axes,) = draw.panels(1, width=5.2, height=3.4)
-    for colour, name in zip(draw.COLOURS, _settings(size), strict=False):
-        rows = select(tables["estimators"], model=name)
+    for colour, name, rows in draw.coloured(tables["estimators"], "model"):
         for key, style, label in (("ridge_changes_percent", "o-", name), ("ridge_changes_at_most", ":", None)):
             axes.plot(
                 column(rows, "ratio"), column(rows, key), style, color=colour, markersize=3, linewidth=1, label=label

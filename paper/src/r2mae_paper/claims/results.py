@@ -54,11 +54,6 @@ class Results:
 
     A folder with the table of a target is that target's, whatever its name; one with the results.csv of a comparison is
     a comparison. Tables are read when they are asked for.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of targets or comparisons, or folders that hold them.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
