@@ -18,8 +18,7 @@ from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
 from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
-from r2mae.genome.source import read_source
-from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.source import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, AlignmentTask, HiddenBases, WindowModel
@@ -218,8 +217,7 @@ def embed_windows(
     UserError
         If `source` is not a store, lacks species of the model, or has no window in the regions.
     """
-    read_source(source)
-    store = AlignmentStore(source)
+    store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = adjacent_windows(store, unweighted(config), part, model.species)
     starts = windows.starts

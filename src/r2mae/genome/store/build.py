@@ -4,8 +4,8 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,20 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import exclusive, read_json, sync
-from r2mae.genome.store.alignment import MOST_MAPPED, AlignmentStore
+from r2mae.files import exclusive, read_json, sync, write_json
+from r2mae.genome.store.alignment import (
+    FORMAT,
+    META,
+    MOST_MAPPED,
+    REFERENCE,
+    AlignmentStore,
+    contig_file,
+    digest_of,
+    read_layout,
+)
 from r2mae.genome.store.fasta import FastaFiles, read_reference
 from r2mae.genome.store.maf import MafFiles
-from r2mae.genome.store.meta import FORMAT, META, REFERENCE, allocate, contig_file, digest_of, read_meta
-from r2mae.genome.store.sources import Kind, Placed, Progress, Source, kind_of, name_of, table_lines
+from r2mae.genome.store.sources import Placed, Progress, allocate, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.zarr_exchange import ZarrGroup
 from r2mae.training.fingerprint import fingerprint
@@ -68,8 +76,7 @@ def build_store(
     UserError
         Wrong input, with file and line; or a folder that is something else.
     """
-    listed = [sources] if isinstance(sources, str | Path) else sources
-    files = [Path(source).expanduser() for source in listed]
+    files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()
     kind = _kind(files, given, contig)
     kept = None if species is None else _listed(species)
@@ -84,13 +91,19 @@ def build_store(
         "fingerprint": fingerprint(*files, *([] if given is None else [given])),
     }
     folder, show = out.with_name(f".{out.name}.unfinished"), progress or (lambda stage, done: None)
+    source: MafFiles | FastaFiles | ZarrGroup
     try:
         if not _is_built(out, plan):
             with exclusive(out):
                 if not _is_built(out, plan):  # by another process, since we looked
                     saved = _begin(folder, plan)
                     try:
-                        source = _source(kind, files, kept, contig, given, folder, show)
+                        if kind == "maf":
+                            source = MafFiles(files, kept, given, show)
+                        elif kind == "fasta":
+                            source = FastaFiles(files, kept, contig, given, folder, show)
+                        else:
+                            source = ZarrGroup(files[0], kept, given, show)
                         _Builder(source, folder, given, plan, saved, show).build()
                     except UserError:  # of the input, with which no build can resume
                         shutil.rmtree(folder, ignore_errors=True)
@@ -105,7 +118,7 @@ def build_store(
     return AlignmentStore(out)
 
 
-def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> Kind:
+def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
     """Return the kind of the files, which has to be one."""
     if not files:
         raise UserError("name the alignment: MAF files, FASTA files or a zarr group")
@@ -127,40 +140,18 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> Kind
     return kind
 
 
-def _source(
-    kind: Kind,
-    files: Sequence[Path],
-    species: Sequence[str] | None,
-    contig: str | None,
-    given: Path | None,
-    folder: Path,
-    progress: Progress,
-) -> Source:
-    if kind == "maf":
-        return MafFiles(files, species, given, progress)
-    if kind == "fasta":
-        return FastaFiles(files, species, contig, given, folder, progress)
-    return ZarrGroup(files[0], species, given, progress)
-
-
 def _listed(species: str | Path | Sequence[str]) -> list[str]:
     """Return the names of a list or file, each once."""
-    where = str(species) if isinstance(species, str | Path) else "species"
-    entries: Iterable[tuple[int, str]]
-    if not isinstance(species, str | Path):
-        entries = enumerate(species, 1)
-    elif (path := Path(species).expanduser()).is_file():
-        entries = ((number, name_of(line)) for number, line in table_lines(path))
+    if isinstance(species, str | Path):
+        names, where = [name_of(line) for _, line in table_lines(Path(species).expanduser())], f"{species}"
     else:
-        raise UserError(f"{path}: there is no such file: --species takes one with a species on each line")
-    found: list[str] = []
-    for line, name in entries:
-        if name in found:
-            raise UserError(f"{where}, line {line}: {name} is listed twice: name each species once")
-        found.append(name)
-    if not found:
+        names, where = [*species], "species"
+    if not names:
         raise UserError(f"{where}: lists no species")
-    return found
+    if len(set(names)) < len(names):
+        name = Counter(names).most_common(1)[0][0]
+        raise UserError(f"{where}: {name} is listed twice: name each species once")
+    return names
 
 
 def _is_built(out: Path, plan: dict[str, Any]) -> bool:
@@ -170,7 +161,7 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     hint = "delete it, or name another folder"
     if not (out / META).is_file():
         raise UserError(f"{out}: exists and is no alignment store: {hint}")
-    if read_meta(out).made_from != plan:
+    if read_layout(out).made_from != plan:
         raise UserError(f"{out}: exists, and was built of something else or with other options: {hint}")
     return True
 
@@ -192,7 +183,7 @@ class _Builder:
 
     Parameters
     ----------
-    source : Source
+    source : MafFiles, FastaFiles or ZarrGroup
     folder : Path
     given : Path, optional
         The reference's own FASTA.
@@ -205,7 +196,7 @@ class _Builder:
 
     def __init__(
         self,
-        source: Source,
+        source: MafFiles | FastaFiles | ZarrGroup,
         folder: Path,
         given: Path | None,
         plan: dict[str, Any],
@@ -220,9 +211,9 @@ class _Builder:
         self.files, self.counts = saved.get("files", {}), Counter(saved.get("counts", {}))
         self.known, self.same = (np.array(saved.get(name, zeros)) for name in ("known", "same"))
         self.plan = plan
-        names = (contig_file(number) for number in range(len(self.layout.contigs)))
-        self.finished = {number for number, name in enumerate(names) if name in self.files}
-        missing = sum(length for number, length in enumerate(self.layout.lengths) if number not in self.finished)
+        numbers = range(len(self.layout.contigs))
+        self.finished = {number for number in numbers if contig_file(number) in self.files}
+        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
         if missing * (len(zeros) + 1) > shutil.disk_usage(folder).free:
             raise OSError(ENOSPC, os.strerror(ENOSPC), str(folder))
         if saved:
@@ -249,8 +240,8 @@ class _Builder:
     def _note(self, counts: Mapping[str, int]) -> None:
         """Write down which contigs are finished."""
         sync(self.folder / REFERENCE)
-        sums = {"known": tuple(self.known.tolist()), "same": tuple(self.same.tolist())}
-        replace(self.layout, files=self.files, made_from=self.plan, counts=dict(counts), **sums).write(self.folder)
+        found = {"files": self.files, "made_from": self.plan, "counts": counts, "known": self.known, "same": self.same}
+        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **found})
         self._noted = time.monotonic()
 
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
@@ -265,13 +256,7 @@ class _Builder:
         return self.open[number]
 
     def place(self, placed: Placed) -> None:
-        """Write a block where no earlier one was written.
-
-        Raises
-        ------
-        UserError
-            If the reference's own FASTA contradicts it.
-        """
+        """Write a block where no earlier one was written; raise a UserError if the reference's FASTA contradicts it."""
         number, start, tokens, where = placed
         if self.given is not None:
             first = int(self.layout.offsets[number]) + start
@@ -284,34 +269,30 @@ class _Builder:
                     f"{start + at + 1:,}, and {self.given} has {LETTERS[own[at]]}: is it of the same assembly?"
                 )
         target = self.contig(number)[start : start + len(tokens)]
-        taken = target[:, 0] & _COVERED != 0
-        if taken.any():
-            self.overlapping[number] += int(taken.sum())
-            target[~taken] = tokens[~taken]
-        else:
-            target[:] = tokens
+        free = target[:, 0] & _COVERED == 0
+        np.copyto(target, tokens, where=free[:, None])
         target[:, 0] |= _COVERED
+        self.overlapping[number] += len(free) - int(free.sum())
 
     def finish(self, number: int) -> None:
         """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
         tokens, name = self.contig(number), contig_file(number)
-        offset = int(self.layout.offsets[number])
-        counts = Counter(overlapping=self.overlapping[number], uncovered=0, unknown_reference=0, soft_masked=0)
+        reference = self.reference[self.layout.offsets[number] : self.layout.offsets[number + 1]]
+        counts = Counter(overlapping_positions=self.overlapping[number])
         for first in range(0, len(tokens), CHUNK):
-            block = tokens[first : first + CHUNK]
+            block, given = tokens[first : first + CHUNK], reference[first : first + CHUNK]
             own = block[:, 0]
             free = own & _COVERED == 0
             block[free] = UNKNOWN
             own &= ~_COVERED
-            reference = self.reference[offset + first : offset + first + len(block)]
             if self.given is not None:
-                np.copyto(own, reference, where=own & TOKEN == UNKNOWN)
-                own |= reference & np.uint8(SOFT)
-            reference[:] = own
+                np.copyto(own, given, where=own & TOKEN == UNKNOWN)
+                own |= given & np.uint8(SOFT)
+            given[:] = own
             bases, plain = own & TOKEN, block & TOKEN
-            counts["uncovered"] += int(free.sum())
-            counts["unknown_reference"] += int((bases == UNKNOWN).sum())
-            counts["soft_masked"] += int((own >= SOFT).sum())
+            counts["uncovered_positions"] += int(free.sum())
+            counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
+            counts["soft_masked_positions"] += int((own >= SOFT).sum())
             self.known += (plain < GAP).sum(0, dtype=np.int32)
             self.same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
         path = self.folder / name
@@ -319,6 +300,6 @@ class _Builder:
         del self.open[number]
         self.files[name] = path.stat().st_size, digest_of(path)
         for kind, count in counts.items():
-            self.counts[f"{kind}_positions"] += count
+            self.counts[kind] += count
         if time.monotonic() - self._noted >= _EVERY:
             self._note(self.counts)

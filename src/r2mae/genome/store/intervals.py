@@ -9,10 +9,12 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
-from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import integer, name_of, table_lines
 
-_SHIFT = 40  # bits of a position, where contig and position are one number
+SHIFT = 40
+"""Bits of a position, where contig and position are one number: contig x 2^40 + position."""
+
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
@@ -33,7 +35,7 @@ class Intervals:
     def of(cls, found: Iterable[tuple[int, int, int]]) -> "Intervals":
         """Sort and join (contig, start, end)."""
         listed: Int64[np.ndarray, "n 3"] = np.array(list(found), np.int64).reshape(-1, 3)
-        return cls._joined((listed[:, :1] << _SHIFT) + listed[:, 1:])
+        return cls._joined((listed[:, :1] << SHIFT) + listed[:, 1:])
 
     @classmethod
     def everywhere(cls, layout: Layout) -> "Intervals":
@@ -57,73 +59,47 @@ class Intervals:
         """Positions in all intervals."""
         return int(np.diff(self.ends).sum())
 
-    def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Return which positions (counted from 0, with their contigs' numbers) are in one of the intervals."""
-        return self._hold((contigs << _SHIFT) + positions)
-
-    def _hold(self, places: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    def hold(self, places: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Return which positions (of the form contig x 2^40 + position) are in one of the intervals."""
         inside: Bool[np.ndarray, " n"] = np.searchsorted(self.ends.ravel(), places, "right") % 2 == 1
         return inside
 
     def rows(self) -> list[tuple[int, int, int]]:
         """Return contig, start and end of each interval."""
-        starts, ends = (self.ends & ((1 << _SHIFT) - 1)).T.tolist()
-        return list(zip((self.ends[:, 0] >> _SHIFT).tolist(), starts, ends, strict=True))
+        starts, ends = (self.ends & ((1 << SHIFT) - 1)).T.tolist()
+        return list(zip((self.ends[:, 0] >> SHIFT).tolist(), starts, ends, strict=True))
 
     def widened(self, by: int, layout: Layout) -> "Intervals":
         """Return the intervals with so many more positions on both sides, as far as their contigs reach."""
-        first = self.ends[:, :1] >> _SHIFT << _SHIFT
-        lengths = np.array(layout.lengths, np.int64)[self.ends[:, :1] >> _SHIFT]
+        first = self.ends[:, :1] >> SHIFT << SHIFT
+        lengths = np.array(layout.lengths, np.int64)[self.ends[:, :1] >> SHIFT]
         return self._joined(np.clip(self.ends + np.array([-by, by]), first, first + lengths))
+
+    def within(self, other: "Intervals", is_inside: bool = True) -> "Intervals":
+        """Return the positions that are in the other intervals, too, or that are not."""
+        cuts = np.unique(np.concatenate([self.ends, other.ends]))  # between neighbouring ends of both, nothing changes
+        kept = self.hold(cuts[:-1]) & (other.hold(cuts[:-1]) == is_inside)
+        return self._joined(np.stack([cuts[:-1][kept], cuts[1:][kept]], 1))
 
     def without(self, other: "Intervals") -> "Intervals":
         """Return the positions that are not in the other intervals."""
-        return self._between(other, False)
-
-    def within(self, other: "Intervals") -> "Intervals":
-        """Return the positions that are in the other intervals, too."""
-        return self._between(other, True)
-
-    def _between(self, other: "Intervals", is_inside: bool) -> "Intervals":
-        """Keep what is inside or outside of other intervals, between neighbouring ends of both."""
-        cuts = np.unique(np.concatenate([self.ends, other.ends]))
-        kept = self._hold(cuts[:-1]) & (other._hold(cuts[:-1]) == is_inside)
-        return self._joined(np.stack([cuts[:-1][kept], cuts[1:][kept]], 1))
-
-
-def read_bed(path: str | Path, layout: Layout) -> Intervals:
-    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are ignored.
-
-    Intervals of contigs that the store lacks are omitted.
-
-    Raises
-    ------
-    UserError
-        A wrong line, or no contig that the store has; names file and line.
-    """
-    path = Path(path).expanduser()
-    return Intervals.of((contig, start, end) for _, contig, start, end, _ in interval_lines(path, layout))
+        return self.within(other, False)
 
 
 def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
     """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
 
-    Lines of contigs that the store lacks are omitted.
+    Lines of contigs that the store lacks are omitted. A wrong line, or none of a contig that the store has, raises a
+    UserError.
 
     Parameters
     ----------
     path : Path
+        Plain, gzip or bgzip.
     layout : Layout
     value : bool
-        Whether a line has exactly one more column, as in bedGraph.
-
-    Raises
-    ------
-    UserError
-        A wrong line, or no contig that the store has; names file and line.
+        Whether a line has exactly one more column, as in bedGraph; of a BED, columns after the third are ignored.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file")
     others: set[str] = set()
     none = True
     for number, line in table_lines(path):
@@ -160,7 +136,8 @@ def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
     for region in regions:
         match = _REGION.fullmatch(region)
         if region not in layout.numbers and Path(region).expanduser().is_file():
-            found += read_bed(region, layout).rows()
+            lines = interval_lines(Path(region).expanduser(), layout)
+            found += [(contig, start, end) for _, contig, start, end, _ in lines]
         elif region in layout.numbers or match is None:
             number = layout.number(region)
             found.append((number, 0, layout.lengths[number]))

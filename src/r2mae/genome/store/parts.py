@@ -1,6 +1,6 @@
 """Training, validation and test windows: separate parts of a genome."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -35,7 +35,8 @@ def divide(
 ) -> Parts:
     """Divide a store by contigs and intervals.
 
-    Test keeps its positions; validation keeps away from test, and training from both, by a window.
+    Test keeps its positions; validation keeps away from test, and training from both, by a window. A part that is asked
+    for and left with nothing raises a UserError.
 
     Parameters
     ----------
@@ -47,11 +48,6 @@ def divide(
         :func:`r2mae.genome.store.intervals.read_regions`.
     include, exclude : sequence of str
         The only positions that any part takes, and those that none takes; written alike.
-
-    Raises
-    ------
-    UserError
-        For a part that is asked for and left with nothing.
     """
     layout = store.layout
     allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
@@ -119,7 +115,7 @@ class WindowStarts:
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that are completely within a part.
+    """List the windows that are completely within a part, or raise a UserError if there is none.
 
     Parameters
     ----------
@@ -129,11 +125,6 @@ def window_starts(
         Positions of a window, and between the starts of two.
     most_unknown : float
         Fraction of a window at which the reference may be unknown; windows with more are omitted.
-
-    Raises
-    ------
-    UserError
-        If no window fits; for a window that is longer than every contig it says so.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
@@ -142,31 +133,21 @@ def window_starts(
         name = store.contigs[int(store.lengths.argmax())]
         raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
     rows: list[tuple[int, int, int]] = []
-    seen = 0
+    seen, per_step = 0, max(_STEP // stride, 1)
     for contig, start, end in part.rows():
-        for first, kept in _kept(store, contig, start, end, length, stride, most_unknown):
-            seen += len(kept)
-            bounds = np.flatnonzero(np.diff(kept, prepend=False, append=False)).reshape(-1, 2).tolist()
+        offset = store.layout.offsets[contig]
+        for first in range(start, end - length + 1, per_step * stride):
+            count = min((end - length - first) // stride + 1, per_step)
+            bases = store.reference[offset + first : offset + first + (count - 1) * stride + length] & TOKEN
+            total = np.cumsum(np.append(0, bases == UNKNOWN))
+            places = np.arange(count) * stride
+            is_kept = total[places + length] - total[places] <= most_unknown * length
+            bounds = np.flatnonzero(np.diff(is_kept, prepend=False, append=False)).reshape(-1, 2).tolist()
             rows += [(contig, first + begin * stride, last - begin) for begin, last in bounds]
+            seen += count
     values: Int64[np.ndarray, "rows 3"] = np.array(rows, np.int64).reshape(-1, 3)
     found = WindowStarts(values[:, 0], values[:, 1], values[:, 2], stride, length, seen - int(values[:, 2].sum()))
     if not len(found):
         why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
         raise UserError(f"no window of {length:,} fits the part: {why}")
     return found
-
-
-def _kept(
-    store: AlignmentStore, contig: int, start: int, end: int, length: int, stride: int, most_unknown: float
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield first starts, and which of the windows from there on are kept."""
-    offset = int(store.layout.offsets[contig])
-    per_step = max(_STEP // stride, 1)
-    while start + length <= end:
-        count = min((end - length - start) // stride + 1, per_step)
-        last = start + (count - 1) * stride + length
-        total = np.zeros(last - start + 1, np.int64)
-        np.cumsum(store.reference[offset + start : offset + last] & TOKEN == UNKNOWN, out=total[1:])
-        places = np.arange(count) * stride
-        yield start, (total[places + length] - total[places]) <= most_unknown * length
-        start += count * stride

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import SHIFT
 from r2mae.genome.store.tokens import GAP
 
 REASONS = {
@@ -61,6 +62,11 @@ class Substitutions:
     positions: Int64[np.ndarray, " n"]
     refs: Int64[np.ndarray, " n"]
     alts: Int64[np.ndarray, " n"]
+
+    @property
+    def places(self) -> Int64[np.ndarray, " n"]:
+        """Contig and position as one number."""
+        return self.contigs << SHIFT | self.positions
 
 
 def substitutions(alleles: Alleles, store: AlignmentStore) -> Substitutions:
@@ -117,9 +123,3 @@ def _longer(ref: str, alt: str) -> tuple[str, int]:
     if not differ:
         return "same_allele", 0
     return ("", differ[0]) if len(differ) == 1 else ("several_bases", 0)
-
-
-def tally(reasons: UInt8[np.ndarray, " n"]) -> Int64[np.ndarray, " reasons"]:
-    """Count reasons."""
-    found: Int64[np.ndarray, " reasons"] = np.bincount(reasons, minlength=len(REASONS)).astype(np.int64)
-    return found

@@ -1,7 +1,7 @@
 """Variants with a label, with which scores are compared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,13 +63,7 @@ class Labelled:
 
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
-    """Read variants.
-
-    Parameters
-    ----------
-    settings : VariantSettings
-    more : sequence of str
-        Other columns to read.
+    """Read variants, and of `more` columns than those that the settings name.
 
     Raises
     ------
@@ -79,11 +73,9 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     """
     import pandas as pd
 
-    assert settings.variants is not None
-    assert settings.label is not None
-    path = Path(settings.variants).expanduser()
+    path = Path(settings.variants or "").expanduser()
     source = open_variants(path)
-    named = {settings.label, *([settings.classes] if settings.classes else []), *more}
+    named = {*filter(None, (settings.label, settings.classes)), *more}
     tables = [
         pd.DataFrame(dict(enumerate(block.alleles)) | {name: source.values(block, name) for name in named})
         for block in source.blocks(_ROWS)
@@ -147,30 +139,13 @@ def numbers(texts: "pd.Series[str]") -> Float64[np.ndarray, " n"]:
     return found
 
 
-def column_names(settings: VariantSettings) -> tuple[str, ...]:
-    """Return the columns of the file of variants.
+def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the label has two values, and the classes that are measured.
 
-    Raises
-    ------
-    UserError
-        If it cannot be read.
+    The file is read once for each modification time. Variants that cannot be measured on raise a UserError.
     """
-    assert settings.variants is not None
-    return open_variants(Path(settings.variants).expanduser()).names
-
-
-def check_variants(settings: VariantSettings) -> None:
-    """Refuse variants that cannot be measured on. The file is read once for each modification time."""
-    if settings.variants is not None:
-        _shape_of(settings)
-
-
-def _shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the label has two values, and the classes that are measured."""
     path = Path(settings.variants or "").expanduser()
-    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
-    plain = VariantSettings(**{field.name: getattr(settings, field.name) for field in fields(VariantSettings)})
-    return _read_shape(plain, stamp)
+    return _read_shape(settings, (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0))
 
 
 @lru_cache(maxsize=8)
@@ -188,7 +163,7 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     if settings.variants is None:
         return ()
     try:
-        binary, classes = _shape_of(settings)
+        binary, classes = shape_of(settings)
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])
