@@ -45,6 +45,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
 
+    These are ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
+    ``accuracy_0.15`` and so on. There are none if no windows are held out.
+
     Parameters
     ----------
     task, model, data
@@ -53,12 +56,6 @@ def evaluate(
         Most windows to use, evenly spaced.
     progress : callable, optional
         Called with the number of windows done and the total.
-
-    Returns
-    -------
-    dict
-        ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-        ``accuracy_0.15`` and so on. Empty if no windows are held out.
     """
     if data.measured is None:
         return {}
@@ -85,24 +82,6 @@ def curve_scores(
     In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
     weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
     500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
-
-    Parameters
-    ----------
-    predict : callable
-        The model or baseline.
-    windows : WindowBatches
-        The windows to mask.
-    ratios : sequence of float
-        The mask ratios.
-    device : device
-        Device of `predict`.
-    progress : callable, optional
-        Called with the number of windows done and the total.
-
-    Raises
-    ------
-    UserError
-        If a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
@@ -211,11 +190,6 @@ def embed_windows(
     dict
         ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
         ``repeats``, the fraction that is soft-masked.
-
-    Raises
-    ------
-    UserError
-        If `source` is not a store, lacks species of the model, or has no window in the regions.
     """
     store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)

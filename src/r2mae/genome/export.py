@@ -17,13 +17,7 @@ _NEVER = -1e4  # logit of what is no base
 
 
 def export(run: Path, output: Path) -> str:
-    """Write the layout `gpn` of ``r2mae export``: a folder that the original opens.
-
-    Raises
-    ------
-    UserError
-        If the run is not finished or does not begin with one-hot vectors, or the folder exists.
-    """
+    """Write the layout `gpn` of ``r2mae export``: a folder that the original opens."""
     _, _, model = load_model(run, DOMAIN)
     assert isinstance(model, AlignmentTransformer)
     if not model.embedding.one_hot:

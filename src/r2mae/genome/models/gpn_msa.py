@@ -133,11 +133,6 @@ class ColumnEmbedding(nn.Module):
         Width of the vectors.
     one_hot : bool
         Whether to use those of the original: the matrix is fixed, and there is no norm.
-
-    Raises
-    ------
-    UserError
-        If one-hot vectors are longer than the width.
     """
 
     target: Tensor

@@ -66,11 +66,6 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
         A finished run, or a folder with config.json and model.safetensors or pytorch_model.bin of the original.
     model : AlignmentTransformer
         Of the same sizes and species.
-
-    Raises
-    ------
-    UserError
-        If the folder has other weights, or damaged ones.
     """
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)

@@ -106,7 +106,8 @@ def read_layout(folder: Path) -> Layout:
         )
     try:
         values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
-        found = Layout(**{name: tuple(one) if isinstance(one, list) else one for name, one in values.items()})
+        entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        found = Layout(**entries)
         is_right = (
             len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
             and len(set(found.species)) == len(found.species) == len(found.known) == len(found.same) > 0
@@ -255,13 +256,7 @@ class AlignmentStore:
         return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
-        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
-
-        Raises
-        ------
-        UserError
-            If there is none of this name, or it is damaged.
-        """
+        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none."""
         if name not in self._tracks:
             if not self.tracks:
                 raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")

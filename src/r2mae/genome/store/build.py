@@ -2,9 +2,8 @@
 
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from errno import ENOSPC
 from pathlib import Path
@@ -27,7 +26,7 @@ from r2mae.genome.store.alignment import (
 )
 from r2mae.genome.store.fasta import FastaFiles, read_reference
 from r2mae.genome.store.maf import MafFiles
-from r2mae.genome.store.sources import Placed, Progress, allocate, kind_of, name_of, table_lines
+from r2mae.genome.store.sources import Build, Placed, Progress, allocate, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.zarr_exchange import ZarrGroup
 from r2mae.training.fingerprint import fingerprint
@@ -36,7 +35,8 @@ CHUNK = 1 << 16
 """Positions that are processed at a time."""
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
-_EVERY = 5.0  # seconds between the times that finished contigs are noted
+_PLAN = "plan.json"  # in the folder of an unfinished build: of what it is made
+_SOURCES = {"maf": MafFiles, "fasta": FastaFiles, "zarr": ZarrGroup}
 
 
 def build_store(
@@ -91,20 +91,15 @@ def build_store(
         "fingerprint": fingerprint(*files, *([] if given is None else [given])),
     }
     folder, show = out.with_name(f".{out.name}.unfinished"), progress or (lambda stage, done: None)
-    source: MafFiles | FastaFiles | ZarrGroup
     try:
         if not _is_built(out, plan):
             with exclusive(out):
                 if not _is_built(out, plan):  # by another process, since we looked
-                    saved = _begin(folder, plan)
+                    if read_json(folder / _PLAN) != plan:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        (folder / contig_file(0)).parent.mkdir(parents=True)
                     try:
-                        if kind == "maf":
-                            source = MafFiles(files, kept, given, show)
-                        elif kind == "fasta":
-                            source = FastaFiles(files, kept, contig, given, folder, show)
-                        else:
-                            source = ZarrGroup(files[0], kept, given, show)
-                        _Builder(source, folder, given, plan, saved, show).build()
+                        _Builder(Build(files, kept, contig, given, folder, show), plan).build()
                     except UserError:  # of the input, with which no build can resume
                         shutil.rmtree(folder, ignore_errors=True)
                         raise
@@ -166,64 +161,34 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     return True
 
 
-def _begin(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Make the folder in which a store is built; return the entries of its meta.json if it is of the same build."""
-    saved = read_json(folder / META)
-    if not isinstance(saved, dict) or saved.get("made_from") != plan:
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder / contig_file(0)).parent.mkdir(parents=True)
-        return {}
-    for path in folder.glob("contigs/*.tmp"):
-        path.unlink()
-    return saved
-
-
 class _Builder:
-    """The contigs of a store, which are filled, and completed one by one; meta.json names those that are finished.
+    """The contigs of a store, which are filled, and completed one by one.
 
-    Parameters
-    ----------
-    source : MafFiles, FastaFiles or ZarrGroup
-    folder : Path
-    given : Path, optional
-        The reference's own FASTA.
-    plan : dict
-        Files and options, by which the same build is recognised.
-    saved : dict
-        The entries of the meta.json of an interrupted build.
-    progress : Progress
+    The record of a finished contig is a file next to it: its entry of meta.json, and its counts.
     """
 
-    def __init__(
-        self,
-        source: MafFiles | FastaFiles | ZarrGroup,
-        folder: Path,
-        given: Path | None,
-        plan: dict[str, Any],
-        saved: dict[str, Any],
-        progress: Progress,
-    ) -> None:
-        self.source, self.layout, self.folder, self.given = source, source.layout, folder, given
+    def __init__(self, build: Build, plan: dict[str, Any]) -> None:
+        self.folder, self.given, self.plan = build.folder, build.reference, plan
+        self.source: MafFiles | FastaFiles | ZarrGroup = _SOURCES[plan["kind"]](build)
+        self.layout = self.source.layout
         self.open: dict[int, np.ndarray] = {}
         self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
-        zeros = [0] * len(self.layout.species)
-        # Of finished contigs: size and checksum of each file; sums of the counts.
-        self.files, self.counts = saved.get("files", {}), Counter(saved.get("counts", {}))
-        self.known, self.same = (np.array(saved.get(name, zeros)) for name in ("known", "same"))
-        self.plan = plan
         numbers = range(len(self.layout.contigs))
-        self.finished = {number for number in numbers if contig_file(number) in self.files}
+        self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
         missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
-        if missing * (len(zeros) + 1) > shutil.disk_usage(folder).free:
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(folder))
-        if saved:
-            self.reference = np.asarray(np.lib.format.open_memmap(folder / REFERENCE, mode="r+"))
-        else:
-            self.reference = allocate(folder / REFERENCE, np.uint8, self.layout.positions)
-            if given is not None:
-                progress("reading the reference", 0.0)
-                read_reference(given, self.layout, self.reference)
-        self._note(self.counts)
+        if missing * (len(self.layout.species) + 1) > shutil.disk_usage(self.folder).free:
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
+        for path in self.folder.glob("contigs/*.tmp"):
+            path.unlink()
+        if (self.folder / _PLAN).exists():
+            self.reference = np.asarray(np.lib.format.open_memmap(self.folder / REFERENCE, mode="r+"))
+            return
+        self.reference = allocate(self.folder / REFERENCE, np.uint8, self.layout.positions)
+        if self.given is not None:
+            build.progress("reading the reference", 0.0)
+            read_reference(self.given, self.layout, self.reference)
+        sync(self.folder / REFERENCE)
+        write_json(self.folder / _PLAN, plan)
 
     def build(self) -> None:
         """Read the source, and complete the store."""
@@ -232,17 +197,18 @@ class _Builder:
                 self.place(found)
             elif found not in self.finished:
                 self.finish(found)
-        for path in self.folder.glob("*.rows"):  # temporary files of the source
+        paths = [self.folder / contig_file(number) for number in range(len(self.layout.contigs))]
+        records = [read_json(path.with_suffix(".json")) for path in paths]
+        sums = {name: np.sum([record[name] for record in records], 0) for name in ("known", "same")}
+        counts = Counter(self.source.counts)
+        for record in records:
+            counts.update(record["counts"])
+        files = {contig_file(number): record["file"] for number, record in enumerate(records)}
+        files[REFERENCE] = _entry(self.folder / REFERENCE)
+        contents = {"files": files, "made_from": self.plan, "counts": {"positions": self.layout.positions, **counts}}
+        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **contents, **sums})
+        for path in (self.folder / _PLAN, *(path.with_suffix(".json") for path in paths), *self.folder.glob("*.rows")):
             path.unlink()
-        self.files[REFERENCE] = (self.folder / REFERENCE).stat().st_size, digest_of(self.folder / REFERENCE)
-        self._note({"positions": self.layout.positions, **self.source.counts, **self.counts})
-
-    def _note(self, counts: Mapping[str, int]) -> None:
-        """Write down which contigs are finished."""
-        sync(self.folder / REFERENCE)
-        found = {"files": self.files, "made_from": self.plan, "counts": counts, "known": self.known, "same": self.same}
-        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **found})
-        self._noted = time.monotonic()
 
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the array of a contig that is to be filled; it holds zeros at first."""
@@ -276,9 +242,10 @@ class _Builder:
 
     def finish(self, number: int) -> None:
         """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
-        tokens, name = self.contig(number), contig_file(number)
+        tokens, width = self.contig(number), len(self.layout.species)
         reference = self.reference[self.layout.offsets[number] : self.layout.offsets[number + 1]]
         counts = Counter(overlapping_positions=self.overlapping[number])
+        known, same = np.zeros((2, width), np.int64)
         for first in range(0, len(tokens), CHUNK):
             block, given = tokens[first : first + CHUNK], reference[first : first + CHUNK]
             own = block[:, 0]
@@ -293,13 +260,18 @@ class _Builder:
             counts["uncovered_positions"] += int(free.sum())
             counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
             counts["soft_masked_positions"] += int((own >= SOFT).sum())
-            self.known += (plain < GAP).sum(0, dtype=np.int32)
-            self.same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
-        path = self.folder / name
-        sync(path.with_name(f"{path.name}.tmp").rename(path))
+            known += (plain < GAP).sum(0, dtype=np.int32)
+            same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
+        sync(self.folder / REFERENCE)
         del self.open[number]
-        self.files[name] = path.stat().st_size, digest_of(path)
-        for kind, count in counts.items():
-            self.counts[kind] += count
-        if time.monotonic() - self._noted >= _EVERY:
-            self._note(self.counts)
+        path = self.folder / contig_file(number)
+        unfinished = path.with_name(f"{path.name}.tmp")
+        sync(unfinished)
+        record = {"file": _entry(unfinished), "counts": counts, "known": known, "same": same}
+        write_json(path.with_suffix(".json"), record)
+        unfinished.rename(path)
+
+
+def _entry(path: Path) -> tuple[int, str]:
+    """Return the bytes and the checksum of a file."""
+    return path.stat().st_size, digest_of(path)

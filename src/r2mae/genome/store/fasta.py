@@ -1,6 +1,6 @@
 """FASTA: alignments whose rows are aligned to the first, and the reference's own sequence."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest
 from r2mae.genome.store.alignment import Layout
-from r2mae.genome.store.sources import Placed, Progress, choose_species, kind_of, name_of, read_lines, shown
+from r2mae.genome.store.sources import Build, Placed, choose_species, kind_of, name_of, read_lines, shown
 from r2mae.genome.store.tokens import GAP, INVALID, TOKEN, UNKNOWN, tokenise
 
 CHUNK = 1 << 16
@@ -18,14 +18,7 @@ _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
 def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit.
-
-    Raises
-    ------
-    UserError
-        Letters before the first header, a name that is missing or comes twice, or a byte that is no letter of an
-        alignment.
-    """
+    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit."""
     first, name, names = 0, "", set[str]()
     parts: list[bytes] = []
     for number, line in read_lines(path):
@@ -73,52 +66,26 @@ def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"
 class FastaFiles:
     """FASTA files whose rows are aligned to the first; each file is a contig. Columns where it has a gap are omitted.
 
-    Parameters
-    ----------
-    files : sequence of Path
-    listed : sequence of str, optional
-        Species to keep; by default all, in order of appearance. A species without a row is unknown.
-    contig : str, optional
-        Name of the contig of a single file; by default that of the only record of `given`, or of the first row.
-        Several files are contigs of their names.
-    given : Path, optional
-        The reference's own FASTA.
-    folder : Path
-        A folder for temporary files.
-    progress : callable
-
-    Raises
-    ------
-    UserError
-        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
-        name for several files.
+    A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
+    the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        listed: Sequence[str] | None,
-        contig: str | None,
-        given: Path | None,
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        self.files, self._progress = files, progress
-        self._rows = [read_rows(file, folder / f"{number}.rows") for number, file in enumerate(files)]
+    def __init__(self, build: Build) -> None:
+        self.files, self._progress = build.files, build.progress
+        self._rows = [read_rows(file, build.folder / f"{number}.rows") for number, file in enumerate(self.files)]
         names = list(dict.fromkeys(name for rows in self._rows for name in rows))
-        species = choose_species(names, listed)
+        species = choose_species(names, build.species)
         self._kept = []
-        for rows, file in zip(self._rows, files, strict=True):
+        for rows, file in zip(self._rows, self.files, strict=True):
             if (first := next(iter(rows))) != names[0]:
                 raise UserError(
-                    f"{file}: the first row is {first!r}, and {names[0]!r} in {files[0]}: all files begin with the row "
-                    "of one reference"
+                    f"{file}: the first row is {first!r}, and {names[0]!r} in {self.files[0]}: all files begin with "
+                    "the row of one reference"
                 )
             self._kept.append((rows[first] & TOKEN) != GAP)
             if not self._kept[-1].any():
                 raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
-        contigs = _contigs(files, contig, given, names[0])
-        self.layout = Layout(species, contigs, tuple(int(kept.sum()) for kept in self._kept))
+        self.layout = Layout(species, _contigs(build, names[0]), tuple(int(kept.sum()) for kept in self._kept))
         columns = sum(map(len, self._kept))
         self.counts = {"columns": columns, "inserted_columns": columns - self.layout.positions}
 
@@ -138,15 +105,16 @@ class FastaFiles:
             yield number
 
 
-def _contigs(files: Sequence[Path], contig: str | None, given: Path | None, first: str) -> tuple[str, ...]:
-    """Return the contigs of files."""
-    if len(files) == 1:
-        names = [name for _, name, _ in read_fasta(given)] if given is not None and contig is None else []
-        return (contig or (names[0] if len(names) == 1 else first),)
-    if contig is not None:
+def _contigs(build: Build, first: str) -> tuple[str, ...]:
+    """Return the contigs of files; `first` is the name of the first row."""
+    if len(build.files) == 1:
+        alone = build.reference if build.contig is None else None
+        names = [name for _, name, _ in read_fasta(alone)] if alone is not None else []
+        return (build.contig or (names[0] if len(names) == 1 else first),)
+    if build.contig is not None:
         raise UserError("--contig names the contig of one FASTA file; several are named after their files")
     found: list[str] = []
-    for file in files:
+    for file in build.files:
         name = file.name
         while name.lower().endswith(_ENDINGS):
             name = name[: name.rindex(".")]
@@ -157,13 +125,7 @@ def _contigs(files: Sequence[Path], contig: str | None, given: Path | None, firs
 
 
 def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
-    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
-
-    Raises
-    ------
-    UserError
-        A contig that is missing or has another length, or a gap.
-    """
+    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other."""
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
     names: list[str] = []

@@ -1,8 +1,8 @@
 """MAF: blocks of rows become positions of the reference × species."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ from r2mae.errors import UserError
 from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import (
     DIGITS,
+    Build,
     Placed,
-    Progress,
     check_lengths,
     choose_species,
     integer,
@@ -39,30 +39,14 @@ class MafFiles:
     Every row of the reference gives the positions at which it has a base; columns where it has a gap are omitted. A
     species without a row in a block is unknown there, or a gap if an ``e`` row says that it lacks the bases (status
     C). The first row of a species counts; others (copies) are omitted and counted.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    listed : sequence of str, optional
-        Species to keep; by default all, in order of appearance.
-    given : Path, optional
-        The reference's own FASTA.
-    progress : callable
-
-    Raises
-    ------
-    UserError
-        A listed species without a row, an ambiguous name, files without blocks, or lengths far beyond what the files
-        and the reference's own FASTA could fill.
     """
 
-    def __init__(
-        self, files: Sequence[Path], listed: Sequence[str] | None, given: Path | None, progress: Progress
-    ) -> None:
-        self.files, self._progress = files, progress
-        self._listed = sorted((name.encode("utf-8", "surrogateescape") for name in listed or ()), key=len, reverse=True)
+    def __init__(self, build: Build) -> None:
+        self.files, self._progress = build.files, build.progress
+        listed = [name.encode("utf-8", "surrogateescape") for name in build.species or ()]
+        self._listed = sorted(listed, key=len, reverse=True)
         self._last: dict[str, int] = {}  # number of the last file that has a row of each contig
-        self.layout = self._scan(listed, 0 if given is None else given.stat().st_size)
+        self.layout = self._scan(build.species, 0 if build.reference is None else build.reference.stat().st_size)
         self._column = lru_cache(1 << 16)(self._column_of)
         self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
 
@@ -89,7 +73,7 @@ class MafFiles:
         found = dict[str, None]()
         contigs: dict[str, tuple[bytes, bytes]] = {}  # the name of the first row, and its length
         for place, file in enumerate(self.files):
-            for _, piece in read_pieces(file, lambda share, place=place: self._show("finding species", place, share)):
+            for _, piece in read_pieces(file, partial(self._show, "finding species", place)):
                 held += len(piece)
                 for name, length in dict.fromkeys(_NAME_AND_LENGTH.findall(b"\n" + piece)):
                     species, contig, is_ambiguous = self.divide(name)
@@ -126,7 +110,7 @@ class MafFiles:
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
         """Yield all blocks, except of some contigs; and each contig's number after the last file that names it."""
         for place, file in enumerate(self.files):
-            for rows in _blocks(file, lambda share, place=place: self._show("reading", place, share)):
+            for rows in _blocks(file, partial(self._show, "reading", place)):
                 placed = self._placed(file, rows)
                 if placed is not None and placed.contig not in skipped:
                     yield placed
@@ -190,7 +174,7 @@ def _row(file: Path, number: int, line: bytes, columns: int) -> tuple[bytes, byt
     return name, first, strand, length, letters
 
 
-def _blocks(file: Path, progress: Progress) -> Iterator[list[tuple[int, bytes]]]:
+def _blocks(file: Path, progress: Callable[[float], None]) -> Iterator[list[tuple[int, bytes]]]:
     """Yield the rows of each block, with the numbers of their lines."""
     block: list[tuple[int, bytes]] | None = None
     for number, line in read_lines(file, progress):

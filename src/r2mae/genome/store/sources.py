@@ -5,6 +5,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
@@ -28,6 +29,32 @@ DIGITS = 15
 _SPREAD = 1_000  # most positions of all contigs for each byte that the files hold
 _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000")  # the end of a file of bgzip
 _BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a store is built of; see :func:`r2mae.genome.store.build.build_store`.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    species : sequence of str, optional
+        Species to keep; by default all, in order of appearance.
+    contig : str, optional
+        Name of the contig of a FASTA alignment.
+    reference : Path, optional
+        The reference's own FASTA.
+    folder : Path
+        The folder of the unfinished store, also for temporary files.
+    progress : callable
+    """
+
+    files: Sequence[Path]
+    species: Sequence[str] | None
+    contig: str | None
+    reference: Path | None
+    folder: Path
+    progress: Progress
 
 
 class Placed(NamedTuple):
@@ -64,11 +91,6 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     path : Path
     progress : callable, optional
         Called with the fraction of the file that has been read.
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, is truncated or damaged, or has a line without end.
     """
     line = 1
     try:

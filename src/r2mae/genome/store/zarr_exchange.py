@@ -1,7 +1,7 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.files import exclusive
 from r2mae.genome.store.alignment import AlignmentStore, Layout
-from r2mae.genome.store.sources import Placed, Progress, check_lengths, choose_species
+from r2mae.genome.store.sources import Build, Placed, Progress, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
 
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
@@ -41,24 +41,13 @@ def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
 class ZarrGroup:
     """A zarr group with an array of letters for each contig, positions × species.
 
-    Parameters
-    ----------
-    path : Path
-    listed : sequence of str, optional
-        Species to keep; by default all of the group's attribute `species`. A group without it has the listed ones.
-    given : Path, optional
-        The reference's own FASTA.
-    progress : callable
-
-    Raises
-    ------
-    UserError
-        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
-        with the reference's own FASTA; or species that are not named.
+    Its attribute `species` names them; a group without it has the listed ones.
     """
 
-    def __init__(self, path: Path, listed: Sequence[str] | None, given: Path | None, progress: Progress) -> None:
-        self.path, self._progress, self.counts = path, progress, {}
+    def __init__(self, build: Build) -> None:
+        (path,), listed, self._progress = build.files, build.species, build.progress
+        self.path = path
+        self.counts: dict[str, int] = {}
         group = _read(f"{path}: the zarr group", lambda: import_module("r2mae.zarr_folder").open_zarr(path))
         self._arrays = _read(f"{path}: the zarr group", lambda: dict(group.arrays()))
         if not self._arrays:
@@ -80,7 +69,7 @@ class ZarrGroup:
         order = _named(path, group, "contigs") or []
         contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
         lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
-        files = [*path.rglob("*"), *([given] if given else [])]
+        files = [*path.rglob("*"), *([build.reference] if build.reference else [])]
         held = sum(file.stat().st_size for file in files if file.is_file())
         check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
         self.layout = Layout(chosen, tuple(contigs), tuple(lengths.values()))

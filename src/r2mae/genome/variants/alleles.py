@@ -66,7 +66,8 @@ class Substitutions:
     @property
     def places(self) -> Int64[np.ndarray, " n"]:
         """Contig and position as one number."""
-        return self.contigs << SHIFT | self.positions
+        found: Int64[np.ndarray, " n"] = self.contigs << SHIFT | self.positions
+        return found
 
 
 def substitutions(alleles: Alleles, store: AlignmentStore) -> Substitutions:

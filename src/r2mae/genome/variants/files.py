@@ -95,13 +95,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def open_variants(path: Path) -> "Variants":
-    """Open a file of variants.
-
-    Raises
-    ------
-    UserError
-        No such file, a format that is not read, or no columns for contig, position and alleles.
-    """
+    """Open a file of variants."""
     kind = kind_of(path)
     if path.name.lower().endswith((".bcf", ".bcf.gz")):
         raise UserError(f"{path}: BCF is not read: bcftools view -Oz -o {path.stem}.vcf.gz {path}")
@@ -150,11 +144,6 @@ class Variants:
     path : Path
     kind : {"vcf", "tsv", "csv", "parquet"}
         The format, also of the output.
-
-    Raises
-    ------
-    UserError
-        No line that names columns, or no columns for contig, position and alleles.
     """
 
     names: tuple[str, ...]
@@ -202,14 +191,7 @@ class Variants:
             raise UserError(f"{self.path}, line {line:,}: {error}") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones.
-
-        Raises
-        ------
-        UserError
-            For a row of another number of columns than the header, a position that is no whole number, or a damaged
-            file.
-        """
+        """Yield blocks of about so many rows, always the same ones."""
         lines, most = self._lines(), max(self.places) + 1
         next(lines)
         while some := list(islice(lines, size)):
@@ -293,11 +275,6 @@ class ParquetVariants(Variants):
     Parameters
     ----------
     path : Path
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
