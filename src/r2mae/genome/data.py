@@ -9,8 +9,7 @@ from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, open_store
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals
-from r2mae.genome.store.parts import Parts, divide, window_starts
+from r2mae.genome.store.intervals import Intervals, Parts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Data
 
@@ -55,10 +54,7 @@ class GenomeData(Data):
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and split it into training, validation and test windows.
-
-    If there is no store, it lacks species or regions, or a part has no window, a UserError is raised.
-    """
+    """Open a store and split it into training, validation and test windows."""
     store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
     parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))

@@ -97,7 +97,7 @@ class GenomeDomain(Domain):
             ModelFormat(
                 "gpn",
                 "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
-                "r2mae.genome.export:export",
+                "r2mae.genome.models.weights:export",
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),

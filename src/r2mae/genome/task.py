@@ -40,16 +40,9 @@ class WindowModel(nn.Module, ABC):
         aligned: UInt8[Tensor, "batch length others"],
         columns: Int64[Tensor, "batch most"],
     ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
-        """Return logits over A, C, G and T at some positions, and the last hidden states there.
+        """Return logits over A, C, G and T at some positions (`columns` of each row), and the last hidden states there.
 
-        Parameters
-        ----------
-        target : int64 tensor, shape (batch, length)
-            A C G T - unknown and hidden as 0 to 6.
-        aligned : uint8 tensor, shape (batch, length, others)
-            Tokens of the aligned species, 0 to 5.
-        columns : int64 tensor, shape (batch, most)
-            Positions of each row.
+        In `target`, A C G T - unknown and hidden are 0 to 6; the aligned species have 0 to 5.
         """
         states = self.encode(target, aligned, columns=columns)
         return self.head(states), states
@@ -62,13 +55,7 @@ class WindowModel(nn.Module, ABC):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all positions, or only at those in `columns`.
-
-        Raises
-        ------
-        ValueError
-            If the windows are longer than the model's maximum, or have a different number of species.
-        """
+        """Return the last hidden states at all positions, or only at those in `columns`."""
 
     @abstractmethod
     def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
@@ -128,16 +115,7 @@ class AlignmentTask(MaskedTokenTask):
         )
 
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
-        """Hide bases of the target. Gaps, unknown positions and the aligned species are never hidden.
-
-        Parameters
-        ----------
-        batch : WindowBatch
-        ratio : float or ndarray of shape (batch,)
-            Fraction of each window's bases to hide.
-        key : Key
-            ``key.row`` is the row of the first window in the global batch.
-        """
+        """Hide a fraction of the bases of each target. Gaps, unknown positions and aligned species are never hidden."""
         clean = batch["target"].long()
         candidates = clean < BASES
         inputs, hidden, columns = self.hide(clean, candidates, ratio, key, mask_id=MASK, vocabulary=BASES)

@@ -36,12 +36,8 @@ class AlignmentTransformer(WindowModel):
         Number of aligned species other than the target; 0 for a single sequence.
     length : int
         Length of the longest window.
-    width, layers, heads, inner : int
-        Sizes, as in :class:`r2mae.genome.models.GpnMsaSettings`.
-    dropout : float
-        Dropout of hidden states and attention probabilities.
-    one_hot : bool
-        Whether the first hidden states are one-hot vectors, as in the original.
+    width, layers, heads, inner, dropout, one_hot
+        As in :class:`r2mae.genome.models.GpnMsaSettings`.
     """
 
     def __init__(
@@ -125,14 +121,7 @@ class ColumnEmbedding(nn.Module):
     This equals the concatenated one-hot vectors of target (with the mask token) and species, times a matrix, followed
     by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
-    Parameters
-    ----------
-    others : int
-        Number of species other than the target.
-    width : int
-        Width of the vectors.
-    one_hot : bool
-        Whether to use those of the original: the matrix is fixed, and there is no norm.
+    With `one_hot`, the vectors are those of the original: the matrix is fixed, and there is no norm.
     """
 
     target: Tensor
@@ -157,15 +146,7 @@ class ColumnEmbedding(nn.Module):
     def forward(
         self, target: Int64[Tensor, "batch length"], aligned: UInt8[Tensor, "batch length others"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed windows.
-
-        Parameters
-        ----------
-        target : int64 tensor, shape (batch, length)
-            A C G T - unknown and hidden as 0 to 6.
-        aligned : uint8 tensor, shape (batch, length, others)
-            A C G T - unknown as 0 to 5.
-        """
+        """Embed windows of tokens, as :class:`WindowModel` takes them."""
         if aligned.shape[2] != self.others:
             raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
         states = embedding(target, self.target)

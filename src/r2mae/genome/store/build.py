@@ -36,7 +36,11 @@ CHUNK = 1 << 16
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
 _PLAN = "plan.json"  # in the folder of an unfinished build: of what it is made
-_SOURCES = {"maf": MafFiles, "fasta": FastaFiles, "zarr": ZarrGroup}
+_SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
+    "maf": MafFiles,
+    "fasta": FastaFiles,
+    "zarr": ZarrGroup,
+}
 
 
 def build_store(
@@ -169,7 +173,7 @@ class _Builder:
 
     def __init__(self, build: Build, plan: dict[str, Any]) -> None:
         self.folder, self.given, self.plan = build.folder, build.reference, plan
-        self.source: MafFiles | FastaFiles | ZarrGroup = _SOURCES[plan["kind"]](build)
+        self.source = _SOURCES[plan["kind"]](build)
         self.layout = self.source.layout
         self.open: dict[int, np.ndarray] = {}
         self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
