@@ -17,7 +17,7 @@ from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Alleles, Substitutions, substitutions
+from r2mae.genome.variants.alleles import Substitutions, substitutions
 from r2mae.genome.variants.sites import scores_of, site_scorer
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
@@ -95,14 +95,10 @@ class _Plain:
 
 
 def _every(store: AlignmentStore, sites: int) -> Substitutions:
-    alleles = Alleles([], [], [], [])
+    alleles = []
     for position in np.linspace(0, store.layout.positions - 1, sites).astype(int).tolist():
         ref = "ACGT"[int(store.reference[position])]
-        for alt in "ACGT".replace(ref, ""):
-            alleles.contigs.append("chr1")
-            alleles.positions.append(position + 1)
-            alleles.refs.append(ref)
-            alleles.alts.append(alt)
+        alleles += [("chr1", position + 1, ref, alt) for alt in "ACGT".replace(ref, "")]
     return substitutions(alleles, store)
 
 

@@ -144,12 +144,9 @@ def baseline_scores(
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
     """Return the fractions of A, C, G and T in the training windows, on the strand of the reference."""
-    batches = WindowBatches(data.store, data.train.starts, reverse=0)
-    rows = np.linspace(0, len(batches) - 1, min(_SAMPLE, len(batches))).round().astype(np.int64)
-    counts = torch.ones(BASES, dtype=torch.float64)  # no base is impossible
-    for first in range(0, len(rows), 256):
-        target = batches.batch(rows[first : first + 256], EVALUATION_KEY)["target"]
-        counts += torch.bincount(target.flatten().long(), minlength=len(LETTERS))[:BASES]
+    starts = data.train.spread(_SAMPLE).starts
+    bases = data.store.reference_windows(*starts.at(np.arange(len(starts))), starts.length)
+    counts = torch.from_numpy(np.bincount(bases.ravel(), minlength=len(LETTERS))[:BASES]).double() + 1  # all can occur
     return counts / counts.sum()
 
 

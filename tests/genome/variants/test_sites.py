@@ -13,7 +13,7 @@ from genome.variants.conftest import PREDICT, SIZES, WINDOW, alignment, build, l
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Alleles, substitutions
+from r2mae.genome.variants.alleles import substitutions
 from r2mae.genome.variants.sites import scores_of, site_scorer, window_start
 from r2mae.training.validation import evaluating
 
@@ -119,10 +119,7 @@ def test_scores_are_differences_and_a_site_is_predicted_once(small: AlignmentSto
 
     text = letters("chr1").upper()
     sites = data.draw(st.lists(st.tuples(st.integers(0, 89), st.sampled_from("ACGT")), max_size=30))
-    places, alts = [place for place, _ in sites], [alt for _, alt in sites]
-    found = substitutions(
-        Alleles(["chr1"] * len(sites), [place + 1 for place in places], [text[place] for place in places], alts), small
-    )
+    found = substitutions([("chr1", place + 1, text[place], alt) for place, alt in sites], small)
     scores = scores_of(found, logs)
     wanted = [(place, alt) for place, alt in sites if alt != text[place]]
     assert asked == sorted({place for place, _ in wanted})

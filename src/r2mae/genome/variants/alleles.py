@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -34,13 +33,8 @@ _DNA = re.compile(r"[ACGTacgt]+")
 _IUPAC = re.compile(r"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv]+")
 
 
-class Alleles(NamedTuple):
-    """Alternatives as texts: contigs, positions (counted from 1), reference and alternative alleles."""
-
-    contigs: list[str]
-    positions: list[int]
-    refs: list[str]
-    alts: list[str]
+Allele = tuple[str, int, str, str]
+"""An alternative: contig, position (counted from 1), reference and alternative allele."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +64,17 @@ class Substitutions:
         return found
 
 
-def substitutions(alleles: Alleles, store: AlignmentStore) -> Substitutions:
+def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitutions:
     """Compare alternatives with a store.
 
     Lower-case alleles are what upper-case ones are. Longer alleles of equal length that differ in one base are a
     substitution of that base. A contig is also found with or without "chr" before its name.
     """
-    contigs = _contig_numbers(alleles.contigs, store)
-    positions: Int64[np.ndarray, " n"] = np.array(alleles.positions, np.int64) - 1
+    contigs = _contig_numbers([contig for contig, *_ in alleles], store)
+    positions: Int64[np.ndarray, " n"] = np.array([position - 1 for _, position, *_ in alleles], np.int64)
     reasons = np.zeros(len(contigs), np.uint8)
     refs, alts = np.zeros_like(contigs), np.zeros_like(contigs)
-    for place, (ref, alt) in enumerate(zip(alleles.refs, alleles.alts, strict=True)):
+    for place, (_, _, ref, alt) in enumerate(alleles):
         one, other = _BASES.get(ref), _BASES.get(alt)
         if one is None or other is None or one == other:
             reason, shift = _longer(ref, alt)

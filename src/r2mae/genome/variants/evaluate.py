@@ -91,7 +91,7 @@ def _measured(config: GenomeConfig, data: GenomeData, predictor: SiteLogs | str)
     """
     column = predictor.removesuffix(BENIGN) if isinstance(predictor, str) else None
     read = read_labelled(config.evaluation, [] if column is None else [column])
-    found = substitutions(read.alleles, data.store)
+    found = substitutions(read.table[0].tolist(), data.store)
     if found.reasons.all():
         most = list(REASONS)[int(np.bincount(found.reasons).argmax())]
         raise UserError(

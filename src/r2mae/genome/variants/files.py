@@ -22,7 +22,7 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import REASONS, Alleles
+from r2mae.genome.variants.alleles import REASONS, Allele
 
 Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
@@ -56,12 +56,12 @@ class Block(NamedTuple):
     rows : list of str, or a table of pyarrow
     owners : list of int
         The row of each alternative; a row of a VCF may have several.
-    alleles : Alleles
+    alleles : list of Allele
     """
 
     rows: Any
     owners: list[int]
-    alleles: Alleles
+    alleles: list[Allele]
 
 
 Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
@@ -195,7 +195,7 @@ class Variants:
         lines, most = self._lines(), max(self.places) + 1
         next(lines)
         while some := list(islice(lines, size)):
-            block = Block([text for _, text in some], [], Alleles([], [], [], []))
+            block = Block([text for _, text in some], [], [])
             for owner, (line, text) in enumerate(some):
                 fields = self._fields(text, line) if self.kind == "csv" else text.split("\t", most)
                 width = len(fields) if self.kind == "csv" else text.count("\t") + 1
@@ -211,10 +211,7 @@ class Variants:
                     raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
                 for alt in alts.split(",") if self.kind == "vcf" else (alts,):
                     block.owners.append(owner)
-                    block.alleles.contigs.append(contig)
-                    block.alleles.positions.append(whole)
-                    block.alleles.refs.append(ref)
-                    block.alleles.alts.append(alt)
+                    block.alleles.append((contig, whole, ref, alt))
             yield block
 
     def values(self, block: Block, column: str) -> list[str]:
@@ -301,7 +298,8 @@ class ParquetVariants(Variants):
             rows = self.table.slice(first, size)
             contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
             whole = [_bounded(one or 0) for one in positions]
-            yield Block(rows, list(range(len(rows))), Alleles(_texts(contigs), whole, _texts(refs), _texts(alts)))
+            alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
+            yield Block(rows, list(range(len(rows))), alleles)
 
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column."""

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float64
 
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
-from r2mae.genome.variants.alleles import Alleles
 from r2mae.genome.variants.files import open_variants
 from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
 
@@ -39,7 +38,7 @@ class Labelled:
     Parameters
     ----------
     table : DataFrame
-        Columns of the file as text, and the :class:`Alleles` by their places, from 0.
+        Columns of the file as text, and 0, the alleles.
     labels : float64 ndarray
         1 and 0 where the label has two values.
     binary : bool
@@ -56,11 +55,6 @@ class Labelled:
     classes: tuple[str, ...]
     small: tuple[str, ...]
 
-    @property
-    def alleles(self) -> Alleles:
-        """Their alleles."""
-        return Alleles(*(self.table[number].tolist() for number in range(len(Alleles._fields))))
-
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
     """Read variants, and of `more` columns than those that the settings name."""
@@ -70,7 +64,7 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     source = open_variants(path)
     named = {*filter(None, (settings.label, settings.classes)), *more}
     tables = [
-        pd.DataFrame(dict(enumerate(block.alleles)) | {name: source.values(block, name) for name in named})
+        pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named})
         for block in source.blocks(_ROWS)
     ]
     if not tables:
