@@ -4,9 +4,7 @@ A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -103,17 +101,6 @@ class AlignmentTask(MaskedTokenTask):
     repeat_weight: float = 0.1
     flip: float = 0.0
 
-    @classmethod
-    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTask":
-        """Build from the plain values of a run folder."""
-        return cls(
-            width=int(architecture["width"]),
-            corruption=architecture["corruption"],
-            exact=bool(architecture["exact"]),
-            repeat_weight=float(architecture["repeat_weight"]),
-            flip=float(architecture["flip"]),
-        )
-
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
         """Hide a fraction of the bases of each target. Gaps, unknown positions and aligned species are never hidden."""
         clean = batch["target"].long()
@@ -146,13 +133,9 @@ class AlignmentTask(MaskedTokenTask):
 
     def losses(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, " positions"]:
         """Return the cross entropy over A, C, G and T of each hidden base, in nats; 0 at all other positions."""
-        found = self.entropies(output, corrupted) * corrupted.real
-        return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found.flatten())
-
-    def entropies(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, "batch most"]:
-        """Return the cross entropies at all `columns`, including those that only fill a row."""
-        logits, targets = output.prediction.float(), corrupted.targets
-        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        logits, targets = output.prediction.float().flatten(0, 1), corrupted.targets.flatten()
+        found = cross_entropy(logits, targets, reduction="none") * corrupted.real.flatten()
+        return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found)
 
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:

@@ -69,23 +69,6 @@ class AlignmentTransformer(WindowModel):
     cos: Tensor
     sin: Tensor
 
-    @classmethod
-    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTransformer":
-        """Build from the plain values of a run folder."""
-        sizes = {name: int(architecture[name]) for name in ("width", "heads")}
-        inner = architecture["inner"]
-        made = cls(
-            others=len(architecture["species"]),
-            length=int(architecture["window"]),
-            inner=4 * sizes["width"] if inner is None else int(inner),
-            dropout=float(architecture["dropout"]),
-            one_hot=bool(architecture.get("one_hot")),
-            layers=saved_layers(architecture),
-            **sizes,
-        )
-        made.species = tuple(architecture["species"])
-        return made
-
     def units(self) -> list[nn.Module]:
         """Return the layers; see :func:`r2mae.training.units.units_of`."""
         return [*self.layers]
@@ -239,4 +222,23 @@ def _initialise(module: nn.Module) -> None:
 
 def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
     """Return the task and a freshly initialised model; see :mod:`r2mae.genome.models`."""
-    return AlignmentTask.from_architecture(architecture), AlignmentTransformer.from_architecture(architecture)
+    width, inner = int(architecture["width"]), architecture["inner"]
+    model = AlignmentTransformer(
+        others=len(architecture["species"]),
+        length=int(architecture["window"]),
+        width=width,
+        layers=saved_layers(architecture),
+        heads=int(architecture["heads"]),
+        inner=4 * width if inner is None else int(inner),
+        dropout=float(architecture["dropout"]),
+        one_hot=bool(architecture.get("one_hot")),
+    )
+    model.species = tuple(architecture["species"])
+    task = AlignmentTask(
+        width=width,
+        corruption=architecture["corruption"],
+        exact=bool(architecture["exact"]),
+        repeat_weight=float(architecture["repeat_weight"]),
+        flip=float(architecture["flip"]),
+    )
+    return task, model
