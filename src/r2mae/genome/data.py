@@ -28,7 +28,7 @@ class GenomeData(Data):
     ----------
     store : AlignmentStore
     train : WindowBatches
-        Training windows, on either strand.
+        On either strand.
     validation, test : WindowBatches, optional
         Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
     architecture : dict

@@ -31,14 +31,11 @@ def contig_file(number: int) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """Species and contigs of an alignment; of a store, also the other contents of its meta.json.
+    """Species (the reference first) and contigs of an alignment; of a store, also the other contents of its meta.json.
 
     Parameters
     ----------
-    species : tuple of str
-        The reference first.
-    contigs : tuple of str
-        Contigs of the reference, by number.
+    species, contigs : tuple of str
     lengths : tuple of int
         Positions of each contig.
     files : dict of str to (int, str)
@@ -139,10 +136,8 @@ class AlignmentStore:
     Attributes
     ----------
     layout : Layout
-    species, contigs : tuple of str
-        Names; the first species is the reference.
-    lengths : int64 ndarray
-        Positions of each contig.
+    species, contigs, lengths
+        Those of the layout; lengths as an array.
     fingerprint : str
         The hash of all contents of the store except tracks.
 
@@ -198,14 +193,8 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length species"]:
         """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
-        Parameters
-        ----------
-        contigs : int64 ndarray
-            Numbers of contigs.
-        starts : int64 ndarray
-            First positions, counted from 0. A window may reach over an end of its contig; there it is unknown.
-        length : int
-            Positions of each window.
+        They begin at `starts` (from 0) of contigs, which are given by their numbers. A window may reach over an end of
+        its contig; there it is unknown.
         """
         return self.soft_windows(contigs, starts, length)[0]
 

@@ -93,16 +93,8 @@ class Intervals:
 def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
     """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
 
-    Lines of contigs that the store lacks are omitted. A wrong line, or none of a contig that the store has, raises a
-    UserError.
-
-    Parameters
-    ----------
-    path : Path
-        Plain, gzip or bgzip.
-    layout : Layout
-    value : bool
-        Whether a line has exactly one more column, as in bedGraph; of a BED, columns after the third are ignored.
+    Lines of contigs that the store lacks are omitted; a file without any others is refused, as is a wrong line. With
+    `value` a line has exactly one more column, as in bedGraph; of a BED, columns after the third are ignored.
     """
     others: set[str] = set()
     none = True
@@ -195,8 +187,7 @@ def divide(
     window : int
         Positions of a window.
     validation, test : sequence of str
-        Contigs, regions such as ``chr1:1,001-2,000``, or BED files; see
-        :func:`r2mae.genome.store.intervals.read_regions`.
+        Regions, as :func:`read_regions` takes them.
     include, exclude : sequence of str
         The only positions that any part takes, and those that none takes; written alike.
     """

@@ -86,11 +86,7 @@ def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[
 def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield pieces of about 1 MiB of complete lines, each with the number of its first line; gzip is recognised.
 
-    Parameters
-    ----------
-    path : Path
-    progress : callable, optional
-        Called with the fraction of the file that has been read.
+    `progress` is called with the fraction of the file that has been read.
     """
     line = 1
     try:
@@ -157,14 +153,8 @@ def integer(field: bytes) -> int | None:
 def check_lengths(lengths: Mapping[str, int], held: int, where: Callable[[str], str]) -> None:
     """Refuse contigs whose declared lengths are far more than the contents of the files could fill.
 
-    Parameters
-    ----------
-    lengths : mapping of str to int
-        Positions of each contig.
-    held : int
-        Bytes of the files, unpacked, and of the reference's own FASTA.
-    where : callable
-        Returns the file, and the line if there is one, that declares the length of a contig.
+    The files (unpacked, and the reference's own FASTA) hold so many bytes. `where` returns the file, and the line if
+    there is one, that declares the length of a contig.
     """
     if sum(lengths.values()) > _SPREAD * held:
         name = max(lengths, key=lengths.__getitem__)
