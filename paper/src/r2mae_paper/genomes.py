@@ -104,7 +104,7 @@ def _add_conservation(store: AlignmentStore, out: Path) -> None:
         for contig, offset, length in zip(store.contigs, store.layout.offsets[:-1], store.layout.lengths, strict=True):
             for place in range(length):
                 opened.write(f"{contig}\t{place}\t{place + 1}\t{shares[offset + place]:.3f}\n")
-    add_track(store.folder, store.layout, file, CONSERVATION)
+    add_track(store, file, CONSERVATION)
 
 
 def part_of(store: AlignmentStore, number: int, parts: int) -> str:
