@@ -14,13 +14,11 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
-from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, PRETRAINED, ROBERTA, TextConfig
+from r2mae.text.config import PAPER_PRESETS, PRETRAINED, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.training.progress import counting_bar
 from r2mae.training.task import Batches, Data
-
-_HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
 
 
 class TokenBatches(Batches):
@@ -158,7 +156,7 @@ def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Pat
 
 def _tokenised(config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None) -> TokenStore:
     options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
-    with counting_bar(f"{config.data.source}: tokens", counted=False, transient=True) as bar:
+    with counting_bar(f"{config.data.source}: characters", counted=False, transient=True) as bar:
         return open_store(config.data.source, tokenizer, progress=bar, **options)
 
 
@@ -183,8 +181,12 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         validation = TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
+    own = config.preset in PAPER_PRESETS and config.data.tokenizer is None
     notes = [
-        _vocabulary_note(config, tokenizer.vocab_size),
+        f"{config.preset} with a BPE of {tokenizer.vocab_size:,} tokens that is trained on the corpus: the paper's is "
+        "RoBERTa's (--tokenizer FacebookAI/roberta-base fetches it)"
+        if own
+        else None,
         unknown_note(config.data.source, store.unknown, tokens, len(store)),
         f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
@@ -200,24 +202,6 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         )
     built = architecture(config, tokenizer)
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
-
-
-def _vocabulary_note(config: TextConfig, size: int) -> str | None:
-    """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
-    if config.preset not in PAPER_PRESETS:
-        return None
-    if config.data.tokenizer in (ROBERTA, *_HUB_NAMES):
-        which = "RoBERTa's own BPE, as in the paper"
-    elif config.data.tokenizer is not None:
-        which = f"the tokenizer {config.data.tokenizer}, not the paper's"
-    elif config.data.vocab_size != PAPER_VOCABULARY:
-        which = f"--vocab-size {config.data.vocab_size}, a BPE trained on the corpus, not the paper's"
-    else:
-        which = (
-            "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
-            "FacebookAI/roberta-base fetches it)"
-        )
-    return f"{config.preset} with a vocabulary of {size:,}: {which}"
 
 
 _TOO_FEW_DOCUMENTS = (

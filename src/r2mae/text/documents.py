@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -15,7 +15,7 @@ from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import walk_real_folders
 from r2mae.text.formats import (
     KINDS,
-    Position,
+    PLAIN,
     cut,
     kind_of,
     read_fasta,
@@ -70,17 +70,20 @@ class Corpus:
     name : str
         The name in messages.
     texts : callable
-        ``texts(position)`` yields texts, perhaps empty ones, and keeps the position up to date.
+        Yields texts, perhaps empty ones.
     identity : callable, optional
         Returns a hash that identifies the content; by default all documents are read for a hash.
     columns : bool
         Whether the text is in a column.
+    size : int, optional
+        About the number of characters, if it is known.
     """
 
     name: str
-    texts: Callable[[Position], Iterator[str]]
+    texts: Callable[[], Iterator[str]]
     identity: Callable[[], str] | None = None
     columns: bool = True
+    size: int | None = None
 
     def fingerprint(self) -> str:
         """Return a hash that identifies the content."""
@@ -92,10 +95,10 @@ class Corpus:
             digest.update(len(text).to_bytes(8, "little") + text)
         return digest.hexdigest()
 
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents, and keep `position` up to date."""
+    def documents(self) -> Iterator[str]:
+        """Yield the documents."""
         empty = True
-        for document in cut(self.texts(position or Position())):
+        for document in cut(self.texts()):
             empty = False
             yield document
         if empty:
@@ -180,24 +183,24 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
         if kind_of(path) is None:
             raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
     columns = any(kind_of(path) in ("json", "parquet") for path in paths)
+    plain = all(path.suffix.lower() in PLAIN for path in paths)
+    size = sum(path.stat().st_size for path in paths) if plain else None
 
-    def texts(position: Position) -> Iterator[str]:
-        with reading(name, "run the same command again"):
-            position.total = sum(path.stat().st_size for path in paths)
+    def texts() -> Iterator[str]:
         for path in paths:
             kind = kind_of(path)
             if kind == "text":
-                yield from read_plain(path, heading, position)
+                yield from read_plain(path, heading)
             elif kind == "fasta":
-                yield from read_fasta(path, position)
+                yield from read_fasta(path)
             else:
-                yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column, position)
+                yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column)
 
     def identity() -> str:
         parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in paths]
         return _hash("files", column if columns else "", heading or "", *parts)
 
-    return Corpus(name, texts, identity, columns)
+    return Corpus(name, texts, identity, columns, size)
 
 
 def _rows(
@@ -205,13 +208,10 @@ def _rows(
 ) -> Corpus:
     """Return the corpus of a data set, whose rows `read` returns."""
 
-    def texts(position: Position) -> Iterator[str]:
+    def texts() -> Iterator[str]:
         with reading(name, "check the name, try again"):
-            rows = read()
-            position.total = len(rows) if isinstance(rows, Sized) else None
-            for row in rows:
-                position.done += 1
-                yield text_of(row, column, f"{name}, row {position.done}")
+            for number, row in enumerate(read(), 1):
+                yield text_of(row, column, f"{name}, row {number}")
 
     return Corpus(name, texts, identity)
 

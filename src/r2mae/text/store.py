@@ -19,7 +19,7 @@ from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.text.documents import Corpus, Source, corpus_of
-from r2mae.text.formats import Position, reading
+from r2mae.text.formats import reading
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
@@ -28,7 +28,7 @@ _BLOCK = 1 << 19  # characters that are tokenised at a time
 _MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
 
 Progress = Callable[[int, int | None], None]
-"""Called with the amount done and the total, or None if that is unknown."""
+"""Called with the number of characters tokenised and the total, or None if that is unknown."""
 
 
 class TokenStore:
@@ -121,7 +121,7 @@ def open_store(
     cache : path, optional
         By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Called with the amount done and the total after every block of documents.
+        Called after every block of documents.
 
     Raises
     ------
@@ -260,14 +260,21 @@ def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: 
     """Write a store."""
     dtype = _dtype(tokenizer.vocab_size)
     lengths: list[Int64[np.ndarray, " n"]] = []
-    position, unknown = Position(), 0
+    done = unknown = 0
+
+    def read() -> Iterator[str]:
+        nonlocal done
+        for document in corpus.documents():
+            done += len(document)
+            yield document
+
     with (folder / TOKENS).open("wb") as file:
-        for tokens, counts in encoded(corpus.documents(position), tokenizer, dtype):
+        for tokens, counts in encoded(read(), tokenizer, dtype):
             file.write(tokens.data)
             lengths.append(counts)
             unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
             if progress is not None:
-                progress(position.done, position.total)
+                progress(done, corpus.size)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
     write_json(folder / META, {"format": FORMAT, "vocab_size": tokenizer.vocab_size, "unknown": unknown})
