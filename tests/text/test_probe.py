@@ -174,10 +174,10 @@ def test_features_that_memory_cannot_hold(
 
 def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
     config = TextConfig.make(data="x.txt", sequence_length=24, vocab_size=320)
-    one = evaluate(config, *built, None, probes=("sst2",), folder=folder)
+    one = evaluate(config.replace(glue_probes=("sst2",)), *built, None, folder=folder)
     assert set(one) == {"sst2_probe_accuracy"}
-    both = evaluate(config, *built, None, probes=("sst2", "MNLI"), folder=folder)
+    both = evaluate(config.replace(glue_probes=("sst2", "MNLI")), *built, None, folder=folder)
     assert both["sst2_probe_accuracy"] == one["sst2_probe_accuracy"], "nothing is drawn"
     assert both["glue_probe"] == pytest.approx((both["sst2_probe_accuracy"] + both["mnli_probe_accuracy"]) / 2)
     with pytest.raises(UserError, match="unknown GLUE task 'nli'"):
-        evaluate(config, *built, None, probes=("nli",), folder=folder)
+        config.replace(glue_probes=("nli",))

@@ -13,7 +13,7 @@ from r2mae.text.models import MODELS
 from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading, task_names
 from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer import roberta_here
+from r2mae.text.tokenizer import load_tokenizer, roberta_here
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
     from r2mae.training.initial import Origin
-
-
-_OF_TOKENIZER = (
-    "tokenizer",
-    "vocab",
-    "merges",
-    "special_tokens",
-    "added_tokens",
-    "spiece",
-    "sentencepiece",
-    "config.json",
-)
-"""How names of a checkpoint's files begin that decide what the tokens of a corpus are."""
 
 
 class TextDomain(Domain):
@@ -124,11 +111,12 @@ class TextDomain(Domain):
         corpus = config.data.source
         if corpus not in SETS or corpus in HUB:
             corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
-        if config.init is not None and Path(config.init).is_dir():  # with its tokenizer; weights are checked elsewhere
-            files = [file for file in sorted(Path(config.init).iterdir()) if file.name.startswith(_OF_TOKENIZER)]
-            return f"{corpus}-{fingerprint(*files)}"
         tokenizer = config.init or config.data.tokenizer
-        return corpus if tokenizer is None else f"{corpus}-{fingerprint(tokenizer)}"
+        if tokenizer is None:
+            return corpus
+        if config.init is not None and Path(config.init).is_dir():  # its weights are checked elsewhere
+            return f"{corpus}-{load_tokenizer(config.init).fingerprint}"
+        return f"{corpus}-{fingerprint(tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
@@ -185,17 +173,8 @@ class TextDomain(Domain):
         """
         from r2mae.text.evaluate import evaluate
 
-        config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measured_fields if name in options}
-        )
-        own = {
-            "sequences": config.evaluation.eval_sequences,
-            "glue": config.evaluation.glue,
-            "probes": config.evaluation.glue_probes,
-            "limit": config.evaluation.glue_limit,
-            "threads": config.machine.threads,
-        }
-        return evaluate(config, task, model, data, **{**own, **options})
+        measured = {name: options.pop(name) for name in config.measured_fields if name in options}
+        return evaluate(config.with_measurement(**measured), task, model, data, **options)
 
     def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
         """Return loss and accuracy, whose items are held-out sequences."""

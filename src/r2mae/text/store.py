@@ -3,11 +3,9 @@
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -172,14 +170,7 @@ def encoded(
 ) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, " n"]]]:
     """Tokenise documents in their order, in the threads of the library.
 
-    Parameters
-    ----------
-    documents : iterator of str
-        The documents.
-    tokenizer : TextTokenizer
-        Text that looks like a special token is encoded as text.
-    dtype : numpy dtype
-        A type that is wide enough for the vocabulary.
+    Text that looks like a special token is encoded as text. `dtype` is wide enough for the vocabulary.
 
     Yields
     ------
@@ -190,17 +181,12 @@ def encoded(
     """
     # Unless it is set, each process that is forked later prints a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    encode = partial(tokenizer.literal().encode_batch_fast, add_special_tokens=False)
-    with ThreadPoolExecutor(1) as pool:  # encodes a block while the one before is converted and written
-        pending: deque[Future[Any]] = deque()
-        for block in chain(_blocks(documents), [None]):
-            if block is not None:
-                pending.append(pool.submit(encode, block))
-            if pending and (block is None or len(pending) > 1):
-                ids = [one.ids for one in pending.popleft().result()]
-                lengths = np.array([len(one) + 2 for one in ids], np.int64)
-                framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
-                yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
+    backend = tokenizer.literal()
+    for block in _blocks(documents):
+        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
+        lengths = np.array([len(one) + 2 for one in ids], np.int64)
+        framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
+        yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
 
 
 def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:

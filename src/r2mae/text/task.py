@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 _STATES = 2048  # whose logits are computed at a time where no gradients are kept
+Tokens = Int[Tensor, "batch length"]
+Columns = Int[Tensor, "batch most"]
+"""Places of tokens, equally many in each row."""
+Logits = Callable[[slice], Float[Tensor, "part words"]]
+"""Returns the logits at a part of the units."""
 
 
 class TokenModel(nn.Module, ABC):
@@ -34,11 +39,7 @@ class TokenModel(nn.Module, ABC):
 
     @abstractmethod
     def encode(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        *,
-        columns: Int[Tensor, "batch most"] | None = None,
-        attention_mask: Bool[Tensor, "batch length"] | None = None,
+        self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states at all tokens, or only at those in `columns`.
 
@@ -63,8 +64,8 @@ class TokenModel(nn.Module, ABC):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
+        input_ids: Tokens,
+        columns: Columns,
         targets: Int[Tensor, " units"],
         units: Int[Tensor, " units"] | None = None,
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
@@ -87,11 +88,8 @@ class TokenModel(nn.Module, ABC):
         return torch.cat(losses), states
 
     def at_hidden(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, "units width"], Callable[[slice], Float[Tensor, "part words"]]]:
+        self, input_ids: Tokens, columns: Columns, units: Int[Tensor, " units"] | None = None
+    ) -> tuple[Float[Tensor, "units width"], Logits]:
         """Return the last hidden states at the units, and a function that returns the logits at a part of them.
 
         Arguments are as in :meth:`forward`.
@@ -192,11 +190,11 @@ class TokenTask(MaskedTokenTask):
             exact=bool(architecture["exact"]),
         )
 
-    def ordinary(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
+    def ordinary(self, ids: Tokens) -> Bool[Tensor, "batch length"]:
         """Return a mask of the tokens that are neither special nor padding."""
         return ~special_tokens(ids, (*self.special_ids, self.pad_id))
 
-    def corrupt(self, batch: Int[Tensor, "batch length"], ratio: RatioLike, key: Key) -> HiddenTokens:
+    def corrupt(self, batch: Tokens, ratio: RatioLike, key: Key) -> HiddenTokens:
         """Hide ordinary tokens; see :meth:`hide`."""
         clean = batch.long()
         candidates = self.ordinary(clean)
@@ -224,7 +222,7 @@ class TokenTask(MaskedTokenTask):
         return output.losses if corrupted.real is None else output.losses * corrupted.real
 
     @torch.no_grad()
-    def embed(self, model: TokenModel, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
+    def embed(self, model: TokenModel, batch: Tokens) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the ordinary tokens of each row (0 for a row without any).
 
         Rows may end with padding, which no token attends to.

@@ -88,7 +88,7 @@ def note_of(config: RunConfig) -> str:
 def test_a_line_says_if_the_vocabulary_is_not_the_papers(corpus: Path) -> None:
     medium: dict[str, Any] = {"data": str(corpus), "preset": "roberta-medium", "sequence_length": 16}
     told = note_of(TextConfig.make(**medium, vocab_size=PAPER_VOCABULARY))
-    assert "roberta-medium with a BPE of 447 tokens that is trained on the corpus: the paper's is" in told
+    assert "roberta-medium with a BPE of 293 tokens that is trained on the corpus: the paper's is" in told
     assert "to train on" in note_of(TextConfig.make(**{**medium, "preset": "tiny"}, vocab_size=300))
 
 
