@@ -153,7 +153,7 @@ def test_the_splits_of_a_saved_folder(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_splits_are_no_data_set(unchecked: None) -> None:
     rows = datasets.Dataset.from_dict({"text": DOCUMENTS})
-    refused(datasets.DatasetDict(train=rows), "several splits", "train")
+    refused(datasets.DatasetDict(train=rows), "DatasetDict, row 1: expected an object with 'text', not str")
 
 
 def test_data_sets_by_name_are_streamed(tmp_path: Path) -> None:

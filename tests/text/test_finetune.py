@@ -153,15 +153,8 @@ def test_long_examples_are_cut(folder: Path) -> None:
 
 
 def test_wrong_options(folder: Path) -> None:
-    for options, message in (
-        ({"epochs": 0}, "epochs must be above 0, not 0"),
-        ({"lr": -1.0}, "lr must be above 0"),
-        ({"batch_size": 0}, "batch_size must be above 0"),
-        ({"limit": 1}, "limit must be 2 or more examples, not 1"),
-        ({"seeds": ()}, "needs at least one seed"),
-    ):
-        with pytest.raises(UserError, match=message):
-            finetune(tiny(), "sst2", folder, **options)
+    with pytest.raises(UserError, match="limit must be 2 or more examples, not 1"):
+        finetune(tiny(), "sst2", folder, limit=1)
     with pytest.raises(UserError, match=r"unknown GLUE task 'sst3': did you mean 'sst2'\?"):
         finetune(tiny(), "sst3", folder)
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from r2mae.masking.ratios import Ratio, as_ratio, draw, is_scheduled, is_stratif
 from r2mae.training.masked_tokens import SHARES, Corruption
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, TrainerControl, TrainerState, TrainingArguments
+    from transformers import PreTrainedTokenizerBase, TrainerState
 
 __all__ = ["FixedMasks", "MaskCallback", "MaskCollator", "MaskRatioCallback", "hidden_logits"]
 
@@ -263,15 +263,11 @@ class MaskCallback(TrainerCallback):
         self.collator = collator
         self._epoch: int | None = None
 
-    def on_train_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Start counting epochs."""
         self._epoch = None
 
-    def on_epoch_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the collator's epoch, before the first batch is made.
 
         A resumed run starts in the epoch in which it was interrupted. If the data have no length, ``Trainer`` starts
@@ -285,16 +281,10 @@ class MaskCallback(TrainerCallback):
             self._epoch = 0 if loader is not None and not has_length(loader) else math.floor((state.epoch or 0) + 1e-6)
         self.collator.set_epoch(self._epoch)
 
-    def on_log(
-        self,
-        args: "TrainingArguments",
-        state: "TrainerState",
-        control: "TrainerControl",
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Log the mean ratio."""
-        _log_ratio(state, logs, "mask_ratio", self.collator.take_mean_ratio)
+        if "loss" in kwargs["logs"]:
+            _log_ratio(state, kwargs["logs"], "mask_ratio", self.collator.take_mean_ratio())
 
 
 class MaskRatioCallback(TrainerCallback):
@@ -322,46 +312,29 @@ class MaskRatioCallback(TrainerCallback):
         self.ratio = StepRatio(ratio, seed, attribute)
         self._used: list[float] = []
 
-    def on_train_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Find the ratio of the model."""
         self._used = []
         self.ratio.begin(kwargs["model"], state.max_steps)
 
-    def on_step_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the ratio of an optimiser step."""
         self._used.append(self.ratio.set(state.global_step))
 
-    def on_step_end(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Set the model's own ratio: an evaluation or a saved model may follow."""
         self.ratio.restore()
 
-    def on_log(
-        self,
-        args: "TrainingArguments",
-        state: "TrainerState",
-        control: "TrainerControl",
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: "TrainerState", control: Any, **kwargs: Any) -> None:
         """Log the mean ratio."""
-
-        def take() -> float | None:
-            mean = float(np.mean(self._used)) if self._used else None
+        if "loss" in kwargs["logs"]:
+            _log_ratio(state, kwargs["logs"], self.ratio.attribute, float(np.mean(self._used)) if self._used else None)
             self._used = []
-            return mean
-
-        _log_ratio(state, logs, self.ratio.attribute, take)
 
 
-def _log_ratio(state: "TrainerState", logs: dict[str, Any] | None, name: str, take: Callable[[], float | None]) -> None:
-    """Add what `take` returns to a log of the training loss."""
-    if logs is None or "loss" not in logs or (value := take()) is None:
+def _log_ratio(state: "TrainerState", logs: dict[str, Any], name: str, value: float | None) -> None:
+    """Add a mean ratio to a log of the training loss."""
+    if value is None:
         return
     logs[name] = value
     if state.log_history:

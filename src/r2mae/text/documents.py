@@ -18,10 +18,7 @@ from r2mae.text.formats import (
     PLAIN,
     cut,
     kind_of,
-    read_fasta,
-    read_json_lines,
-    read_parquet,
-    read_plain,
+    read_file,
     reading,
     text_of,
 )
@@ -40,18 +37,10 @@ _PART = re.compile(rf"(?<![a-z])({'|'.join(_PARTS)})(set|data)?(?![a-z])")
 
 
 def read_documents(source: Source, *, column: str = "text", split: str = "train") -> Iterator[str]:
-    """Read the documents of a corpus one after another, in bounded memory.
+    """Read the documents of a corpus, as :func:`corpus_of` finds it, one after another, in bounded memory.
 
-    Parameters
-    ----------
-    source, column, split
-        See :func:`corpus_of`.
-
-    Yields
-    ------
-    str
-        A document, without line feeds at its ends. Empty documents are omitted, and one of more than
-        :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
+    They have no line feeds at their ends. Empty documents are omitted, and one of more than
+    :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
 
     Raises
     ------
@@ -131,10 +120,6 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     if not isinstance(source, str | Path):
         if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
             return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-        if isinstance(source, Mapping):
-            raise UserError(
-                f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}"
-            )
         if iter(source) is source:
             raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
         return _rows(type(source).__name__, column, lambda: source)
@@ -164,15 +149,7 @@ def check_column(source: Source, column: str) -> None:
 
 
 def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
-    """Return the corpus of some files, read in their order.
-
-    Parameters
-    ----------
-    paths, name, column
-        The files, and as in :class:`Corpus`.
-    heading : str, optional
-        Pattern of the line that begins a document; by default documents are separated by blank lines.
-    """
+    """Return the corpus of some files, read in their order; `heading` is that of :func:`read_file`."""
     if not paths:
         raise UserError(f"{name}: no file has such a name: name files ({KINDS}), a folder, or a set")
     for path in paths:
@@ -188,13 +165,7 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
 
     def texts() -> Iterator[str]:
         for path in paths:
-            kind = kind_of(path)
-            if kind == "text":
-                yield from read_plain(path, heading)
-            elif kind == "fasta":
-                yield from read_fasta(path)
-            else:
-                yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column)
+            yield from read_file(path, column, heading)
 
     def identity() -> str:
         parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in paths]
@@ -209,7 +180,7 @@ def _rows(
     """Return the corpus of a data set, whose rows `read` returns."""
 
     def texts() -> Iterator[str]:
-        with reading(name, "check the name, try again"):
+        with reading(name, "check the name, or write it again"):
             for number, row in enumerate(read(), 1):
                 yield text_of(row, column, f"{name}, row {number}")
 

@@ -88,10 +88,8 @@ class TextDomain(Domain):
         """
         from r2mae.text.glue import glue_task
 
-        tasks, probes = (
-            [glue_task(name) for name in config.evaluation.glue],
-            [glue_task(name) for name in config.evaluation.glue_probes],
-        )
+        tasks = [glue_task(name) for name in config.evaluation.glue]
+        probes = [glue_task(name) for name in config.evaluation.glue_probes]
         alone = not tasks and not probes
         return (
             Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
@@ -181,51 +179,40 @@ class TextDomain(Domain):
         return ("loss", "accuracy")
 
     def load_other_data(
-        self,
-        config: TextConfig,
-        source: str,
-        architecture: Mapping[str, Any],
-        *,
-        text_column: str | None = None,
-        split: Split | None = None,
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[TextConfig, TextData]":
         """Read another corpus with the run's tokenizer for :meth:`evaluate`, with all of it as validation data.
 
-        `text_column` and `split` are those of this corpus, by default as in the run.
+        `reading` are the fields of :class:`~r2mae.text.options.Reading`, by default as in the run.
         """
-        from r2mae.text.batches import other_data
+        from r2mae.text.batches import load_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, text_column, split)
-        return config, other_data(config, tokenizer_of(architecture))
+        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, **reading)
+        return config, load_data(config, tokenizer=tokenizer_of(architecture), hold_out=False)
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
         """Return the columns of a figure: the documents' beginnings are omitted."""
         return FigureColumns(omitted=("documents", "split"))
 
     def embed(
-        self,
-        config: TextConfig,
-        task: "TokenTask",
-        model: "TokenModel",
-        source: str,
-        *,
-        text_column: str | None = None,
-        split: Split | None = None,
+        self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus; `text_column` and `split` are as in :meth:`load_other_data`."""
+        """Embed the documents of a corpus; `reading` is as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
-        return embed_documents(_of_corpus(config, source, text_column, split), task, model, source)
+        return embed_documents(_of_corpus(config, source, **reading), task, model, source)
 
 
-def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
+def _of_corpus(
+    config: TextConfig, source: str, text_column: str | None = None, split: Split | None = None
+) -> TextConfig:
     """Return the configuration with another corpus's text column and part, where they are given."""
-    if column is not None:
+    if text_column is not None:
         from r2mae.text.documents import check_column
 
-        check_column(source, column)
-        config = config.replace(text_column=column)
+        check_column(source, text_column)
+        config = config.replace(text_column=text_column)
     return config if split is None else config.replace(split=split)
 
 

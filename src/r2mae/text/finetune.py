@@ -77,17 +77,8 @@ def encode(tokenizer: TextTokenizer, texts: tuple[tuple[str, ...], ...], length:
 def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
-    Parameters
-    ----------
-    model : PretrainedModel
-        Is not changed.
-    outputs : int
-        Number of classes, or 1 for regression.
-
-    Raises
-    ------
-    UserError
-        If transformers has no classifier for such encoders.
+    `outputs` is the number of classes, or 1 for regression. If transformers has no classifier for such encoders, a
+    UserError is raised.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -137,19 +128,8 @@ def finetune(
         A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
         Called with the number of steps done and the total.
-
-    Raises
-    ------
-    UserError
-        For unreadable files, training examples of one class only, another kind of model, one without positions for
-        `length`, or a loss that is not finite.
     """
     glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
-    for name, value in recipe.items():
-        if not value > 0:
-            raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
-    if not seeds:
-        raise UserError("fine-tuning needs at least one seed")
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:
         raise UserError(f"fine-tuning on GLUE needs a model with its tokenizer, not a {type(model).__name__}")
     if not 8 <= length <= (most := model.positions or length):

@@ -68,8 +68,10 @@ def reading(source: object, hint: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's message on one line."""
+    """Return a library's message on one line, with the file that is missing."""
     said = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and error.filename:
+        said = f"{said}: {error.filename}"
     return " ".join(str(said).split())[:160] or type(error).__name__
 
 
@@ -93,8 +95,26 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
-def read_plain(path: Path, heading: str | None = None) -> Iterator[str]:
-    """Read plain text in UTF-8, whose documents begin with a line of the pattern `heading`, or follow blank lines."""
+def read_file(path: Path, column: str, heading: str | None = None) -> Iterator[str]:
+    """Read the texts of a file by its kind.
+
+    Parameters
+    ----------
+    path : Path
+    column : str
+        The text's column of JSON lines and Parquet.
+    heading : str, optional
+        Pattern of the line that begins a document of plain text; by default documents are separated by blank lines.
+    """
+    kind = kind_of(path)
+    if kind == "text":
+        return _read_plain(path, heading)
+    if kind == "fasta":
+        return _read_fasta(path)
+    return _read_parquet(path, column) if kind == "parquet" else _read_json_lines(path, column)
+
+
+def _read_plain(path: Path, heading: str | None) -> Iterator[str]:
     begins = re.compile(heading).fullmatch if heading else None
     parts: list[str] = []
     length = 0
@@ -109,8 +129,8 @@ def read_plain(path: Path, heading: str | None = None) -> Iterator[str]:
     yield "".join(parts)
 
 
-def read_fasta(path: Path) -> Iterator[str]:
-    """Read sequences in FASTA, each one a document in upper case, without line ends."""
+def _read_fasta(path: Path) -> Iterator[str]:
+    """Read sequences, each one a document in upper case, without line ends."""
     parts: list[str] = []
     length, named = 0, False
     for number, line in _lines(path):
@@ -127,8 +147,7 @@ def read_fasta(path: Path) -> Iterator[str]:
     yield "".join(parts)
 
 
-def read_json_lines(path: Path, column: str) -> Iterator[str]:
-    """Read JSON lines, objects with the text in `column`."""
+def _read_json_lines(path: Path, column: str) -> Iterator[str]:
     for number, line in _lines(path):
         if not line.isspace():
             where = f"{path}, line {number}"
@@ -137,8 +156,7 @@ def read_json_lines(path: Path, column: str) -> Iterator[str]:
             yield text_of(row, column, where)
 
 
-def read_parquet(path: Path, column: str) -> Iterator[str]:
-    """Read one column of a Parquet file."""
+def _read_parquet(path: Path, column: str) -> Iterator[str]:
     number = 0
     with reading(path, "write it again"):
         from pyarrow import parquet
@@ -161,7 +179,7 @@ def text_of(row: Any, column: str, where: str) -> str:
         If the column is missing or holds no text.
     """
     if not isinstance(row, Mapping):
-        raise UserError(f"{where}: expected an object with the column {column!r}, not {type(row).__name__}")
+        raise UserError(f"{where}: expected an object with {column!r}, not {type(row).__name__}: write one a row")
     if column not in row:
         raise _no_column(where, column, [str(name) for name in row])
     text = row[column]

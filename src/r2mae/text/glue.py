@@ -87,17 +87,7 @@ TASKS: dict[str, GlueTask] = {
 
 @dataclass(frozen=True, eq=False)
 class GlueExamples:
-    """The examples of one file.
-
-    Attributes
-    ----------
-    file : Path
-        The file.
-    texts : tuple of tuple of str
-        One or two columns of sentences.
-    labels : ndarray, shape (n,)
-        Class numbers, or similarities.
-    """
+    """The examples of one file: one or two columns of sentences, and class numbers or similarities."""
 
     file: Path
     texts: tuple[tuple[str, ...], ...]
@@ -169,13 +159,7 @@ class GlueScores:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``.
-
-    Raises
-    ------
-    UserError
-        For an unknown name.
-    """
+    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``."""
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in TASKS:
         raise unknown("GLUE task", name, TASKS)
@@ -185,18 +169,9 @@ def glue_task(name: str) -> GlueTask:
 def find_glue(task: GlueTask, folder: str | Path) -> tuple[Path, Path]:
     """Find the files of training and held-out examples.
 
-    Parameters
-    ----------
-    task : GlueTask
-    folder : str or Path
-        GLUE's folder, with a folder for each task, or the task's own; files may end in ``.gz``. Held-out examples are
-        those of the official ``dev`` file (MNLI: matched), since the answers of the test files are not public (except
-        MRPC's); without one, those of ``heldout_1k.tsv``.
-
-    Raises
-    ------
-    UserError
-        If a folder or file is missing.
+    `folder` is GLUE's, with a folder for each task, or the task's own; files may end in ``.gz``. Held-out examples are
+    those of the official ``dev`` file (MNLI: matched), since the answers of the test files are not public (except
+    MRPC's); without one, those of ``heldout_1k.tsv``.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -220,22 +195,14 @@ def find_glue(task: GlueTask, folder: str | Path) -> tuple[Path, Path]:
 def read_glue(
     task: GlueTask, folder: str | Path, limit: int | None = None, *, fewest: int = 1
 ) -> tuple[GlueExamples, GlueExamples]:
-    """Read the training and the held-out examples of a task.
+    """Read the training and the held-out examples of a task, which :func:`find_glue` finds.
 
     Parameters
     ----------
-    task, folder
-        See :func:`find_glue`.
     limit : int, optional
-        Most training examples, always the same ones.
+        Most training examples, always the same ones; at least 2.
     fewest : int
-        Least number of training examples of each class that occurs.
-
-    Raises
-    ------
-    UserError
-        As :func:`find_glue` and :func:`read_examples`; a limit below 2, training examples of one class only, or fewer
-        than `fewest` of a class.
+        Least number of training examples of each class that occurs. One class alone is refused.
     """
     train, test = (read_examples(file, task) for file in find_glue(task, folder))
     if limit is not None:

@@ -30,14 +30,9 @@ Progress = Callable[[int, int | None], None]
 
 
 class TokenStore:
-    """A tokenised corpus on disk; every document is <s> tokens </s>.
+    """A tokenised corpus in a folder; every document is <s> tokens </s>.
 
     It is pickled as a path: a process that loads data maps the files again.
-
-    Parameters
-    ----------
-    folder : path
-        Folder with tokens.bin, documents.npy and meta.json.
 
     Attributes
     ----------
@@ -110,21 +105,14 @@ def open_store(
 
     Parameters
     ----------
-    source : str, Path, list of them, or data set
+    source, column, split
         As :func:`r2mae.text.documents.corpus_of`.
     tokenizer : TextTokenizer
         Text that looks like a special token, such as "<mask>", is encoded as text.
-    column, split : str
-        As :func:`r2mae.text.documents.corpus_of`.
     cache : path, optional
         By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
         Called after every block of documents.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.documents.read_documents` and :class:`TokenStore`; or no place to write to.
     """
     corpus = corpus_of(source, column=column, split=split)
     found = corpus.fingerprint()
@@ -146,22 +134,21 @@ def corpus_tokenizer(
     cache: str | Path | None = None,
     limit: int = 1 << 30,
 ) -> TextTokenizer:
-    """Load the byte-level BPE of a corpus; the first call trains it.
-
-    Parameters
-    ----------
-    source, column, split, cache
-        As :func:`open_store`.
-    vocab_size : int
-        As :func:`r2mae.text.tokenizer.train_bpe`.
-    limit : int
-        Characters, from the beginning of the corpus, that it is trained on.
-    """
+    """Load the byte-level BPE of a corpus; the first call trains it on the first `limit` characters."""
     corpus = corpus_of(source, column=column, split=split)
     folder = _cached(cache, "tokenizers", corpus.fingerprint(), str(vocab_size), str(limit))
+
+    def beginning() -> Iterator[str]:
+        read = 0
+        for document in corpus.documents():
+            yield document
+            read += len(document)
+            if read >= limit:
+                return
+
     with create_once(folder) as unfinished:
         if unfinished is not None:
-            train_bpe(_beginning(corpus, limit), vocab_size).save(unfinished)
+            train_bpe(beginning(), vocab_size).save(unfinished)
     return load_tokenizer(folder)
 
 
@@ -192,12 +179,7 @@ def encoded(
 def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
     """Return a line on the share of a corpus's tokens that are unknown to the tokenizer, from 5 % on.
 
-    Parameters
-    ----------
-    name : object
-        The name of the corpus.
-    unknown, tokens, documents : int
-        Numbers of unknown tokens, of all tokens including <s> and </s> of each document, and of documents.
+    `tokens` counts all, with <s> and </s> of each document.
 
     Raises
     ------
@@ -218,15 +200,6 @@ def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str
 def _cached(cache: str | Path | None, kind: str, *parts: str) -> Path:
     root = cache_folder() if cache is None else Path(cache).expanduser()
     return root / kind / hashlib.blake2b("\0".join((str(FORMAT), *parts)).encode(), digest_size=16).hexdigest()
-
-
-def _beginning(corpus: Corpus, limit: int) -> Iterator[str]:
-    read = 0
-    for document in corpus.documents():
-        yield document
-        read += len(document)
-        if read >= limit:
-            return
 
 
 def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:

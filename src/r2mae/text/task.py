@@ -41,14 +41,12 @@ class TokenModel(nn.Module, ABC):
     def encode(
         self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all tokens, or only at those in `columns`.
+        """Return the last hidden states at all tokens, or only at the `columns` of each row.
 
         Parameters
         ----------
         input_ids : integer tensor, shape (batch, length)
-            Tokens.
         columns : integer tensor, shape (batch, most), optional
-            The tokens of each row whose states are returned.
         attention_mask : Bool tensor, shape (batch, length), optional
             False at padding, which is at the end of rows; without it there is no padding.
 
@@ -130,17 +128,7 @@ class HiddenTokens(MaskedTokens):
 
 
 class TokenOutput(Output):
-    """Losses and last hidden states of the units; logits are computed on access.
-
-    Parameters
-    ----------
-    losses : Float tensor, shape (units,)
-        Cross entropies in nats.
-    representation : Float tensor, shape (units, width)
-        Last hidden states.
-    model : TokenModel
-        The model whose head computes the logits.
-    """
+    """Cross entropies in nats and last hidden states of the units; the model computes logits on access."""
 
     def __init__(
         self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: TokenModel
@@ -192,7 +180,10 @@ class TokenTask(MaskedTokenTask):
 
     def ordinary(self, ids: Tokens) -> Bool[Tensor, "batch length"]:
         """Return a mask of the tokens that are neither special nor padding."""
-        return ~special_tokens(ids, (*self.special_ids, self.pad_id))
+        special = torch.zeros_like(ids, dtype=torch.bool)
+        for one in sorted({*self.special_ids, self.pad_id}):
+            special |= ids == one
+        return ~special
 
     def corrupt(self, batch: Tokens, ratio: RatioLike, key: Key) -> HiddenTokens:
         """Hide ordinary tokens; see :meth:`hide`."""
@@ -241,14 +232,6 @@ class TokenTask(MaskedTokenTask):
         places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
         found: Tensor = network(output.representation.index_select(0, places))
         return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)
-
-
-def special_tokens(ids: Int[Tensor, "*shape"], special_ids: tuple[int, ...]) -> Bool[Tensor, "*shape"]:
-    """Return a mask of the places with one of these tokens."""
-    found = torch.zeros_like(ids, dtype=torch.bool)
-    for one in sorted(set(special_ids)):
-        found |= ids == one
-    return found
 
 
 @lru_cache(maxsize=8)

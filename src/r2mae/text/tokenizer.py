@@ -69,17 +69,10 @@ class TextTokenizer:
 
     @classmethod
     def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
-        """Wrap a tokenizer.
+        """Wrap a copy of a tokenizer.
 
-        Parameters
-        ----------
-        backend : tokenizers.Tokenizer
-            Copied, so that it stays as it is.
-        roles : mapping
-            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
-            names.
-        source : str
-            For messages.
+        `roles` are special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their
+        default names. `source` is for messages.
 
         Raises
         ------
@@ -109,13 +102,7 @@ class TextTokenizer:
 
     @classmethod
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
-        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
-
-        Raises
-        ------
-        UserError
-            If it is no tokenizer, or one without the special tokens that are needed.
-        """
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json."""
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
@@ -205,24 +192,8 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     """Train a byte-level BPE, as that of GPT-2 and RoBERTa, on documents; on a terminal the library shows progress.
 
     Every text can be encoded and decoded exactly, as the 256 bytes are part of the vocabulary. A word of more than
-    :data:`LONGEST_WORD` bytes is trained on in pieces.
-
-    Parameters
-    ----------
-    documents : iterable of str
-        The texts.
-    vocab_size : int
-        Size, with the 5 special tokens and the 256 bytes; a small corpus may give fewer.
-
-    Returns
-    -------
-    TextTokenizer
-        With <s>, <pad>, </s>, <unk> and <mask> as 0 to 4; a pure function of documents and size.
-
-    Raises
-    ------
-    UserError
-        If the vocabulary is too small.
+    :data:`LONGEST_WORD` bytes is trained on in pieces. `vocab_size` is with the bytes and <s>, <pad>, </s>, <unk> and
+    <mask>, which are 0 to 4; a small corpus may give fewer. The result is a pure function of documents and size.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -300,13 +271,7 @@ def roberta_files() -> Path | None:
 
 
 def roberta_here() -> Path:
-    """Return the path of RoBERTa's BPE.
-
-    Raises
-    ------
-    UserError
-        If it is not on this machine.
-    """
+    """Return the path of RoBERTa's BPE, or refuse if it is not on this machine."""
     found = roberta_files()
     if found is None:
         raise UserError(
