@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.declared import FINETUNE
+from r2mae.images.finetune.config import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS

@@ -25,11 +25,8 @@ from r2mae.masking.masks import RatioLike
 from r2mae.training.task import Corrupted, Output, ParameterGroup
 
 IMAGES, TARGETS = "images", "targets"
-"""Entries of a batch: images (or cached features), and soft labels."""
-PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
+"""Entries of a batch: images, and soft labels."""
 
-_DEVIATION = 2e-5  # standard deviation of a fresh head, whose first predictions are uniform
-_PROBE_DEVIATION = 0.01
 Images = Float[Tensor, "batch height width channels"]
 Factors = Float[Tensor, "batch layers 2"]
 
@@ -56,44 +53,22 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
-        """Return what the last layer classifies.
+        """Return what the head classifies; images are 0 to 1, `factors` those of a training step."""
 
-        Parameters
-        ----------
-        images : tensor, shape (batch, height, width, channels)
-            0 to 1.
-        factors : tensor, optional
-            Of a training step; see :meth:`factors`.
-        """
-
+    @abstractmethod
     def depth_of(self, name: str) -> int:
         """Return the layer of a parameter, from 0 (lowest) to :attr:`depth` (the head)."""
-        return self.depth
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load the weights of a pretrained model that have the names of this one's."""
-        own = self.state_dict()
-        found = {name: value for name, value in pretrained.state_dict().items() if name in own}
-        self.load_state_dict(found, strict=False)
 
     def factors(self, rows: int, key: Key) -> Factors | None:
         """Return the factors of the parts of layers in a training step; None for a model that skips no layers.
 
-        Parameters
-        ----------
-        rows : int
-            Number of images.
-        key : Key
-            Key of the step; ``key.row`` is the row of the first image in the global batch.
+        ``key.row`` is the row of the first of `rows` images in the global batch.
         """
         return None
 
-    def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Return the logits of images, or of features that were computed before."""
-        found = inputs if inputs.ndim == 2 else self.features(inputs, factors)
-        return self.head(found)  # type: ignore[no-any-return]
+    def forward(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch classes"]:
+        """Return the logits."""
+        return self.head(self.features(images, factors))  # type: ignore[no-any-return]
 
 
 class VisionTransformerClassifier(Classifier):
@@ -114,7 +89,7 @@ class VisionTransformerClassifier(Classifier):
         self, pretrained: VisionTransformerMAE, classes: int, *, pool: Literal["mean", "class"], drop_path: float
     ) -> None:
         width = pretrained.norm.normalized_shape[0]
-        super().__init__(width, classes, deviation=_DEVIATION, depth=len(pretrained.blocks) + 1)
+        super().__init__(width, classes, deviation=2e-5, depth=len(pretrained.blocks) + 1)
         self.patch, self.pool = pretrained.patch, pool
         self.patch_embed = pretrained.patch_embed
         self.cls_token = pretrained.cls_token
@@ -158,7 +133,7 @@ class MLPClassifier(Classifier):
     """
 
     def __init__(self, pretrained: MLPAutoencoder, classes: int) -> None:
-        super().__init__(pretrained.latent, classes, deviation=_PROBE_DEVIATION, depth=2)
+        super().__init__(pretrained.latent, classes, deviation=0.01, depth=2)
         self.encoder = pretrained.encoder
 
     def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
@@ -170,59 +145,10 @@ class MLPClassifier(Classifier):
         return int(name.split(".")[1]) // 3 if name.startswith("encoder.") else self.depth
 
 
-class LinearProbe(Classifier):
-    """A linear layer on frozen features, after a batch normalisation without weights of its own, as in MAE.
-
-    Parameters
-    ----------
-    task : ImageTask
-        Task of the pretrained model, whose embedding of unmasked images is classified.
-    pretrained : nn.Module
-        Frozen, in evaluation mode.
-    width, classes : int
-    """
-
-    def __init__(self, task: ImageTask, pretrained: nn.Module, width: int, classes: int) -> None:
-        super().__init__(width, classes, deviation=_PROBE_DEVIATION, depth=0)
-        self.task = task
-        self.encoder = pretrained.requires_grad_(False).eval()
-        self.norm = nn.BatchNorm1d(width, affine=False, eps=PROBE_EPSILON)
-
-    def train(self, mode: bool = True) -> "LinearProbe":
-        """Switch the mode of norm and head; the encoder stays in evaluation mode."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
-
-    @torch.no_grad()
-    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
-        """Return the embedding of unmasked images."""
-        return self.task.embed(self.encoder, images)
-
-    def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Return the logits of images, or of features that were computed before."""
-        found = inputs if inputs.ndim == 2 else self.features(inputs)
-        return self.head(self.norm(found.float()))  # type: ignore[no-any-return]
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load all weights of the pretrained model, and its batch statistics."""
-        self.encoder.load_state_dict(pretrained.state_dict())
-
-
-def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
-    """Return the classifier that an architecture of :mod:`r2mae.images.finetune` describes.
-
-    Raises
-    ------
-    UserError
-        For a model that cannot be fine-tuned.
-    """
-    classes = len(architecture["classes"])
-    if architecture["probe"] == "linear":
-        return LinearProbe(task, pretrained, int(architecture["width"]), classes)
+def make_classifier(pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
+    """Return the classifier that an architecture describes, with the layers of a pretrained model."""
     check_finetunable(architecture["encoder"]["model"])
+    classes = len(architecture["classes"])
     if architecture["encoder"]["model"] == "mlp":
         return MLPClassifier(cast("Any", pretrained), classes)
     drop, pool = float(architecture["drop_path"]), architecture["pool"]
@@ -230,9 +156,11 @@ def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mappin
 
 
 def check_finetunable(model: str) -> None:
-    """Refuse a model that can only be probed."""
+    """Refuse a model without a classifier here."""
     if model not in FINETUNABLE:
-        raise UserError(f"the model {model!r} can only be probed ({' and '.join(FINETUNABLE)}): add --probe linear")
+        raise UserError(
+            f"the model {model!r} cannot be fine-tuned ({' and '.join(FINETUNABLE)} can): r2mae evaluate probes it"
+        )
 
 
 @dataclass(frozen=True)
@@ -284,9 +212,8 @@ class ClassificationTask(ImageTask[Classifier]):
         """
         found: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
         for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                decayed = parameter.ndim > 1 and not name.endswith(("cls_token", "pos_embed"))
-                found[model.depth_of(name), decayed].append(parameter)
+            decayed = parameter.ndim > 1 and not name.endswith(("cls_token", "pos_embed"))
+            found[model.depth_of(name), decayed].append(parameter)
         return [
             ParameterGroup(parameters, scale=config.layer_decay ** (model.depth - layer), decayed=decayed)
             for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0], reverse=True)

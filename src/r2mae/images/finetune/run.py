@@ -1,4 +1,4 @@
-"""``r2mae finetune RUN [DATA]``: fine-tune a pretrained model, or probe it, into a run folder."""
+"""``r2mae finetune RUN [DATA]``: fine-tune a pretrained model into a run folder."""
 
 import json as json_text
 from collections.abc import Callable, Mapping
@@ -46,10 +46,9 @@ def command(run: str, data: str | None = None, *, out: str | None = None, json: 
         Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     """
     config = plan(run, options, data)
-    kind = "probe" if config.probe == "linear" else "finetune"
-    where = Path(out or Path(run) / f"{kind}-seed{config.seed}")
+    where = Path(out or Path(run) / f"finetune-seed{config.seed}")
     was_finished = RunFolder(where).trained
-    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, {kind}"))
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
     if json:
         print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
         return
@@ -85,17 +84,14 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         kind = "fine-tuning" if "run" in fields else fields.get("domain")
         raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
     weights, architecture = weights_of(run), folder.description.architecture
-    probe = options.get("probe", "none")
-    if probe == "none":
-        check_finetunable(architecture["model"])
+    check_finetunable(architecture["model"])
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
-    own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
-    own |= {"split_seed": pretraining.seed, **options}
+    own |= recipe(architecture) | {"split_seed": pretraining.seed, **options}
     if "warmup" in options or own.get("steps") is not None:
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
-        own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+        own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
     return FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
@@ -138,7 +134,7 @@ def _finetune(
     data = FinetuneData(config, splits)
     if not folder.trained:
         FINETUNED.check(config)
-        data.read()  # mistakes are found before anything is written
+        assert data.architecture  # mistakes are found before anything is written
     fitted = fit_run(run, out, data=None if folder.trained else data, reporter=reporter)
     if run.rank > 0:
         raise SystemExit(0)  # rank 0 evaluates and reports

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.images.finetune.classifier import PROBE_EPSILON
 from r2mae.images.models.vit_mae.layers import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
 from r2mae.images.weight_conversion.names import PATCHES, State, count_layers, for_transformers
@@ -28,7 +27,6 @@ from r2mae.training.saving import load_model
 _PICKLED = (".pth", ".pt")
 _BILINEAR = 2  # as PIL numbers it
 _COLOURS = 3
-_AFTER = "mean after the norm"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class FinishedModel:
         Mean mask ratio of its pretraining.
     classes : tuple of str
         Names of a classifier's classes.
-    pool : {"class", "mean", "mean after the norm"}
+    pool : {"class", "mean"}
         What it classifies: the class token, or a mean over patches.
     crop : bool
         Whether images that are not square lost the ends of their longer side; else they were squashed.
@@ -80,20 +78,9 @@ def to_timm(run: Path, output: Path) -> str:
 
 
 def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder.
-
-    Raises
-    ------
-    UserError
-        For a classifier that MAE's code cannot make.
-    """
+    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder."""
     _check_output(output, _PICKLED)
     made = read_finished(run)
-    if made.pool == _AFTER and not encoder:
-        raise UserError(
-            f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
-            "--pool class, export --to timm, or add --encoder"
-        )
     _write_weights(output, made.encoder if encoder else made.state, entry="model")
     if made.classes and not encoder:
         pool = " --cls_token" if made.pool == "class" else ""
@@ -147,23 +134,9 @@ def read_finished(run: Path) -> FinishedModel:
     state = {name: value.detach() for name, value in network.state_dict().items()}
     crop = getattr(config.data, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
-        return replace(_classifier(state, architecture), crop=crop)
+        classes = tuple(map(str, architecture["classes"]))
+        return FinishedModel(state, architecture["encoder"], None, classes, architecture["pool"], crop)
     return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
-
-
-def _classifier(state: State, architecture: Mapping[str, Any]) -> FinishedModel:
-    """Return a fine-tuned model, or a probe: the frozen model with the head that the probe amounts to."""
-    encoder, classes = architecture["encoder"], tuple(map(str, architecture["classes"]))
-    if architecture["probe"] != "linear":
-        return FinishedModel(state, encoder, None, classes, architecture["pool"])
-    inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
-    made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
-    # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
-    deviation = (state["norm.running_var"] + PROBE_EPSILON).sqrt()
-    weight = state["head.weight"] / deviation
-    made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
-    pool = "class" if architecture["pool"] == "class" else _AFTER
-    return FinishedModel(made, encoder, None, classes, pool)
 
 
 def _timm_options(made: FinishedModel) -> str:
@@ -180,7 +153,7 @@ def _timm_options(made: FinishedModel) -> str:
         "num_classes": len(made.classes),
     }
     if made.pool != "class":
-        options |= {"global_pool": "avg", "fc_norm": made.pool == "mean"}
+        options |= {"global_pool": "avg", "fc_norm": True}
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
