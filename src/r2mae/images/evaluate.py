@@ -259,12 +259,11 @@ def masked_scores(
     in ``masked_mse``, if the task gives the image of each loss.
     """
     device = str(next(model.parameters()).device)
-    evaluated = task.evaluation_task
     sums = (
         None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
     )
     read = batches if items is None else items.recording(batches)
-    losses = masked_losses(evaluated, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
+    losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     if items is not None and sums is not None:
         items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}

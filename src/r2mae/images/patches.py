@@ -1,4 +1,4 @@
-"""Images as patches: splitting, joining, restoring the order, block masks, and the loss of a masked autoencoder.
+"""Images as patches: splitting, joining, restoring the order, and the loss of a masked autoencoder.
 
 Images have the shape (batch, height, width, channels). A patch is flattened as (row, column, channel), as in the
 original masked autoencoder, and patches are numbered row by row.
@@ -12,8 +12,6 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key, uniforms
-from r2mae.masking.masks import Device, RatioLike, hidden_count
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's red, green and blue, 0 to 1; for grey images, their means over colours."""
@@ -117,56 +115,6 @@ def patch_loss(
     """
     targets = normalised(patches) if norm_pix else patches
     return (prediction - targets).square().mean(-1)
-
-
-def block_mask(
-    batch: int, grid: tuple[int, int], ratio: float, key: Key, *, device: Device = None
-) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
-    """Hide one block of patches in every image: a rectangle with ragged sides, of exactly the rounded count.
-
-    Its middle is uniform over the image, its aspect log-uniform between 1:2 and 2:1.
-
-    Parameters
-    ----------
-    batch : int
-        Number of images.
-    grid : (int, int)
-        Patches down and across.
-    ratio : float
-        Fraction hidden.
-    key : Key
-        ``key.row`` is the row of the first image in the global batch.
-    device : device, optional
-        Device of the indices.
-
-    Returns
-    -------
-    keep, hidden : int64 tensors, as of :func:`r2mae.masking.patch_mask`
-    """
-    length = grid[0] * grid[1]
-    count = hidden_count(length, ratio)
-    order = np.argsort(block_distance(batch, grid, key), axis=1, kind="stable")
-    keep, hidden = np.sort(order[:, count:], 1), np.sort(order[:, :count], 1)
-    return torch.from_numpy(keep).to(device), torch.from_numpy(hidden).to(device)
-
-
-def block_distance(batch: int, grid: tuple[int, int], key: Key) -> Float[np.ndarray, "batch patches"]:
-    """Return the distance of every patch from the middle of its image's block; the nearest are hidden first."""
-    down, across = grid
-    u = uniforms(key, batch, 3 + down * across)
-    stretch = 2.0 ** (u[:, 2:3] - 0.5)
-    rows, columns = np.divmod(np.arange(down * across), across)
-    rise = np.abs(rows + 0.5 - u[:, :1] * down) * stretch
-    run = np.abs(columns + 0.5 - u[:, 1:2] * across) / stretch
-    # Patches at equal distance, the rim, are in random order.
-    return np.asarray(np.round(np.maximum(rise, run), 0) + 0.5 * u[:, 3:])
-
-
-def per_row_counts(length: int, ratio: RatioLike, batch: int) -> Int64[np.ndarray, " batch"]:
-    """Return how many of `length` patches are hidden in each image."""
-    each = np.broadcast_to(np.asarray(ratio, dtype=np.float64), (batch,))
-    made = {value: hidden_count(length, value) for value in set(each.tolist())}
-    return np.array([made[value] for value in each.tolist()], dtype=np.int64)
 
 
 def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:

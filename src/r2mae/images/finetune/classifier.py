@@ -16,8 +16,7 @@ from r2mae.errors import UserError
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE, unmasked_states
+from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, unmasked_states
 from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask, check_images, scaled
 from r2mae.masking.keys import Key, uniforms

@@ -15,7 +15,7 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON
+from r2mae.images.models.vit_mae.model import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
 from r2mae.images.weight_conversion.names import PATCHES, State, count_layers, for_transformers
 from r2mae.masking.ratios import is_scheduled

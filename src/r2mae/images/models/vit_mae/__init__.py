@@ -40,10 +40,6 @@ class Settings(ImageModelSettings):
         Sizes of the decoder.
     norm_pix : bool
         Predict the pixels of a patch normalised by its own mean and deviation.
-    decode : float
-        Fraction of the hidden patches that the decoder sees and predicts in training, drawn for every image and step.
-    mask : {"random", "block"}
-        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
         Embedding of unmasked images: the mean over patches, or the class token.
     """
@@ -64,8 +60,6 @@ class Settings(ImageModelSettings):
     decoder_layers: int = 8
     decoder_heads: int = 16
     norm_pix: bool = True
-    decode: float = 1.0
-    mask: Literal["random", "block"] = "random"
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
@@ -77,8 +71,6 @@ class Settings(ImageModelSettings):
                 raise UserError(f"model.{prefix}width {width} does not divide among {heads} heads")
             if width % 4:
                 raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
-        if not 0 < self.decode <= 1:
-            raise UserError(f"model.decode must be above 0 and at most 1, not {self.decode}")
 
     @property
     def ignores(self) -> tuple[str, ...]:
@@ -110,8 +102,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
         shape=(height, width, channels),
         patch=settings.patch,
         norm_pix=settings.norm_pix,
-        decode=settings.decode,
-        mask=settings.mask,
         pool=settings.pool,
         width=settings.decoder_width,
     )
