@@ -14,9 +14,8 @@ the data is random, and so are the pairs.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -140,19 +139,17 @@ def crops_of_originals(
     how = replace(images.how, resize=None, resize_mode="squash", draft=False)
     made = np.empty((len(rows), *images.shape[1:]), np.uint8)
 
-    def cut(numbers: Sequence[int]) -> None:
-        for number in numbers:
-            file = images.files[int(images.rows[rows[number]])]
-            across, down, _ = header(file)
-            left, top, wide, tall = random_boxes(1, (down, across), key.rows(key.row + number), scale=scale)[0]
-            original = decode(file, (down, across, channels), how)
-            picture = Image.fromarray(original if channels > 1 else original[..., 0])
-            box = (int(left), int(top), int(left + wide), int(top + tall))
-            crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
-            made[number] = np.asarray(crop).reshape(made.shape[1:])
+    def cut(number: int) -> None:
+        file = images.files[int(images.rows[rows[number]])]
+        across, down, _ = header(file)
+        left, top, wide, tall = random_boxes(1, (down, across), key.rows(key.row + number), scale=scale)[0].tolist()
+        original = decode(file, (down, across, channels), how)
+        picture = Image.fromarray(original if channels > 1 else original[..., 0])
+        box = (left, top, left + wide, top + tall)
+        crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
+        made[number] = np.asarray(crop).reshape(made.shape[1:])
 
-    for _ in in_threads(cut, range(len(rows)), threads=1 if parent_process() else None):
-        pass
+    in_threads(cut, len(rows))
     return made
 
 

@@ -15,6 +15,7 @@ from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.formats import memory_limit
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import local_processes
@@ -93,7 +94,8 @@ class ImageData(Data):
 def reading_of(config: RunConfig) -> dict[str, Any]:
     """Return how a configuration says that images are read, as fields of :class:`r2mae.images.decode.Reading`."""
     data = {name: getattr(config.data, name) for name in ("resize", "resize_mode", "skip_broken", "draft")}
-    return {**data, "cache": config["cache"], "processes": local_processes(config.machine.devices)}
+    limit = memory_limit() // local_processes(config.machine.devices)  # each of them reads the images
+    return {**data, "cache": config["cache"], "max_bytes": limit}
 
 
 def load_data(config: ImagesConfig) -> ImageData:

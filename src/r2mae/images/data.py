@@ -17,12 +17,11 @@ from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.attributes import find_tables, read_tables
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, array_to_square
 from r2mae.images.folder import log_others, read_folder
 from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
 from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
 from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed
-from r2mae.images.resize import array_to_square
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_numbered, is_shard, read_shards
 from r2mae.masking.keys import Key, permutation
@@ -86,7 +85,7 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
     Parameters
     ----------
     source, **reading
-        As for :func:`load_images`; also `processes`.
+        As for :func:`load_images`.
     test_fraction : float
         Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
     seed : int
