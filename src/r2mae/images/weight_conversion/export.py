@@ -44,7 +44,7 @@ class FinishedModel:
     classes : tuple of str
         Names of a classifier's classes.
     pool : {"class", "mean"}
-        What it classifies: the class token, or a mean over patches.
+        What it classifies: the class token, or the mean over patches.
     crop : bool
         Whether images that are not square lost the ends of their longer side; else they were squashed.
     """
