@@ -46,21 +46,9 @@ def baseline_scores(
 ) -> dict[str, float]:
     """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
 
-    Parameters
-    ----------
-    config, data
-        Of the run or comparison.
-    name : {"pixels", "pca", "mean"}
-        ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal
-        components of the training images as the representation is wide; hidden pixels are replaced by their means
-        before the projection. ``mean``: the mean training image as the prediction of every image; no embedding.
-    probe, progress, items
-        As for a model.
-
-    Returns
-    -------
-    dict
-        Scores under the names of a model's.
+    ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal components
+    of the training images as the representation is wide; hidden pixels are replaced by their means before the
+    projection. ``mean``: the mean training image as the prediction of every image; no embedding.
     """
     identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
@@ -92,15 +80,7 @@ def baseline_scores(
 
 
 class Components(PixelAutoencoder):
-    """Principal components as an autoencoder; without an axis its output is the mean image.
-
-    Parameters
-    ----------
-    mean : ndarray, shape (pixels,)
-        The mean training image.
-    axes : ndarray, shape (pixels, components)
-        Orthonormal, by falling variance.
-    """
+    """Principal components, orthonormal by falling variance, as an autoencoder; without any, the mean image."""
 
     def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
         super().__init__()
@@ -121,19 +101,10 @@ class Components(PixelAutoencoder):
 
 
 def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
-    """Compute mean and principal axes of images, in batches.
+    """Compute the mean of images, and as many principal axes, or all along which they vary, in batches.
 
     The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
-    most 4,096 images.
-
-    Parameters
-    ----------
-    images : ImageBatches
-        Training images.
-    components : int
-        How many axes; fewer where the images vary along fewer. 0: the mean alone.
-    seed : int
-        Of the sample.
+    most 4,096 images, drawn by the seed.
     """
     everything = np.arange(len(images))
     total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))

@@ -35,17 +35,13 @@ _FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Splits:
     """Training and test images of one set, and its official validation part, with the same classes and attributes."""
 
     train: ImageSet
     test: ImageSet
     validation: ImageSet | None = None
-
-    def __repr__(self) -> str:
-        validation = "" if self.validation is None else f", validation={self.validation!r}"
-        return f"Splits(train={self.train!r}, test={self.test!r}{validation})"
 
 
 def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet | None]:
@@ -65,10 +61,9 @@ def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet 
 
     Returns
     -------
-    images : ImageSet
-        All images, or the training images if there is an official split.
-    test : ImageSet or None
-        The official test images. The official validation part is returned by :func:`load_splits` only.
+    images, test : ImageSet, ImageSet or None
+        The training and the official test images, or all images. :func:`load_splits` also returns an official
+        validation part.
 
     Raises
     ------
@@ -167,23 +162,8 @@ def held_out_rows(
     """Draw the test images of a random split, stratified by label.
 
     A class of m images has m · `test_fraction` test images, rounded such that the total is right. It always keeps one
-    training image; a class of one image is not tested.
-
-    Parameters
-    ----------
-    count : int
-        Number of images.
-    labels : int64 ndarray of shape (count,), or None
-        None: all of one class.
-    test_fraction : float
-        In (0, 1).
-    seed : int
-        The result is a pure function of it, the labels and the fraction.
-
-    Returns
-    -------
-    int64 ndarray of shape (test,)
-        In ascending order; empty only if every class has a single image.
+    training image; a class of one image is not tested. The rows, in ascending order, are a pure function of labels,
+    fraction and seed. There are none only if every class has a single image.
     """
     classes = np.zeros(count, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
     members = np.bincount(classes)

@@ -237,14 +237,9 @@ class ImagesDomain(Domain):
         architecture: Mapping[str, Any],
         **reading: Any,
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
+        """Read external images, of the model's size, for :meth:`evaluate`; the probe is fitted on their training part.
 
         `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
-
-        Raises
-        ------
-        UserError
-            If the images have another size than the model accepts.
         """
         from r2mae.images.task import check_images
 
@@ -278,16 +273,11 @@ class ImagesDomain(Domain):
         source: str,
         **reading: Any,
     ) -> "dict[str, np.ndarray]":
-        """Embed a set of images.
+        """Embed a set of images, read as :meth:`load_other_data` does.
 
-        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
-
-        Returns
-        -------
-        dict
-            `embedding`. `split` (0 training, 1 test, 2 official validation): the run's split for the run's data, else
-            the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
-            the data have any.
+        The arrays are `embedding`; `split` (0 training, 1 test, 2 official validation), the run's split for the run's
+        data, else the official one, absent if there is none; `labels` and the names of the `classes` that they index,
+        if the data have any.
         """
         import numpy as np
 

@@ -102,14 +102,8 @@ def embedding_scores(
 ) -> dict[str, float]:
     """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
 
-    Parameters
-    ----------
-    embed : callable
-        Returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1.
-    splits, seed, probe, progress, items
-        As for :func:`evaluate`.
-    most : float
-        Numbers of all embeddings of a part, above which neighbours and spectrum are left out.
+    `embed` returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1. Above
+    `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
     """
     test = embed(splits.test)
     train = embed(splits.train) if has_classes(splits) or has_attributes(splits) else None

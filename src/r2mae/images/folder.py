@@ -32,23 +32,7 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     which are official parts (:func:`official_parts`); files without classes. A test part next to a
     validation part whose labels are not known, as ImageNet's, is omitted. A single folder (as archives unpack to) is
     read as its content, and a single class is no label. Files and classes are sorted by name. Hidden ones are omitted,
-    and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
-    RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the
-    first frame taken.
-
-    Parameters
-    ----------
-    name : str
-        Name of the set.
-    folder : Folder
-        Its files.
-    how : Reading
-        Size, and where decoded images are kept.
-
-    Returns
-    -------
-    Parts
-        uint8 of shape (n, height, width, 1 or 3); official parts have the classes of the training part.
+    and so are empty folders and files that are no images by their suffix, of which a line is logged.
 
     Raises
     ------
@@ -164,20 +148,10 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
 
 
 def official_parts(names: Collection[str], place: object) -> tuple[str, ...]:
-    """Return the names of parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
+    """Return which names are parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
 
-    Parameters
-    ----------
-    names : collection of str
-        Among them those of parts. The letters next to the word have to be the same in all.
-    place : object
-        What to call the set in errors.
-
-    Returns
-    -------
-    tuple of str
-        Empty, or the names of the training part, of the test part and, if there is one, of the validation part: of
-        :data:`HELD_OUT` the first that is there is the test part.
+    There are none, or a training part, a test part (of :data:`HELD_OUT` the first that is there) and perhaps a
+    validation part. The letters next to the word have to be the same in all. `place` is the set's name in errors.
 
     Raises
     ------

@@ -30,20 +30,9 @@ MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from
 
 
 def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
-    """Run the command; rerunning it resumes an interrupted run.
+    """Run the command (:class:`~r2mae.images.finetune.config.Finetuning`); rerunning it resumes an interrupted run.
 
-    Parameters
-    ----------
-    run : str
-        Folder of the pretrained run.
-    data : str, optional
-        Images with classes.
-    out : str, optional
-        The run folder.
-    json : bool
-        Print JSON.
-    **options
-        Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
+    `options` are fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     """
     config = plan(run, options, data)
     where = Path(out or Path(run) / f"finetune-seed{config.seed}")
@@ -167,14 +156,9 @@ def finetune_scores(
         `finetune_recipe` "mae" those of :data:`MAE_BATCH`.
     kept : path, optional
         The file ``evaluation.json`` of the run folder. Fine-tuning has a run folder next to it, so that a finished
-        run is not repeated and a half-finished one resumes.
+        run is not repeated and a half-finished one resumes. Without it there is a UserError.
     progress : callable, optional
         Called with the number of finished steps, and of all steps.
-
-    Raises
-    ------
-    UserError
-        For a model without a run folder.
     """
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")
