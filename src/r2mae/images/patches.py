@@ -22,13 +22,7 @@ EPSILON = 1e-6
 def patchify(
     images: Shaped[Tensor, "batch height width channels"], patch: int
 ) -> Shaped[Tensor, "batch patches numbers"]:
-    """Split images of any type into square patches of `patch` pixels a side.
-
-    Raises
-    ------
-    UserError
-        If the patch does not divide height and width.
-    """
+    """Split images of any type into square patches of `patch` pixels a side, which divide height and width."""
     batch, height, width, channels = images.shape
     check_patch(height, width, patch)
     tiles = images.reshape(batch, height // patch, patch, width // patch, patch, channels)
@@ -45,13 +39,7 @@ def unpatchify(
 
 
 def check_patch(height: int, width: int, patch: int) -> None:
-    """Refuse a patch that does not divide the image into two or more.
-
-    Raises
-    ------
-    UserError
-        The message gives the nearest size that does.
-    """
+    """Refuse a patch that does not divide the image into two or more; the message gives the nearest size that does."""
     if patch >= 1 and height % patch == 0 and width % patch == 0 and height * width > patch * patch:
         return
     sides = [one for one in range(1, min(height, width) + 1) if height % one == 0 and width % one == 0]
