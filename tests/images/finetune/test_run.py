@@ -5,10 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -25,7 +22,6 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.finetune import run as finetuning
-from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import FinetuneData
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.finetune.run import finetune, finetune_scores, plan
@@ -279,22 +275,6 @@ def test_a_fraction_of_test_images_without_effect_is_told(
         caplog.clear()
         assert FinetuneData(plan(vit, {**SHORT, "test_fraction": 0.5}, source)).train
         assert [record.getMessage() for record in caplog.records] == [line.format(source) for line in told]
-
-
-def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -> None:
-    met: list[object] = []
-
-    @contextmanager
-    def together(config: object) -> Iterator[None]:
-        met.append(config)
-        yield
-
-    monkeypatch.setattr(finetuning, "together", together)
-    monkeypatch.setattr(finetuning, "Run", Mock())
-    monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
-    config = FinetuneConfig.make(data="digits", run="run", weights="0")
-    assert finetune(config, "out") == {"met": 1}
-    assert finetune(config, "out", alone=True) == {"met": 1}, "not again"
 
 
 def photos(folder: Path) -> Path:

@@ -15,12 +15,9 @@ from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import FinetuneData, weights_of
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.sets import SETS
-from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
-from r2mae.training.loop import fit_run
+from r2mae.training.pretrain import pretrain
 from r2mae.training.progress import ProgressBar, Reporter, RunProgress
-from r2mae.training.run import Run
-from r2mae.training.saving import load_model
 
 _MIN_BATCHES = 8  # batches of an epoch
 _READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
@@ -107,32 +104,11 @@ def finetune(
     dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    if alone:
-        return _finetune(Run.resolve(config, FINETUNED, single_process=True), config, out, reporter, splits)
-    with together(config):
-        return _finetune(Run.resolve(config, FINETUNED), config, out, reporter, splits)
-
-
-def _finetune(
-    run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
-) -> dict[str, Any]:
     folder = RunFolder(out)
     if folder.config_file.exists() and "run" not in folder.read_config():
         raise UserError(f"{folder.path} is a run of pretraining: choose another --out")
-    folder.check_config(config, lambda: run.fingerprint)
-    data = FinetuneData(config, splits)
-    if not folder.trained:
-        FINETUNED.check(config)
-        assert data.architecture  # mistakes are found before anything is written
-    fitted = fit_run(run, out, data=None if folder.trained else data, reporter=reporter)
-    if run.rank > 0:
-        raise SystemExit(0)  # rank 0 evaluates and reports
-    results = folder.results_for(config)
-    if results is None:
-        _, task, model = load_model(folder.path, FINETUNED, device=config.machine.device)
-        folder.check_data(config.data.source, FINETUNED.fingerprint(config))
-        results = fitted.write_results(config, FINETUNED.evaluate(config, task, model, data))
-    return results
+    data = None if folder.trained else FinetuneData(config, splits)
+    return pretrain(config, FINETUNED, folder.path, reporter=reporter, data=data, single_process=alone)[1]
 
 
 def finetune_scores(
