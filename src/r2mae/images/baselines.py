@@ -1,6 +1,5 @@
 """Baselines for models of images: raw pixels, principal components, the mean image."""
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from r2mae.images.evaluate import (
     masked_scores,
 )
 from r2mae.images.formats import memory_limit
+from r2mae.images.listing import warn
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY, read_all
@@ -60,8 +60,7 @@ def baseline_scores(
         stored = [images for images in parts if isinstance(images, StoredImages)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
         if size > memory_limit():
-            told = f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory"
-            logging.getLogger("r2mae").warning("%s", told)
+            warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     components = config.model.latent if name == "pca" else 0
@@ -113,11 +112,8 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
     if pixels <= _MAX_COVARIANCE:
-        covariance = np.zeros((pixels, pixels))
-        for part in _float_batches(images, everything):
-            centred = part - mean
-            covariance += centred.T @ centred
-        axes = _leading_eigenvectors(covariance, components)
+        centred = (part - mean for part in _float_batches(images, everything))
+        axes = _leading_eigenvectors(sum((part.T @ part for part in centred), np.zeros((pixels, pixels))), components)
     else:
         most = min(_MAX_COVARIANCE, max(2, _SAMPLE_BYTES // (4 * pixels)))
         rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
@@ -126,7 +122,9 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
         # The shorter side: axes of the images' inner products, brought back to pixels.
         axes = sample.T @ _leading_eigenvectors((sample @ sample.T).astype(np.float64), components)
         axes /= np.linalg.norm(axes, axis=0)
-    return Components(mean, np.ascontiguousarray(_fix_signs(axes), dtype=np.float32))
+    if axes.size:  # libraries differ in sign: the largest entry of every axis is positive
+        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    return Components(mean, np.ascontiguousarray(axes, dtype=np.float32))
 
 
 def _flat_pixels(images: ImageSet) -> np.ndarray:
@@ -151,11 +149,3 @@ def _leading_eigenvectors(symmetric: Float[np.ndarray, "n n"], count: int) -> Fl
     kept = (values > _NOISE * values[-1]) & (values > 0)
     found: np.ndarray = vectors[:, kept][:, ::-1]
     return found
-
-
-def _fix_signs(axes: Float[np.ndarray, "pixels components"]) -> Any:
-    """Flip the sign of every axis so that its largest entry is positive, as libraries differ in sign."""
-    if not axes.size:
-        return axes
-    places = np.abs(axes).argmax(axis=0)
-    return axes * np.sign(axes[places, np.arange(axes.shape[1])])

@@ -1,6 +1,5 @@
 """Sets of images, by name or from a path, and their split into training and test images. No torch."""
 
-import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from r2mae.images.decode import Reading, array_to_square
 from r2mae.images.folder import log_others, read_folder
 from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
 from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
-from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed
+from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed, warn
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_numbered, is_shard, read_shards
 from r2mae.masking.keys import Key, permutation
@@ -96,7 +95,7 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
     whole, test, validation = load_parts(source, Reading(**reading))
     if test is not None:
         if test_fraction != TEST_FRACTION:
-            _log(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
+            warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
         return Splits(whole, test, validation)
     count = len(whole)
     if count < 2:
@@ -119,7 +118,7 @@ def load_parts(source: str | Path, how: Reading) -> Parts:
     path = Path(source).expanduser()
     if _is_named(source):
         if path.exists():
-            _log(f"{source} is the public set: ./{source} is the path here")
+            warn(f"{source} is the public set: ./{source} is the path here")
         parts = _read_named(str(source), how)
     elif str(source) and path.is_dir():  # Path("") would be the current folder
         parts = _read_folder(path, how)
@@ -293,7 +292,3 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
         squares[start : start + len(chunk)] = array_to_square(chunk, side, how.resize_mode)
         start += len(chunk)
     return replace(part, images=squares)
-
-
-def _log(text: str) -> None:
-    logging.getLogger("r2mae").warning("%s", text)

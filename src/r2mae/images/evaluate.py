@@ -189,18 +189,14 @@ def clean_mse(
     task: ImageTask[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
 ) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
-    device = next(model.parameters()).device
-    total, pixels = torch.zeros((), dtype=torch.float64, device=device), math.prod(batches.images.shape[1:])
-    each = np.empty(len(batches))
+    device, each = next(model.parameters()).device, np.empty(len(batches))
     with evaluating(model):
         for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
-            total += squares.sum()
-            if items is not None:
-                each[rows] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
+            each[rows] = squares.mean(1, dtype=torch.float64).cpu().numpy()
     if items is not None:
         items.add("clean_mse", each)
-    return float(total) / (len(batches) * pixels)
+    return float(each.mean())
 
 
 @torch.no_grad()

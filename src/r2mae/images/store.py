@@ -1,7 +1,6 @@
 """Where decoded images are kept: in memory, in a .npy file on disk, or nowhere. No torch."""
 
 import hashlib
-import logging
 import math
 import os
 import sys
@@ -18,7 +17,7 @@ from r2mae.images.arrays import AnyImages, NpyImages, pick
 from r2mae.images.decode import DecodedImages, Reading, decode, headers_of, in_threads
 from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
 from r2mae.images.image_set import Part, Parts, image_sets
-from r2mae.images.listing import File, listed, stamp
+from r2mae.images.listing import File, listed, stamp, warn
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
 _FORMAT = 3  # of the files in the cache folder
@@ -63,7 +62,7 @@ def read_files(
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
         broken = [files[row] for row in np.setdiff1d(np.arange(len(files)), rows).tolist()]
-        _warn(f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}")
+        warn(f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}")
     made, start = [], 0
     for part, count in parts:
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
@@ -86,7 +85,7 @@ def _gather(
     if cache == "auto":
         cache = "memory" if size <= memory_limit(how.max_bytes) else "none"
         if cache == "none":
-            _warn(
+            warn(
                 f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
                 "needed: --cache mmap keeps them decoded on disk"
             )
@@ -201,7 +200,3 @@ def _cached(entry: Path) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Return the decoded images of a cache folder, and which of the files they are."""
     kept: np.ndarray = np.load(entry / _ROWS, allow_pickle=False)
     return pick(NpyImages(entry / _PIXELS), slice(len(kept))), kept
-
-
-def _warn(text: str) -> None:
-    logging.getLogger("r2mae").warning("%s", text)

@@ -49,7 +49,7 @@ def test_it_equals_the_stock_model(layers: int, norm_pix: bool, tmp_path: Path) 
     batch = pictures()
     corrupted = task.corrupt(batch, 0.75, KEY)
     output = task.forward(model, corrupted)
-    architecture = {"shape": [32, 32, 3], "norm_pix": norm_pix, **SIZES}
+    architecture = {"shape": [32, 32, 3], "patch": 8, "norm_pix": norm_pix, **SIZES, "decoder_layers": layers}
     finished = export.FinishedModel(dict(model.state_dict()), architecture, ratio=0.75)
     exported = export._transformers_config(finished, "ViTMAEForPreTraining")
     export._write_folder(tmp_path / "stock", for_transformers(finished.state), exported, {})

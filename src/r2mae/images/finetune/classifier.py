@@ -33,14 +33,8 @@ Factors = Float[Tensor, "batch layers 2"]
 class Classifier(nn.Module, ABC):
     """A classifier: :meth:`features` of images, then a linear layer, the head.
 
-    Parameters
-    ----------
-    width, classes : int
-        Inputs and outputs of the head.
-    deviation : float
-        Standard deviation of its fresh weights.
-    depth : int
-        Layers below the head whose learning rates differ.
+    `deviation` is that of the fresh weights of the head, `depth` the number of layers below it whose learning rates
+    differ.
     """
 
     def __init__(self, width: int, classes: int, *, deviation: float, depth: int) -> None:
@@ -71,17 +65,11 @@ class Classifier(nn.Module, ABC):
 
 
 class VisionTransformerClassifier(Classifier):
-    """A vision transformer with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
+    """A vision transformer of a pretrained one's layers, with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
 
-    Parameters
-    ----------
-    pretrained : VisionTransformerMAE
-        Its encoder's layers become this model's.
-    classes : int
-    pool : {"mean", "class"}
-        Classify the mean over patches, after a fresh norm, or the class token, after the pretrained one.
-    drop_path : float
-        Probability that each part of the last layer is skipped (Huang 2016); it rises linearly over the layers.
+    With `pool` "mean" it classifies the mean over patches, after a fresh norm, else the class token, after the
+    pretrained one. `drop_path` is the probability that each part of the last layer is skipped (Huang 2016); it rises
+    linearly over the layers.
     """
 
     def __init__(
@@ -123,13 +111,7 @@ class VisionTransformerClassifier(Classifier):
 
 
 class MLPClassifier(Classifier):
-    """The encoder of the MLP autoencoder with a linear layer on its representation.
-
-    Parameters
-    ----------
-    pretrained : MLPAutoencoder
-    classes : int
-    """
+    """The encoder of the MLP autoencoder with a linear layer on its representation."""
 
     def __init__(self, pretrained: MLPAutoencoder, classes: int) -> None:
         super().__init__(pretrained.latent, classes, deviation=0.01, depth=2)
@@ -164,13 +146,7 @@ def check_finetunable(model: str) -> None:
 
 @dataclass(frozen=True)
 class ClassificationTask(ImageTask[Classifier]):
-    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss.
-
-    Parameters
-    ----------
-    shape : (int, int, int)
-        Height, width and channels of the images.
-    """
+    """Classify images of a shape. For the loop, every image is one "hidden" entry, so that all are in the loss."""
 
     shape: tuple[int, ...]
 

@@ -36,18 +36,9 @@ _BATCH = 256  # of evaluation
 
 @dataclass(frozen=True, eq=False)
 class LabelledBatches(Batches):
-    """Images with soft labels, a batch at a time.
+    """Images with soft labels, those of some rows, a batch at a time; a tensor is on the device where batches are made.
 
-    Parameters
-    ----------
-    images : ndarray, StoredImages or tensor, shape (n, height, width, channels)
-        A tensor is on the device where batches are made.
-    labels : int64 ndarray, shape (n,)
-    classes : int
-    rows : ndarray of int
-        Indices of the images.
-    config : FinetuneConfig, optional
-        How images are augmented and mixed; by default not at all.
+    The configuration says how images are augmented and mixed; by default not at all.
     """
 
     images: np.ndarray | StoredImages | Tensor
@@ -89,18 +80,10 @@ class LabelledBatches(Batches):
 
 
 class FinetuneData(Data):
-    """The data of a fine-tuning run. Each part is read on access: evaluation needs no pretrained model.
+    """The data of a fine-tuning run, with `splits` if they are read already.
 
-    Parameters
-    ----------
-    config : FinetuneConfig
-    splits : Splits, optional
-        Its images, if they are read already.
-
-    Raises
-    ------
-    UserError
-        On access: for images without two classes or of another size than the model's, or weights that have changed.
+    Each part is read on access: evaluation needs no pretrained model. Access raises a UserError for images without two
+    classes or of another size than the model's, and for weights that have changed.
     """
 
     def __init__(self, config: FinetuneConfig, splits: Splits | None = None) -> None:
@@ -176,13 +159,7 @@ def _labelled(images: ImageSet) -> LabelledBatches:
 
 
 def weights_of(run: str | Path) -> str:
-    """Return the beginning of the SHA-256 of a run's weights.
-
-    Raises
-    ------
-    UserError
-        For a folder without a finished run.
-    """
+    """Return the beginning of the SHA-256 of a finished run's weights."""
     folder = RunFolder(run)
     folder.read_config()
     if not folder.trained:
@@ -193,15 +170,8 @@ def weights_of(run: str | Path) -> str:
 def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
     """Measure a classifier on images without augmentation.
 
-    Returns
-    -------
-    dict
-        ``top1``; ``top5``, if there are more than five classes; ``cross_entropy`` in nats.
-
-    Raises
-    ------
-    UserError
-        If logits are not finite.
+    The scores are ``top1``; ``top5``, if there are more than five classes; and ``cross_entropy`` in nats. Logits that
+    are not finite raise a UserError.
     """
     assert images.labels is not None
     logits = torch.from_numpy(outputs_of(lambda batch: model(scaled(batch)), model, images, _BATCH))

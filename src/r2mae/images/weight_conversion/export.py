@@ -17,7 +17,7 @@ from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
 from r2mae.images.models.vit_mae.model import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
-from r2mae.images.weight_conversion.names import PATCHES, State, count_layers, for_transformers
+from r2mae.images.weight_conversion.names import State, for_transformers
 from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
@@ -141,15 +141,14 @@ def read_finished(run: Path) -> FinishedModel:
 
 def _timm_options(made: FinishedModel) -> str:
     """Return the arguments with which timm makes the same model."""
-    width, channels, patch = made.state[PATCHES].shape[:3]
     height, across = made.size
     options: dict[str, Any] = {
         "img_size": height if height == across else (height, across),
-        "patch_size": patch,
-        "in_chans": channels,
-        "embed_dim": width,
-        "depth": count_layers(made.state, "blocks"),
-        "num_heads": int(made.architecture["heads"]),
+        "patch_size": made.architecture["patch"],
+        "in_chans": made.architecture["shape"][2],
+        "embed_dim": made.architecture["width"],
+        "depth": made.architecture["layers"],
+        "num_heads": made.architecture["heads"],
         "num_classes": len(made.classes),
     }
     if made.pool != "class":
@@ -159,33 +158,33 @@ def _timm_options(made: FinishedModel) -> str:
 
 def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
     """Return config.json of a class of transformers."""
-    state, architecture, (height, width) = made.state, made.architecture, made.size
+    own, (height, width) = made.architecture, made.size
     config: dict[str, Any] = {
         "architectures": [kind],
         "model_type": "vit_mae" if kind == "ViTMAEForPreTraining" else "vit",
-        "hidden_size": len(state[PATCHES]),
-        "num_hidden_layers": count_layers(state, "blocks"),
-        "num_attention_heads": int(architecture["heads"]),
-        "intermediate_size": len(state["blocks.0.mlp.fc1.bias"]),
+        "hidden_size": own["width"],
+        "num_hidden_layers": own["layers"],
+        "num_attention_heads": own["heads"],
+        "intermediate_size": 4 * own["width"],
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.02,
         "layer_norm_eps": NORM_EPSILON,
         "image_size": height if height == width else [height, width],
-        "patch_size": int(state[PATCHES].shape[-1]),
-        "num_channels": int(state[PATCHES].shape[1]),
+        "patch_size": own["patch"],
+        "num_channels": own["shape"][2],
         "qkv_bias": True,
         "dtype": "float32",
     }
     if kind == "ViTMAEForPreTraining":
         config |= {
-            "decoder_hidden_size": len(state["decoder_embed.bias"]),
-            "decoder_num_hidden_layers": count_layers(state, "decoder_blocks"),
-            "decoder_num_attention_heads": int(architecture["decoder_heads"]),
-            "decoder_intermediate_size": len(state["decoder_blocks.0.mlp.fc1.bias"]),
+            "decoder_hidden_size": own["decoder_width"],
+            "decoder_num_hidden_layers": own["decoder_layers"],
+            "decoder_num_attention_heads": own["decoder_heads"],
+            "decoder_intermediate_size": 4 * own["decoder_width"],
             "mask_ratio": made.ratio,
-            "norm_pix_loss": bool(architecture["norm_pix"]),
+            "norm_pix_loss": own["norm_pix"],
         }
     if kind == "ViTForImageClassification":
         config["id2label"] = {str(number): name for number, name in enumerate(made.classes)}
@@ -195,7 +194,7 @@ def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
 
 def _processor_config(made: FinishedModel) -> dict[str, Any]:
     """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
-    channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
+    channels, (height, width) = made.architecture["shape"][2], made.size
     mean, deviation = list(MEAN), list(DEVIATION)
     if channels != _COLOURS:
         mean, deviation = [float(np.mean(MEAN))] * channels, [float(np.mean(DEVIATION))] * channels

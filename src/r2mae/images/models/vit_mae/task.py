@@ -57,17 +57,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HiddenPatches(MaskedBatch):
-    """A mini-batch with patches hidden.
-
-    Parameters
-    ----------
-    inputs : Float tensor, shape (kept, numbers)
-        Standardised pixels of the kept patches of all images.
-    targets : Float tensor, shape (hidden, numbers)
-        Values to predict.
-    choice : Choice
-        The kept and hidden patches.
-    """
+    """A mini-batch with patches hidden: standardised pixels of kept patches, and values to predict of hidden ones."""
 
     inputs: Float[Tensor, "kept numbers"]
     targets: Float[Tensor, "hidden numbers"]
@@ -101,20 +91,9 @@ class HiddenPatches(MaskedBatch):
 
 
 def choose_patches(rows: int, patches: int, ratio: RatioLike, key: Key, device: torch.device) -> Choice:
-    """Hide a fixed count of patches (the rounded one) in every image.
+    """Hide a fixed count of the patches (the rounded one) in every one of `rows` images.
 
-    One ratio for all images is drawn on the device, ratios of single images on the host.
-
-    Parameters
-    ----------
-    rows, patches : int
-        Number of images, and of patches of each.
-    ratio : float or ndarray of shape (rows,)
-        Fraction of the patches that is hidden.
-    key : Key
-        ``key.row`` is the row of the first image in the global batch.
-    device : device
-        Device of the images.
+    One ratio for all images is drawn on their device, ratios of single images on the host.
     """
     if isinstance(ratio, float):
         keep, hide = patch_mask(rows, patches, ratio, key, device=device)
@@ -171,7 +150,7 @@ class PatchTask(ImageTask["VisionTransformerMAE"]):
             ``key.row`` is the row of the first image in the global batch.
         """
         patches, channels = patchify(batch, self.patch), self.shape[2]
-        choice = choose_patches(*patches.shape[:2], ratio, key, batch.device)
+        choice = choose_patches(len(patches), patches.shape[1], ratio, key, batch.device)
         numbers = patches.flatten(0, 1)
         seen, wanted = (
             standardised_patches(numbers.index_select(0, choice.in_batch(places)), channels)
