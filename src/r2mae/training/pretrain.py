@@ -25,8 +25,11 @@ def pretrain(
     reporter: Reporter | None = None,
     data: Data | None = None,
     progress: Callable[[int, int], None] | None = None,
+    single_process: bool = False,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
+
+    With `single_process`, this process trains on its own, even if torchrun started several.
 
     Returns
     -------
@@ -36,7 +39,7 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     with together(config):
-        run, folder = Run.resolve(config, domain), RunFolder(out)
+        run, folder = Run.resolve(config, domain, single_process=single_process), RunFolder(out)
         folder.check_config(config, lambda: run.fingerprint)
         if data is None and not (folder.trained and folder.results_for(config) is not None):
             data = log_notes(domain.load(config))

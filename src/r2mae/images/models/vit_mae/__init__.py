@@ -41,10 +41,6 @@ class Settings(ImageModelSettings):
         Sizes of the decoder.
     norm_pix : bool
         Predict the pixels of a patch normalised by its own mean and deviation.
-    decode : float
-        Fraction of the hidden patches that the decoder sees and predicts in training, drawn for every image and step.
-    mask : {"random", "block"}
-        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
         Embedding of unmasked images: the mean over patches, or the class token.
     """
@@ -65,8 +61,6 @@ class Settings(ImageModelSettings):
     decoder_layers: Layers = 8
     decoder_heads: Size = 16
     norm_pix: bool = True
-    decode: Annotated[float, Range(above=0, most=1)] = 1.0
-    mask: Literal["random", "block"] = "random"
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
@@ -108,8 +102,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
         shape=(height, width, channels),
         patch=settings.patch,
         norm_pix=settings.norm_pix,
-        decode=settings.decode,
-        mask=settings.mask,
         pool=settings.pool,
         width=settings.decoder_width,
     )
