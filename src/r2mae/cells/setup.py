@@ -16,6 +16,8 @@ from r2mae.errors import UserError, unknown
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from r2mae.cells.saved import TrainedModel
+
 _SETUP = "r2mae_setup"
 
 
@@ -102,16 +104,20 @@ class InMemoryDomain(CellsDomain):
     """The domain for cells in memory, identified by a hash of their counts instead of a file's."""
 
     def __init__(self, table: CellTable) -> None:
-        self._table = table
+        self.table = table
+
+    def completed(self, trained: "TrainedModel") -> "TrainedModel":
+        """Return the model to use, from the one that was trained."""
+        return trained
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of counts, genes and batches."""
         digest = hashlib.blake2b(digest_size=16)
-        cells = self._table.counts.shape[0]
+        cells = self.table.counts.shape[0]
         for first in range(0, cells, 4096):
-            part = self._table.counts.rows(np.arange(first, min(first + 4096, cells)))
+            part = self.table.counts.rows(np.arange(first, min(first + 4096, cells)))
             for array in (part.indptr, part.indices, part.data):
                 digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update("\0".join((*self._table.genes, *self._table.batches)).encode())
-        digest.update(self._table.batch.tobytes())
+        digest.update("\0".join((*self.table.genes, *self.table.batches)).encode())
+        digest.update(self.table.batch.tobytes())
         return digest.hexdigest()

@@ -11,7 +11,7 @@ A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cel
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -38,6 +38,8 @@ class CountModel(nn.Module, ABC):
 
     gene_names: tuple[str, ...] = ()  # genes of the training data
     batch_names: tuple[str, ...] = ()
+    gene_rows: ClassVar[tuple[str, ...]] = ()  # parameters with one row for each gene
+    batch_rows: ClassVar[tuple[str, ...]] = ()  # and those with one for each batch, if the model has several
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
 

@@ -91,6 +91,9 @@ class CountAutoencoder(CountModel):
         weights, `mask_weight`, are drawn last: all others start as in the same run without them.
     """
 
+    gene_rows = ("first.weight", "decoder.2.weight", "decoder.2.bias", "log_theta", "mask_weight")
+    batch_rows = ("first.batch", "expand.batch")
+
     def __init__(
         self,
         genes: int,
