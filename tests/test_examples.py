@@ -18,11 +18,17 @@ KINDS = {"text": "Bert", "proteins": "Esm"}
 
 def arguments(name: str) -> list[str]:
     """Write what an example needs, and return its arguments."""
+    if name == "cells":
+        return ["--out", "run", "--epochs", "1", "--hidden", "16"]
     data, kind = ("--proteins" if name == "proteins" else "--corpus"), KINDS[name]
     return ["--init", str(checkpoint(kind, Path("model"))), data, str(corpus(kind, Path())), *SHORT]
 
 
-SHOWN = {"text": ["0.4 of the tokens hidden: ", "The capital of France is [blank]."], "proteins": ["60 proteins as"]}
+SHOWN = {
+    "cells": ["25% of the genes hidden", "300 cells of the query are embedded"],
+    "text": ["0.4 of the tokens hidden: ", "The capital of France is [blank]."],
+    "proteins": ["60 proteins as"],
+}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))

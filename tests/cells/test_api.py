@@ -230,7 +230,7 @@ def test_options_that_training_does_not_listen_to_are_refused(adata: anndata.Ann
 def test_fields_of_the_data_are_all_refused() -> None:
     """Every field of a configuration of cells that concerns data or probes, and none that concerns training."""
     own = set(CellsConfig.names()) - set(RunConfig.names())
-    assert own - {"n_hidden", "n_latent", "norm", "timing", "bn_statistics"} <= set(_REFUSED_OPTIONS)
+    assert own - {"n_hidden", "n_latent", "norm", "timing", "bn_statistics", "init"} <= set(_REFUSED_OPTIONS)
     assert set(_REFUSED_OPTIONS) - own == {"data", "model", "preset", "epochs", "validation", "mask_input"}
 
 

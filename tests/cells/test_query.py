@@ -142,7 +142,7 @@ def test_only_the_weights_of_new_batches_are_trained(
         query.get_latent_representation()
     with caplog.at_level(logging.WARNING, "r2mae"):
         query.train(80, batch_size=30, progress=False, threads=1, lr=0.1)
-    assert "only the weights of new batches are trained: new (60 cells)" in caplog.text
+    assert "only the decoder's weights of new batches are trained: new (60 cells)" in caplog.text
     before, after = (one._require_trained().model for one in (known, query))
     assert after.batch_names == ("a", "b", "new")
     for name, values in before.state_dict().items():

@@ -451,10 +451,11 @@ class MaskedAutoencoder:
         *,
         layer: str | None = None,
     ) -> "MaskedAutoencoder":
-        """Return a model whose :meth:`train` fits new batches to a trained model, in the manner of scArches.
+        """Return a model whose :meth:`train` adds new batches to a trained model, in the manner of scArches.
 
-        Training changes only the weights of the new batches in encoder and decoder: cells of the other batches have the
-        same representation as before. Genes are mapped by name; missing ones are hidden, and not predicted in training.
+        Training fits the decoder's weights of the new batches, and nothing else; the encoder takes the mean weights of
+        its batches for them. Cells of the other batches have the same representation as before. Genes are mapped by
+        name; missing ones are hidden, and not predicted in training.
 
         Parameters
         ----------

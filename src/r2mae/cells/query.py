@@ -1,4 +1,9 @@
-"""Query cells of new batches, in the manner of scArches: only the weights of these batches are trained."""
+"""Query cells of new batches, in the manner of scArches: only the decoder's weights of these batches are trained.
+
+The encoder gives a new batch the mean weights of its batches. To train these too would let the batch into the
+representation: of 30 neighbours of a query cell, 26 % were cells of the reference then, and 40 % with the mean (OneK1K,
+two of 29 batches as the query).
+"""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,18 +30,17 @@ if TYPE_CHECKING:
 
 
 class QueryTask(GeneTask):
-    """The task of a model of which only the weights of batches are trained."""
+    """The task of a model of which only the decoder's weights of batches are trained."""
 
     def forward(self, model: CountModel, corrupted: MaskedGenes) -> CountOutput:
-        """Predict with the batch statistics of the reference: those of a single batch would remove its weights."""
+        """Predict with the batch statistics of the reference."""
         model.eval()
         return super().forward(model, corrupted)
 
     def parameter_groups(self, model: CountModel, config: Any) -> list[ParameterGroup]:
-        """Return the weights of the batches in encoder and decoder, and freeze the others."""
+        """Return the decoder's weights of batches, and freeze the others."""
         model.requires_grad_(False)
-        group = [model.get_parameter(name).requires_grad_() for name in model.batch_rows]
-        return [ParameterGroup(group, decayed=False)]
+        return [ParameterGroup([model.get_parameter(_trained(model)).requires_grad_()], decayed=False)]
 
 
 class QueryDomain(InMemoryDomain):
@@ -80,7 +84,7 @@ class QueryDomain(InMemoryDomain):
             table.obs.iloc[cells],
             batch[cells].astype(np.int64),
             batches,
-            (f"of the model, only the weights of new batches are trained: {listed(new)} ({len(cells):,} cells)",),
+            (f"only the decoder's weights of new batches are trained: {listed(new)} ({len(cells):,} cells)",),
         )
         self._reference = reference
 
@@ -107,7 +111,12 @@ class QueryDomain(InMemoryDomain):
         reference, known = self._reference, len(self._reference.model.batch_names)
         task, model = DOMAIN.build(architecture_of(reference.model.gene_names, self.table.batches, trained.config))
         copy_weights(model, reference.model)
-        for name in model.batch_rows:
-            model.get_parameter(name)[known:] = trained.model.get_parameter(name)[known:].cpu()
+        name = _trained(model)
+        model.get_parameter(name)[known:] = trained.model.get_parameter(name)[known:].cpu()
         device = next(trained.model.parameters()).device
         return replace(trained, task=task, model=model.to(device).eval(), as_trained=reference.as_trained)
+
+
+def _trained(model: CountModel) -> str:
+    """Return the name of the decoder's weights of batches."""
+    return model.batch_rows[-1]

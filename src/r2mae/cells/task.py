@@ -39,7 +39,7 @@ class CountModel(nn.Module, ABC):
     gene_names: tuple[str, ...] = ()  # genes of the training data
     batch_names: tuple[str, ...] = ()
     gene_rows: ClassVar[tuple[str, ...]] = ()  # parameters with one row for each gene
-    batch_rows: ClassVar[tuple[str, ...]] = ()  # and those with one for each batch, if the model has several
+    batch_rows: ClassVar[tuple[str, ...]] = ()  # and for each batch, if there are several: encoder's, then decoder's
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
 
