@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float32, Int64
 
 from r2mae.cells.batches import split_data
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.embed import batches_of, embed_rows
 from r2mae.cells.query import QueryDomain
@@ -26,7 +25,7 @@ from r2mae.cells.setup import (
     with_current_obs,
     write_setup,
 )
-from r2mae.cells.table import CellTable, load_cells, log_notes, with_batches
+from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
 from r2mae.errors import UserError, unknown
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.loop import fit
@@ -180,8 +179,8 @@ class MaskedAutoencoder:
         current = with_current_obs(self._table, self.adata, key)
         if self._query is None:
             current = with_batches(current, key)
-        elif run is not None:
-            raise UserError("a query is trained in memory: omit run, and save() the trained model")
+        elif run is not None or "init" in options:
+            raise UserError("a query is trained in memory, from its reference: omit run and init; save() it afterwards")
         self._table = replace(current, obs=current.obs.copy())
         domain = InMemoryDomain(self._table) if self._query is None else self._query
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
@@ -432,11 +431,6 @@ class MaskedAutoencoder:
             Layer with the raw counts of `adata` ("X" for X); by default as in training.
         device : str
             Device to load the model to.
-
-        Raises
-        ------
-        UserError
-            If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
         trained = load_trained(Path(folder), DOMAIN, device=device)
         self = cls._of_reference(trained, adata, layer, None)
@@ -473,8 +467,10 @@ class MaskedAutoencoder:
             As :meth:`load`; or if the model has no batch covariate or knows all batches, so that there is nothing to
             train.
         """
-        own = isinstance(reference_model, MaskedAutoencoder)
-        reference = reference_model._require_trained() if own else load_trained(Path(reference_model), DOMAIN)
+        if isinstance(reference_model, MaskedAutoencoder):
+            reference = reference_model._require_trained()
+        else:
+            reference = load_trained(Path(reference_model), DOMAIN)
         self = cls._of_reference(reference, adata, layer, reference.config.data.batch_key)
         self._query = QueryDomain(self._table, reference)
         return self

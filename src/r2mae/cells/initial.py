@@ -9,17 +9,19 @@ import torch
 from jaxtyping import Int64
 
 from r2mae.cells.domain import DOMAIN, check_init
+from r2mae.cells.task import CountModel
 from r2mae.errors import UserError
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
 from r2mae.training.saving import load_model
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from r2mae.cells.config import CellsConfig
-    from r2mae.cells.task import CountModel
 
 
-def load_initial_weights(config: "CellsConfig", model: "CountModel") -> Origin:
+def load_initial_weights(config: "CellsConfig", model: "nn.Module") -> Origin:
     """Let a fresh model begin with the weights of the run that `init` names.
 
     Raises
@@ -27,6 +29,7 @@ def load_initial_weights(config: "CellsConfig", model: "CountModel") -> Origin:
     UserError
         If that is no finished run on cells, of another size, or without any gene of this one.
     """
+    assert isinstance(model, CountModel)
     check_init(config)
     folder = RunFolder(str(config.init))
     _, _, other = load_model(folder.path, DOMAIN)
@@ -53,7 +56,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 @torch.no_grad()
-def copy_weights(model: "CountModel", other: "CountModel") -> None:
+def copy_weights(model: CountModel, other: CountModel) -> None:
     """Give a fresh model, on the CPU, the weights of another one of the same sizes.
 
     Those of genes that the other lacks stay as they are. Those of batches that it lacks become the mean of its batches.

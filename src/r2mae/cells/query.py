@@ -65,10 +65,8 @@ class QueryDomain(InMemoryDomain):
         known = reference.model.batch_names
         new = tuple(name for name in table.batches if name not in known)
         if len(known) < 2 or not new:
-            why = (
-                f"knows all batches of adata ({listed(table.batches)})" if len(known) > 1 else "has no batch covariate"
-            )
-            raise UserError(f"the model {why}, so there is nothing to train: use MaskedAutoencoder.load(folder, adata)")
+            why = f"knows the batches {listed(table.batches)}" if len(known) > 1 else "has no batch covariate"
+            raise UserError(f"the model {why}: there is nothing to train; use MaskedAutoencoder.load(folder, adata)")
         batches = (*known, *new)
         batch = pd.Index(batches).get_indexer(pd.Index(table.batches))[table.batch]
         cells, genes = np.flatnonzero(batch >= len(known)), np.delete(np.arange(len(table.genes)), table.missing)

@@ -24,7 +24,7 @@ from r2mae.training.saving import load_model, save_model
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model with everything that `MaskedAutoencoder` needs.
+    """A trained model, in evaluation mode, with everything that `MaskedAutoencoder` needs.
 
     Parameters
     ----------
@@ -32,7 +32,6 @@ class TrainedModel:
         Configuration of the training.
     task : GeneTask
     model : CountModel
-        In evaluation mode.
     history : DataFrame or None
         Loss, ratio and validation loss by step.
     as_trained : mapping
@@ -82,13 +81,7 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
 
 
 def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
-    """Read a finished run on cells, or a model that :func:`save_trained` wrote.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.training.saving.load_model`; or if the run is of another domain.
-    """
+    """Read a finished run on cells, or a model that :func:`save_trained` wrote; refuse what is damaged."""
     folder = RunFolder(path)
     check_run_of_cells(folder)
     config, task, model = load_model(path, domain, device=device, unmasked=True)
