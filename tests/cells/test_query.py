@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import anndata
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from cells.conftest import make_cells
 from r2mae.cells import CellsConfig, MaskedAutoencoder
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.initial import copy_weights, load_initial_weights
@@ -112,9 +114,9 @@ def test_what_no_run_can_begin_with(run: Path, tmp_path: Path) -> None:
         DOMAIN.check(config.replace(data="csle"))
 
 
-def cells(make: Make, batches: list[str], genes: int = 12, shift: float = 0.0) -> anndata.AnnData:
+def cells(batches: list[str], genes: int = 12, shift: float = 0.0) -> anndata.AnnData:
     """Cells of these batches in turn; the first half of the genes of batch "new" is higher by `shift`."""
-    adata = make(120, genes)
+    adata = make_cells(120, genes)
     adata.obs["batch"] = np.array(batches)[np.arange(120) % len(batches)]
     counts = adata.X.toarray()
     counts[np.ix_((adata.obs["batch"] == "new").to_numpy(), np.arange(genes // 2))] += shift
@@ -122,10 +124,11 @@ def cells(make: Make, batches: list[str], genes: int = 12, shift: float = 0.0) -
     return adata
 
 
-def reference(make: Make, **options: object) -> MaskedAutoencoder:
-    adata = cells(make, ["a", "b"])
+@cache
+def reference(mask_input: bool = False) -> MaskedAutoencoder:
+    adata = cells(["a", "b"])
     MaskedAutoencoder.setup_anndata(adata, batch_key="batch")
-    model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4, **options)
+    model = MaskedAutoencoder(adata, n_hidden=16, n_latent=4, mask_input=mask_input)
     model.train(20, batch_size=30, lr=0.01, progress=False, threads=1)
     return model
 
@@ -133,10 +136,10 @@ def reference(make: Make, **options: object) -> MaskedAutoencoder:
 @pytest.mark.slow
 @pytest.mark.parametrize("mask_input", [False, True])
 def test_only_the_weights_of_new_batches_are_trained(
-    make: Make, mask_input: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mask_input: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = reference(make, mask_input=mask_input)
-    adata = cells(make, ["a", "new"], shift=5)[:, 1:].copy()  # without g0
+    known = reference(mask_input)
+    adata = cells(["a", "new"], shift=5)[:, 1:].copy()  # without g0
     query = MaskedAutoencoder.load_query_data(adata, known)
     with pytest.raises(UserError, match=r"not trained: call train\(\)"):
         query.get_latent_representation()
@@ -162,12 +165,12 @@ def test_only_the_weights_of_new_batches_are_trained(
 
 @pytest.mark.slow
 def test_queries_without_anything_to_train(make: Make, tmp_path: Path) -> None:
-    known = reference(make)
+    known = reference()
     with pytest.raises(UserError, match="knows the batches a, b: there is nothing to train; use Masked"):
-        MaskedAutoencoder.load_query_data(cells(make, ["a", "b"]), known)
+        MaskedAutoencoder.load_query_data(cells(["a", "b"]), known)
     with pytest.raises(UserError, match=r"two cells of new batches and two of the model's genes, not 1 and 12"):
-        MaskedAutoencoder.load_query_data(cells(make, ["a"] * 119 + ["new"]), known)
-    query = MaskedAutoencoder.load_query_data(cells(make, ["new"]), known)
+        MaskedAutoencoder.load_query_data(cells(["a"] * 119 + ["new"]), known)
+    query = MaskedAutoencoder.load_query_data(cells(["new"]), known)
     with pytest.raises(UserError, match="a query is trained in memory, from its reference: omit run and init"):
         query.train(1, run=tmp_path / "run")
     adata = make()
@@ -180,9 +183,9 @@ def test_queries_without_anything_to_train(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_denoised_expression_does_not_depend_on_the_own_count(make: Make) -> None:
-    model = reference(make)
-    adata = cells(make, ["a", "b"])[:, 2:].copy()  # g0 and g1 are hidden in any case
+def test_denoised_expression_does_not_depend_on_the_own_count() -> None:
+    model = reference()
+    adata = cells(["a", "b"])[:, 2:].copy()  # g0 and g1 are hidden in any case
     whole = model.get_normalized_expression(adata)
     assert whole.attrs["hidden"] == pytest.approx(2 / 12)
     denoised = model.get_normalized_expression(adata, mask_ratio=0.3)
