@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Float64
 from scipy.linalg import cho_factor, cho_solve, eigh
+from threadpoolctl import threadpool_limits
 
 MAX_EXACT = 2048
 """Features up to which the covariance is formed; with more it has :data:`RANK` axes and one variance for the rest."""
@@ -99,8 +100,9 @@ class GaussianConditionalMean:
         if len(masks) == 1:
             filled[:, masks[0]] = self._predict(filled, masks[0])
         else:
-            for row, mask in zip(filled, masks, strict=True):
-                row[mask] = self._predict(row[None], mask)[0]
+            with threadpool_limits(1, "blas"):  # of thousands of small systems, several threads would wait for each other
+                for row, mask in zip(filled, masks, strict=True):
+                    row[mask] = self._predict(row[None], mask)[0]
         return np.asarray(filled + self.mean)
 
     def _predict(

@@ -1,14 +1,16 @@
-"""Baselines for models of images: raw pixels, principal components, the mean image."""
+"""Baselines for models of images: raw pixels, principal components, the mean image, the Gaussian conditional mean."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
+from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
@@ -47,8 +49,9 @@ def baseline_scores(
     """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
 
     ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal components
-    of the training images as the representation is wide; hidden pixels are replaced by their means before the
-    projection. ``mean``: the mean training image as the prediction of every image; no embedding.
+    of the training images as the representation is wide; it fills in nothing, so it has no error at hidden pixels.
+    ``mean``: the mean training image as the prediction of every image; no embedding. ``gaussian``: hidden pixels are
+    predicted from the kept ones (:mod:`r2mae.evaluation.gaussian`); no embedding.
     """
     identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
@@ -63,19 +66,49 @@ def baseline_scores(
             warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
-    components = config.model.latent if name == "pca" else 0
-    model = fit_components(data.train.unaugmented, components, seed=config.seed)
-    # Hidden pixels are replaced by their means: for a projection, zero would mean a dark visible pixel.
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
+    if name == "gaussian":
+        gaussian = _GaussianImages(data.train.unaugmented)
+        task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
+        return masked_scores(task, gaussian, test, items=items)
+    model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
     scores: dict[str, float] = {}
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
-        scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
-    elif items is not None:
+        scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
+        scores["clean_mse"] = clean_mse(task, model, test, items)
+    if items is not None and (name == "pca" or not scores):
         read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
     return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, **options)
+
+
+class _GaussianImages(nn.Module):
+    """The Gaussian conditional mean of images' pixels, kept between 0 and 1, as a model that takes the mask."""
+
+    def __init__(self, images: ImageBatches) -> None:
+        super().__init__()
+        rows = np.arange(len(images))
+        self.gaussian = GaussianConditionalMean.fit(_Parts(lambda: _float_batches(images, rows)))
+        self.pixels = len(self.gaussian.mean)
+        self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
+
+    def forward(
+        self, flat: Float[Tensor, "batch pixels"], hidden: Bool[Tensor, "batch pixels"]
+    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch pixels"]]:
+        filled = self.gaussian.fill(flat.numpy(), hidden.numpy()).clip(0.0, 1.0)
+        return torch.from_numpy(filled.astype(np.float32)), flat
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An iterable that begins anew each time."""
+
+    parts: Callable[[], Iterator[np.ndarray]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return self.parts()
 
 
 class Components(PixelAutoencoder):

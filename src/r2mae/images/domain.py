@@ -99,7 +99,7 @@ class ImagesDomain(Domain):
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
             loading=LoadedStatistics,
         ),
-        baselines="pixels, pca, mean",
+        baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
         commands=(FINETUNE,),
         example="digits",
@@ -217,9 +217,8 @@ class ImagesDomain(Domain):
     default_baselines = ("pixels", "pca", "mean")
 
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
-        names = self.default_baselines
-        return names if config.model.reconstructs else names[:2]
+        """Return pixels and pca, and mean and gaussian for models whose reconstruction error is over pixels."""
+        return (*self.default_baselines, "gaussian") if config.model.reconstructs else self.default_baselines[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Accept all: no baseline needs further packages."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.fields import Range, Size
+from r2mae.training.fields import Size
 from r2mae.training.models import Layers
 
 if TYPE_CHECKING:
