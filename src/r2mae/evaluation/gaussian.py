@@ -100,7 +100,7 @@ class GaussianConditionalMean:
         if len(masks) == 1:
             filled[:, masks[0]] = self._predict(filled, masks[0])
         else:
-            with threadpool_limits(1, "blas"):  # of thousands of small systems, several threads would wait for each other
+            with threadpool_limits(1, "blas"):  # threads of many small systems would wait for each other
                 for row, mask in zip(filled, masks, strict=True):
                     row[mask] = self._predict(row[None], mask)[0]
         return np.asarray(filled + self.mean)
