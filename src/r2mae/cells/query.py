@@ -40,7 +40,9 @@ class QueryTask(GeneTask):
     def parameter_groups(self, model: CountModel, config: Any) -> list[ParameterGroup]:
         """Return the decoder's weights of batches, and freeze the others."""
         model.requires_grad_(False)
-        return [ParameterGroup([model.get_parameter(_trained(model)).requires_grad_()], decayed=False)]
+        weights = model.get_parameter(_trained(model))
+        weights.requires_grad = True
+        return [ParameterGroup([weights], decayed=False)]
 
 
 class QueryDomain(InMemoryDomain):

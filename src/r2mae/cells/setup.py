@@ -105,6 +105,6 @@ class InMemoryDomain(CellsDomain):
         """Return a hash of counts, genes and batches."""
         matrix, digest = self.table.counts.matrix, hashlib.blake2b(self.table.batch.tobytes(), digest_size=16)
         for array in (matrix.indptr, matrix.indices, matrix.data):
-            digest.update(np.ascontiguousarray(array))
+            digest.update(np.ascontiguousarray(array).data)
         digest.update("\0".join((*self.table.genes, *self.table.batches)).encode())
         return digest.hexdigest()

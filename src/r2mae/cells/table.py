@@ -81,7 +81,7 @@ def load_cells(
     """Read a named set, an .h5ad file, a zarr folder or an AnnData object, which the table shares nothing with.
 
     Counts of a file are checked block by block, so that they need little memory before the genes are chosen. If the
-    chosen counts then fit into memory (half of the machine's), they are read; else they stay on disk. They are mapped
+    chosen counts then fit into half of the free memory, they are read; else they stay on disk. They are mapped
     from an .h5ad file in which they are neither compressed nor in chunks, if all of its genes and cells are used;
     otherwise they are copied once, uncompressed, into the data folder, and mapped from there.
 
