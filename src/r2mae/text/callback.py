@@ -7,7 +7,6 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import has_length
 
 from r2mae.text.collator import MaskCollator
-from r2mae.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
 
 class MaskCallback(TrainerCallback):
     """Sets the collator's epoch, so that every epoch has new masks, and logs the mean ``mask_ratio``.
-
-    During training on a CPU, the process also keeps freed memory instead of returning it to the system
-    (:func:`~r2mae.training.memory.keep_freed_memory`), since allocating the logits of the full vocabulary in every step
-    takes too long. The end of training turns this off; if training ends with an error, it stays on.
 
     Parameters
     ----------
@@ -39,17 +34,8 @@ class MaskCallback(TrainerCallback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
     ) -> None:
-        """Keep freed memory, and start counting epochs."""
+        """Start counting epochs."""
         self._epoch, self._resumed = None, state.global_step > 0
-        if args.device.type == "cpu":
-            keep_freed_memory()
-
-    def on_train_end(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
-        """Return the freed memory to the system."""
-        if args.device.type == "cpu":
-            keep_freed_memory(keep=False)
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any

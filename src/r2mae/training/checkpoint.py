@@ -248,7 +248,8 @@ class CheckpointKeeper:
         assert self.validation is not None
         with gathered(self.module):
             losses = masked_losses(task, model, self.validation, ratios, device=str(self.run.device))
-        loss = highest(self.run, sum(losses) / len(losses))  # all processes decide alike
+        # All processes decide by the loss of the first one: batch statistics may differ between them.
+        loss = highest(self.run, sum(losses) / len(losses) if self.run.rank == 0 else -math.inf)
         if not math.isfinite(loss):
             raise UserError(f"the validation loss is {loss} at step {self.step}: {_DIVERGED_HINT}")
         if loss >= self.best:
