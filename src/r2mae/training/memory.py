@@ -19,29 +19,25 @@ _MANY = 1 << 16  # samples of a micro-batch; fewer are never refused
 _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
-def keep_freed_memory(keep: bool = True) -> None:
-    """From now on, let glibc reuse large blocks instead of returning them to the kernel, or (if not `keep`) undo this.
+@contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """Within the block, let glibc reuse large blocks instead of returning them to the kernel.
 
     Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page: a step of the
     MLP on MNIST takes 1.2 times as long. Without glibc, nothing happens.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc is None or not hasattr(libc, "malloc_trim"):
+        yield
         return
-    for option, (usual, larger) in _MALLOC.items():
-        libc.mallopt(option, larger if keep else usual)
-    if not keep:
-        libc.malloc_trim(0)
-
-
-@contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Keep freed memory within the block."""
-    keep_freed_memory()
+    for option, (_, larger) in _MALLOC.items():
+        libc.mallopt(option, larger)
     try:
         yield
     finally:
-        keep_freed_memory(keep=False)
+        for option, (usual, _) in _MALLOC.items():
+            libc.mallopt(option, usual)
+        libc.malloc_trim(0)
 
 
 def available_memory() -> int | None:

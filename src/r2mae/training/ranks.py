@@ -56,13 +56,11 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     if rank >= count:
         raise UserError(f"RANK is {rank} and WORLD_SIZE {count}: the first of {count} processes has the rank 0")
     if (here, count) != (devices, devices * nodes):
-        several = f"--nodes {count // here} " if count > here or nodes > 1 else ""
-        hint = f"say {several}--devices {here}"
+        hint = f"say --nodes {count // here} --devices {here}"
         if count % here:
             hint = f"start as many on each machine, with --nproc-per-node {devices}"
-        machines = f" on each of {nodes} machines" if nodes > 1 else ""
         raise UserError(
-            f"{count} processes were started, {here} of them here, for {devices} device(s){machines}: {hint}"
+            f"{count} processes were started, {here} of them here, for {devices} device(s) on {nodes} nodes: {hint}"
         )
     return rank
 
