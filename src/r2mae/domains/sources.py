@@ -109,8 +109,8 @@ def find_layers(
     elif preset is not None:
         values = preset_values(domain, preset)
         if model not in (None, values.get("model", model)):
-            own = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
-            hint = nearest(preset, own) if own else "omit --preset"
+            fitting = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
+            hint = nearest(preset, fitting) if fitting else "omit --preset"
             domain.config.settings_of(model)  # which refuses an unknown one
             raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
         layers.append(Layer(values))
