@@ -35,7 +35,7 @@ LINES: dict[str, set[str]] = {
     "pretrain digits --model ": set(IMAGE_MODELS),
     "pretrain digits --model vit-mae --model.lay": {"--model.layers"},
     "pretrain cells --mod": {"--model", "--model.n-hidden", "--model.n-latent", "--model.norm"},
-    "pretrain digits --optimizer ": {"adam", "adamw", "lars", "sgd"},
+    "pretrain digits --optimizer ": {"adam", "adamw", "sgd"},
     "pretrain digits --resize-mode ": {"squash", "crop"},
     "pretrain digits --exact ": {"true", "false"},
     "pretrain digits --lr ": set(),

@@ -172,7 +172,7 @@ MISTAKES = {
     "pretrain digits --preset tiny": "unknown preset 'tiny': choose from: vit-mae-tiny",
     "pretrain digits --preset mlp-512-255": "did you mean 'mlp-512-256'?",
     "pretrain digits --batch-size 0": "batch_size must be 1 or more",
-    "pretrain digits --optimizer rmsprop": "--optimizer takes one of adam, adamw, sgd, lars, not 'rmsprop'",
+    "pretrain digits --optimizer rmsprop": "--optimizer takes one of adam, adamw, sgd, not 'rmsprop'",
     "pretrain digits --device tpu": "unknown device 'tpu'",
     "pretrain images none.npz": "none.npz: no such file",
     "pretrain images empty": "empty",

@@ -113,7 +113,7 @@ def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore
     with pytest.raises(UserError, match="has no tracks"):
         check(config(small, weight_track="w"))
     (tmp_path / "w.bg").write_text("chr1\t0\t1500\t2.5\n")
-    add_track(small.folder, small.layout, tmp_path / "w.bg", "w")
+    add_track(small, tmp_path / "w.bg", "w")
     weighted = config(small, weight_track="w")
     check(weighted)
     assert fingerprint_of(config(small)) == plain != fingerprint_of(weighted)
@@ -132,7 +132,7 @@ def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore
         check(run)
     for name, value in (("phylop", 2.0), ("phastcons", 0.5)):
         (tmp_path / "w.bg").write_text(f"chr1\t0\t1000\t{value}\n")
-        add_track(small.folder, small.layout, tmp_path / "w.bg", name)
+        add_track(small, tmp_path / "w.bg", name)
         assert fingerprint_of(run) != fingerprint_of(config(small))
     check(run)
     data = load_data(run)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -115,6 +116,8 @@ class CellsConfig(RunConfig):
 
     Parameters
     ----------
+    init : str, optional
+        Begin with the weights of this run on cells, of the same sizes; genes and batches are mapped by name.
     timing : {"hlca", "sea-ad"}
         The schedule of `dynamic`, `r2mae-dynamic` and the curricula, in fractions of the run: that of the paper's runs
         on HLCA or on SEA-AD.
@@ -127,11 +130,17 @@ class CellsConfig(RunConfig):
     decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
 
+    init: str | None = None
     timing: Literal["hlca", "sea-ad"] = "hlca"
     data: CellsDataConfig = CellsDataConfig()
     model: Any = MLPSettings()
     optimizer: OptimizerConfig = OptimizerConfig(epochs=50, batch_size=400, weight_decay=1e-4)
     evaluation: CellsEvaluationConfig = CellsEvaluationConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init is not None:
+            object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
 
     @property
     def scheme_defaults(self) -> SchemeDefaults:

@@ -74,8 +74,8 @@ class OptimizerConfig(Group):
 
     Parameters
     ----------
-    name : {"adam", "adamw", "sgd", "lars"}
-        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
+    name : {"adam", "adamw", "sgd"}
+        Optimiser; `sgd` has a momentum of 0.9.
     epochs : float
         Passes over the data, if `steps` is not given.
     steps : int, optional
@@ -117,7 +117,7 @@ class OptimizerConfig(Group):
 
     short_names: ClassVar[Mapping[str, str]] = {"name": "optimizer"}
 
-    name: Literal["adam", "adamw", "sgd", "lars"] = "adam"
+    name: Literal["adam", "adamw", "sgd"] = "adam"
     epochs: Positive = 15
     steps: Annotated[int, Range(1, _MAX_STEPS)] | None = None
     batch_size: Size = 128
@@ -141,7 +141,7 @@ class OptimizerConfig(Group):
         super().__post_init__()
         if len(self.betas) != 2:
             raise UserError(f"betas takes two numbers, such as 0.9 0.95, not {self.betas}")
-        if self.name in ("sgd", "lars") and self.betas != OptimizerConfig.betas:
+        if self.name == "sgd" and self.betas != OptimizerConfig.betas:
             raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
@@ -208,7 +208,7 @@ class MachineConfig(Group):
         Steps between checkpoints.
     keep_every : int, optional
         Steps between permanent checkpoints, checkpoints/step-N.ckpt.
-    logger : {"none", "tensorboard", "wandb", "mlflow"}
+    logger : {"none", "tensorboard", "wandb"}
         Experiment tracker that also receives the metrics.
     """
 
@@ -222,7 +222,7 @@ class MachineConfig(Group):
     threads: _Count | None = None
     save_every: Size = 500
     keep_every: Size | None = None
-    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.fields import Range, Size
+from r2mae.training.fields import Size
 from r2mae.training.models import Layers
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ class Settings(ImageModelSettings):
         Sizes of the decoder.
     norm_pix : bool
         Predict the pixels of a patch normalised by its own mean and deviation.
-    decode : float
-        Fraction of the hidden patches that the decoder sees and predicts in training, drawn for every image and step.
-    mask : {"random", "block"}
-        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
         Embedding of unmasked images: the mean over patches, or the class token.
     """
@@ -65,8 +61,6 @@ class Settings(ImageModelSettings):
     decoder_layers: Layers = 8
     decoder_heads: Size = 16
     norm_pix: bool = True
-    decode: Annotated[float, Range(above=0, most=1)] = 1.0
-    mask: Literal["random", "block"] = "random"
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
@@ -108,8 +102,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
         shape=(height, width, channels),
         patch=settings.patch,
         norm_pix=settings.norm_pix,
-        decode=settings.decode,
-        mask=settings.mask,
         pool=settings.pool,
         width=settings.decoder_width,
     )
