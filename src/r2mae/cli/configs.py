@@ -18,7 +18,8 @@ from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
 from r2mae.training.config_options import config_options
 from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of
-from r2mae.training.layers import PREFIX, naming
+from r2mae.training.layers import naming
+from r2mae.training.models import PREFIX
 from r2mae.training.records import read_yaml
 
 if TYPE_CHECKING:

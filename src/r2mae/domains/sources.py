@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.training.config import RunConfig
-from r2mae.training.layers import Layer, SchemeRequest, merged, naming
+from r2mae.training.layers import Layer, SchemeRequest, merged, naming, option_names
 from r2mae.training.scheme import check_options, kind_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Sources:
         """The values of all layers by flat names, and the scheme's name and options."""
         values = merged(self.domain.config, self.layers, dict)
         scheme = values.pop("scheme")
-        return {**values, **({} if scheme.name is None else {"scheme": scheme.name}), **scheme.options}
+        return {**values, **({} if scheme.name is None else {"scheme": scheme.name}), **option_names(scheme.options)}
 
 
 def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
@@ -109,8 +109,8 @@ def find_layers(
     elif preset is not None:
         values = preset_values(domain, preset)
         if model not in (None, values.get("model", model)):
-            own = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
-            hint = nearest(preset, own) if own else "omit --preset"
+            fitting = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
+            hint = nearest(preset, fitting) if fitting else "omit --preset"
             domain.config.settings_of(model)  # which refuses an unknown one
             raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
         layers.append(Layer(values))

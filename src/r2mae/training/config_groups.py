@@ -1,8 +1,8 @@
 """The groups of a run's configuration that all domains share: data, task, optimiser, machine, evaluation. No torch."""
 
-import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.training.fields import NonNegative, PartialFraction, Positive, Range, Size, check_fields
@@ -19,20 +19,22 @@ class Group:
     itself (`lr`).
     """
 
+    prefix: ClassVar[str] = ""
+    """What begins the short names of the group's fields."""
+    short_names: ClassVar[Mapping[str, str]] = {}
+    """The short names of fields that have others: `data` for `data.source`."""
+
     def __post_init__(self) -> None:
         check_fields(self, self.short_name)
 
     @classmethod
     def short_name(cls, field: str) -> str:
         """Return the name of a field without its group."""
-        return field
+        return cls.short_names.get(field, cls.prefix + field)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, by field."""
-        return {
-            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
-            for field in dataclasses.fields(self)
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +49,10 @@ class DataConfig(Group):
         Fraction of the training data reserved for the validation loss.
     """
 
+    short_names: ClassVar[Mapping[str, str]] = {"source": "data"}
+
     source: str = ""
     validation: PartialFraction = 0.0
-
-    @classmethod
-    def short_name(cls, field: str) -> str:
-        """Return the name of a field without its group: `data` for `data.source`."""
-        return "data" if field == "source" else field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +115,8 @@ class OptimizerConfig(Group):
         Compile the model with torch.compile (results change in the last digits).
     """
 
+    short_names: ClassVar[Mapping[str, str]] = {"name": "optimizer"}
+
     name: Literal["adam", "adamw", "sgd"] = "adam"
     epochs: Positive = 15
     steps: Annotated[int, Range(1, _MAX_STEPS)] | None = None
@@ -144,11 +145,6 @@ class OptimizerConfig(Group):
             raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
-
-    @classmethod
-    def short_name(cls, field: str) -> str:
-        """Return the name of a field without its group: `optimizer` for `optimizer.name`."""
-        return "optimizer" if field == "name" else field
 
     @property
     def peak_lr(self) -> float:

@@ -209,7 +209,7 @@ def _number(value: Any, kind: type) -> Any:
     try:
         return kind(value)
     except OverflowError:
-        return inf
+        raise ValueError(value) from None
 
 
 def at_home(value: Any) -> Any:
@@ -309,18 +309,19 @@ def read_fields(kind: type, given: Mapping[str, Any], name_of: Callable[[str], s
 
 def check_fields(values: Any, name_of: Callable[[str], str] = str) -> None:
     """Refuse values of a dataclass that do not fit the types and ranges of its fields, as :func:`read_fields`."""
-    given = {field: getattr(values, field) for field in _fields(type(values))}
-    for field, value in read_fields(type(values), given, name_of).items():
-        name, limits = name_of(field), _fields(type(values))[field][1]
+    kind: type = type(values)
+    given = {field: getattr(values, field) for field in _fields(kind)}
+    for field, value in read_fields(kind, given, name_of).items():
+        name, limits, shown = name_of(field), _fields(kind)[field][1], short_repr(given[field])
         for entry in value if isinstance(value, tuple) else (value,):
             if isinstance(entry, str) and "\0" in entry:
                 raise UserError(f"{name} contains a NUL character, which no path or name may: {entry!r}")
             if isinstance(entry, float) and not isfinite(entry):
-                raise UserError(f"{name} takes a finite number, not {short_repr(given[field])}")
+                raise UserError(f"{name} takes a finite number, not {shown}")
             if isinstance(entry, int | float) and entry not in limits:
-                raise UserError(f"{name} must be {limits}, not {short_repr(given[field])}")
+                raise UserError(f"{name} must be {limits}, not {shown}")
             if isinstance(entry, int) and not isfinite(limits.most) and abs(entry) > _MOST:
-                raise UserError(f"{name} takes numbers up to {_MOST:,}, not {short_repr(given[field])}")
+                raise UserError(f"{name} takes numbers up to {_MOST:,}, not {shown}")
 
 
 @cache

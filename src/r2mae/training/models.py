@@ -20,8 +20,7 @@ MAX_LAYERS = 1000
 Layers = Annotated[int, Range(1, MAX_LAYERS)]
 """The type of a setting that is a number of layers."""
 PREFIX = "model."
-"""What begins the flat name of a setting that only one model has."""
-_COMMON = {"name": "model", "mask_input": "mask_input"}
+"""What begins the short name of a setting that only one model has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,8 @@ class ModelSettings(Group):
         a hidden entry from a zero or a mean; models with mask tokens do not need it.
     """
 
+    prefix: ClassVar[str] = PREFIX
+    short_names: ClassVar[Mapping[str, str]] = {"name": "model", "mask_input": "mask_input"}
     takes_mask: ClassVar[bool] = False
     """Whether the mask can be an input of the model (`mask_input`)."""
     mask_tokens: ClassVar[bool] = False
@@ -64,14 +65,9 @@ class ModelSettings(Group):
         return ()
 
     @classmethod
-    def short_name(cls, field: str) -> str:
-        """Return the name of a field without its group; settings of this model alone keep it: `model.hidden`."""
-        return _COMMON.get(field, PREFIX + field)
-
-    @classmethod
     def own_fields(cls) -> list[str]:
         """Return the fields of this model alone."""
-        return [field.name for field in dataclasses.fields(cls) if field.name not in _COMMON]
+        return [field.name for field in dataclasses.fields(cls) if field.name not in cls.short_names]
 
     def architecture(self) -> dict[str, Any]:
         """Return the name of the model, its settings, and `mask_input`, in plain types; without a model, nothing."""

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d
 
+from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
