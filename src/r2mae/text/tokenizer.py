@@ -222,7 +222,8 @@ def _like_roberta(backend: "Tokenizer", source: str) -> TextTokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(_special_tokens())
-    opens, closes = ((name, backend.token_to_id(name)) for name in ("<s>", "</s>"))
+    ids = backend.get_vocab()
+    opens, closes = ("<s>", ids["<s>"]), ("</s>", ids["</s>"])
     backend.post_processor = processors.RobertaProcessing(closes, opens, trim_offsets=True, add_prefix_space=False)
     return TextTokenizer.of(backend, {}, source)
 
