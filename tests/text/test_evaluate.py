@@ -179,8 +179,7 @@ def test_glue(config: TextConfig, data: TextData, glue: Path) -> None:
     assert scores["glue"] == pytest.approx((scores["sst2_accuracy"] + scores["qnli_accuracy"]) / 2)
     one = finetune(model, "sst2", length=24, **options)
     assert scores["sst2_accuracy"] == one.score
-    assert seen[-1][0] == seen[-1][1]
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1] == len(seen) / 2, "each task is counted by itself"
 
 
 def test_glue_beside_the_curve_and_without_held_out_text(config: TextConfig, data: TextData, glue: Path) -> None:

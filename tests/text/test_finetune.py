@@ -59,7 +59,7 @@ def test_it_learns_and_leaves_everything_as_it_was(folder: Path) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state, threads, seen = torch.get_rng_state(), torch.get_num_threads(), []
     found = finetune(
-        model, "sst2", folder, seeds=(0, 1), epochs=12, lr=2e-3, threads=1,
+        model, "sst2", folder, seeds=(0, 1), epochs=12, lr=2e-3,
         progress=lambda *counts: seen.append(counts),
     )  # fmt: skip
     assert min(run["accuracy"] for run in found.runs) > 0.95

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -196,13 +196,10 @@ def _from_hub(name: str, column: str, split: str) -> Corpus:
     path = str(Path(path).expanduser()) if path.startswith("~/") else path
     config, part = (*words[1:], "", "")[:2]
 
-    def read() -> Iterable[Mapping[str, Any]]:
-        import datasets
+    def read() -> Any:
+        from datasets import load_dataset
 
-        found: Iterable[Mapping[str, Any]] = datasets.load_dataset(
-            path, config or None, split=part or split, revision=revision or None, streaming=True
-        )
-        return found
+        return load_dataset(path, config or None, split=part or split, revision=revision or None, streaming=True)
 
     def identity() -> str:
         content = fingerprint(path) if Path(path).is_dir() else path
@@ -222,11 +219,10 @@ def _from_folder(path: Path, column: str, split: str) -> Corpus:
         path = path / split
     if (path / "state.json").is_file():  # it names the content
 
-        def read() -> Iterable[Mapping[str, Any]]:
-            import datasets
+        def read() -> Any:
+            from datasets import load_from_disk
 
-            found: Iterable[Mapping[str, Any]] = datasets.load_from_disk(str(path))
-            return found
+            return load_from_disk(str(path))
 
         return _rows(str(path), column, read, lambda: _hash("rows", column, fingerprint(path / "state.json")))
     found, others = [], Counter[str]()

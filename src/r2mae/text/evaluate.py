@@ -20,6 +20,7 @@ from r2mae.text.config import MOST_SEQUENCES, TextConfig
 from r2mae.text.finetune import LENGTH, Progress, finetune
 from r2mae.text.probe import probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
+from r2mae.training.devices import cpu_threads
 from r2mae.training.task import Batches
 from r2mae.training.validation import EVALUATION_KEY, evaluating
 
@@ -56,7 +57,7 @@ def evaluate(
     folder : path, optional
         The folder of GLUE; by default ``glue`` in the data folder.
     progress : callable, optional
-        Counts held-out sequences, then the sentences of all probes, then the steps of all tasks.
+        Counts held-out sequences, then the sentences of each probe, then the steps of each task.
     items : ItemRecorder, optional
         Records the share of each held-out sequence in ``loss`` and ``accuracy``.
     **recipe
@@ -78,19 +79,15 @@ def evaluate(
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
     where = data_root() / "glue" if folder is None else folder
-    common: dict[str, Any] = {
-        "limit": chosen.glue_limit,
-        "threads": config.machine.threads,
-        "length": min(LENGTH, config.data.sequence_length),
-    }
+    common: dict[str, Any] = {"limit": chosen.glue_limit, "length": min(LENGTH, config.data.sequence_length)}
     for mean, names in (("glue_probe", chosen.glue_probes), ("glue", chosen.glue)):
         main = []
-        for place, name in enumerate(names):
-            shared = _shared_progress(progress, place, len(names))
-            if mean == "glue":
-                found = finetune(model, name, where, progress=shared, **common, **recipe)
-            else:
-                found = probe_glue(task, model, name, where, progress=shared, **common)
+        for name in names:
+            with cpu_threads(config.machine.threads):
+                if mean == "glue":
+                    found = finetune(model, name, where, progress=progress, **common, **recipe)
+                else:
+                    found = probe_glue(task, model, name, where, progress=progress, **common)
             if multiprocessing.parent_process() is None:  # worker processes of a comparison log nothing
                 logging.getLogger("r2mae").warning("%s", found)
             scores |= found.by_name()
@@ -180,10 +177,3 @@ def _evenly_spaced(rows: int, most: int) -> Int64[np.ndarray, " chosen"]:
     if rows < 1 or most < 1:
         raise UserError("there is no held-out sequence to measure on: hold documents out with --validation 0.01")
     return np.linspace(0, rows - 1, min(rows, most)).round().astype(np.int64)
-
-
-def _shared_progress(progress: Progress | None, place: int, tasks: int) -> Progress | None:
-    """Return the progress of one of several GLUE tasks in a common count; all are assumed to be equally long."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(place * total + done, tasks * total)

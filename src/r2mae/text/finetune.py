@@ -31,7 +31,6 @@ from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, Score, glue_task
 from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
-from r2mae.training.devices import cpu_threads
 from r2mae.training.optimizers import learning_rate_factor
 from r2mae.training.order import BatchOrder
 
@@ -102,7 +101,6 @@ def finetune(
     batch_size: int = 32,
     limit: int | None = None,
     length: int = LENGTH,
-    threads: int | None = None,
     kept: str | Path | None = None,
     progress: Progress | None = None,
 ) -> GlueScores:
@@ -122,8 +120,6 @@ def finetune(
         Most training examples, the same for every seed and encoder.
     length : int
         Longer examples are cut to this many tokens, the longer sentence first.
-    threads : int, optional
-        CPU threads of the fine-tuning.
     kept : path, optional
         A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
@@ -143,20 +139,19 @@ def finetune(
         if progress is not None:
             progress(done, steps * len(seeds))
 
-    with cpu_threads(threads):
-        ids, test_ids = (encode(model.tokenizer, part.texts, length) for part in (train, test))
-        name = _identity(model, [glue.name, recipe], train, test, [*ids, *test_ids]) if kept else ""
-        runs: list[Mapping[Score, float]] = []
-        for seed in map(int, seeds):
-            found = _read(kept).get(f"{name}-{seed}") if kept else None
-            if found is None:
-                outputs = _run(model, glue, ids, train.labels, test_ids, recipe, steps, seed, count)
-                found = score(glue, test.labels, outputs)
-                if kept:
-                    write_json(Path(kept), {**_read(kept), f"{name}-{seed}": found})
-            else:
-                count(steps)
-            runs.append(found)
+    ids, test_ids = (encode(model.tokenizer, part.texts, length) for part in (train, test))
+    name = _identity(model, [glue.name, recipe], train, test, [*ids, *test_ids]) if kept else ""
+    runs: list[Mapping[Score, float]] = []
+    for seed in map(int, seeds):
+        found = _read(kept).get(f"{name}-{seed}") if kept else None
+        if found is None:
+            outputs = _run(model, glue, ids, train.labels, test_ids, recipe, steps, seed, count)
+            found = score(glue, test.labels, outputs)
+            if kept:
+                write_json(Path(kept), {**_read(kept), f"{name}-{seed}": found})
+        else:
+            count(steps)
+        runs.append(found)
     return GlueScores(glue, train, test, tuple(runs), tuple(map(int, seeds)))
 
 

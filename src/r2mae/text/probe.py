@@ -16,7 +16,6 @@ from r2mae.text.embed import embed_sequences
 from r2mae.text.finetune import LENGTH, Progress, encode
 from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import TokenModel, TokenTask
-from r2mae.training.devices import cpu_threads
 from r2mae.training.memory import available_memory
 
 # Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
@@ -35,7 +34,6 @@ def probe_glue(
     *,
     limit: int | None = None,
     length: int = LENGTH,
-    threads: int | None = None,
     progress: Progress | None = None,
 ) -> GlueScores:
     """Fit a linear probe to frozen embeddings of a task's training examples, and measure it on the held-out examples.
@@ -50,7 +48,7 @@ def probe_glue(
     ----------
     task, model
         Those of the run.
-    name, folder, limit, threads
+    name, folder, limit
         See :func:`r2mae.text.finetune.finetune`.
     length : int
         Tokens of a piece, including the two special tokens: the length of the model's sequences, at least 3.
@@ -74,16 +72,15 @@ def probe_glue(
         if progress is not None:
             progress(done, total)
 
-    with cpu_threads(threads):
-        features, held_out = (_features(task, model, part, length, count) for part in (train, test))
-        if not glue.classes:
-            ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
-            predicted = np.asarray(ridge.predict(held_out))[:, None]
-        else:
-            folds = min(_FOLDS, train.rarest_class)
-            probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
-            predicted = np.zeros((len(test), len(glue.classes)))  # 0 for classes without a training example
-            predicted[:, probe.classes_] = probe.predict_proba(held_out)
+    features, held_out = (_features(task, model, part, length, count) for part in (train, test))
+    if not glue.classes:
+        ridge = RidgeProbe(ALPHAS, standardize=True).fit(features, train.labels)
+        predicted = np.asarray(ridge.predict(held_out))[:, None]
+    else:
+        folds = min(_FOLDS, train.rarest_class)
+        probe = LinearProbe(CS, cv=folds, scoring="accuracy", standardize=True).fit(features, train.labels)
+        predicted = np.zeros((len(test), len(glue.classes)))  # 0 for classes without a training example
+        predicted[:, probe.classes_] = probe.predict_proba(held_out)
     return GlueScores(glue, train, test, (score(glue, test.labels, predicted),))
 
 

@@ -52,6 +52,7 @@ class TokenStore:
             if meta["format"] != FORMAT:
                 raise ValueError(f"{META} is not of format {FORMAT}")
             self.vocab_size, self.unknown = int(meta["vocab_size"]), int(meta["unknown"])
+            self.dtype = _dtype(self.vocab_size)
             offsets, size = self.offsets(), (self.folder / TOKENS).stat().st_size
             if offsets[0] != 0 or size != offsets[-1] * self.dtype.itemsize or (np.diff(offsets) < 2).any():
                 raise ValueError(f"{OFFSETS} does not fit {TOKENS}")
@@ -70,11 +71,6 @@ class TokenStore:
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of its files into one line."""
         return reading(f"the token store {self.folder}", "delete the folder, and it is made again")
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the tokens."""
-        return _dtype(self.vocab_size)
 
     @cached_property
     def tokens(self) -> UInt16[np.ndarray, " tokens"] | UInt32[np.ndarray, " tokens"]:

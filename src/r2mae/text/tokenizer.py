@@ -195,7 +195,7 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     :data:`LONGEST_WORD` bytes is trained on in pieces. `vocab_size` is with the bytes and <s>, <pad>, </s>, <unk> and
     <mask>, which are 0 to 4; a small corpus may give fewer. The result is a pure function of documents and size.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     least = len(SPECIALS) + len(alphabet)
@@ -204,20 +204,35 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.FixedLength(LONGEST_WORD)])
-    backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=[_special_token(name, AddedToken) for name in SPECIALS],
+        special_tokens=_special_tokens(),
         initial_alphabet=alphabet,
         show_progress=sys.stderr.isatty(),
     )
     backend.train_from_iterator(documents, trainer)
-    backend.pre_tokenizer = words  # pieces matter for training alone
-    backend.post_processor = processors.RobertaProcessing(
-        ("</s>", SPECIALS.index("</s>")), ("<s>", SPECIALS.index("<s>")), trim_offsets=True, add_prefix_space=False
-    )
-    return TextTokenizer.of(backend, {}, "of this corpus")
+    return _like_roberta(backend, "of this corpus")
+
+
+def _like_roberta(backend: "Tokenizer", source: str) -> TextTokenizer:
+    """Complete a BPE over bytes: how text is cut into words, decoded and framed, and the special tokens."""
+    from tokenizers import decoders, pre_tokenizers, processors
+
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(_special_tokens())
+    ids = backend.get_vocab()
+    opens, closes = ("<s>", ids["<s>"]), ("</s>", ids["</s>"])
+    backend.post_processor = processors.RobertaProcessing(closes, opens, trim_offsets=True, add_prefix_space=False)
+    return TextTokenizer.of(backend, {}, source)
+
+
+def _special_tokens() -> list[Any]:
+    """Return the tokens :data:`SPECIALS`; a mask takes the space before it along, as in RoBERTa."""
+    from tokenizers import AddedToken
+
+    return [AddedToken(name, special=True, normalized=False, lstrip=name == "<mask>") for name in SPECIALS]
 
 
 def load_tokenizer(source: str | Path) -> TextTokenizer:
@@ -288,7 +303,7 @@ def _is_fairseq(folder: Path) -> bool:
 
 def _from_fairseq(folder: Path) -> TextTokenizer:
     """Load the files of GPT-2, whose tokens fairseq's dict.txt numbers anew for RoBERTa."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import Tokenizer, models
 
     plain = (folder / name for name in _FAIRSEQ)
     encoder, merges, order = (file if file.is_file() else file.with_name(f"{file.name}.gz") for file in plain)
@@ -301,13 +316,7 @@ def _from_fairseq(folder: Path) -> TextTokenizer:
         backend = Tokenizer(models.BPE(vocab=numbers, merges=[(first, second) for first, second in rules]))
     if lacking := next((token for token in names.values() if token not in numbers), None):
         raise UserError(f"tokenizer {order}: lacks the token {lacking!r}: fetch it again")
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([_special_token(name, AddedToken) for name in SPECIALS])
-    backend.post_processor = processors.RobertaProcessing(
-        ("</s>", numbers["</s>"]), ("<s>", numbers["<s>"]), trim_offsets=True, add_prefix_space=False
-    )
-    return TextTokenizer.of(backend, {}, str(folder))
+    return _like_roberta(backend, str(folder))
 
 
 def _from_hugging_face(name: str) -> TextTokenizer:
@@ -377,8 +386,3 @@ def _read_object(path: Path) -> dict[str, Any]:
     with reading(f"tokenizer {path}", "expected a JSON object: fetch it again"):
         found: dict[str, Any] = dict(json.loads(_read(path)).items())
     return found
-
-
-def _special_token(name: str, kind: Any) -> Any:
-    """Make a special token; a mask takes the space before it along, as in RoBERTa."""
-    return kind(name, special=True, normalized=False, lstrip=name == "<mask>")

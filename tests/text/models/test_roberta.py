@@ -182,5 +182,5 @@ def test_tokenizers_whose_padding_comes_late_and_long_sequences() -> None:
     torch.testing.assert_close(model.logits(model.encode(ids)), twin(model)(ids).logits, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="sequences have 601 tokens, and the model has 600 positions"):
         model.encode(torch.zeros(1, 601, dtype=torch.long))
-    with pytest.raises(ValueError, match="multiple of the 3 heads"):
+    with pytest.raises(ValueError, match="is not a multiple of the number of attention heads"):
         small(heads=3)

@@ -60,8 +60,6 @@ class MaskedLanguageModel(PretrainedModel):
     ) -> None:
         from transformers import RobertaConfig, RobertaForMaskedLM
 
-        if hidden_size % heads:
-            raise ValueError(f"hidden_size {hidden_size} is not a multiple of the {heads} heads")
         config = RobertaConfig(
             vocab_size=vocab_size,
             hidden_size=hidden_size,
