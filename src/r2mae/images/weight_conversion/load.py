@@ -263,9 +263,10 @@ def _read_folder(folder: Path) -> Weights:
         raise UserError(f"{path}: num_attention_heads and image_size should be whole numbers: fetch or save it again")
     processor = folder / "preprocessor_config.json"
     mean = read_json(processor, linked=True).get("image_mean") if processor.is_file() else None
-    known = isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)
+    if not (isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)):
+        mean = None
     state = from_transformers(unwrapped(_read_file(file)))
-    read = Weights(folder, "transformers", state, (file,), heads, None, size, tuple(mean) if known else None)
+    read = Weights(folder, "transformers", state, (file,), heads, None, size, None if mean is None else tuple(mean))
     return replace(read, decoder_heads=config.get("decoder_num_attention_heads", 16)) if read.has_decoder else read
 
 
