@@ -177,9 +177,9 @@ def random_boxes(
     first = np.argmax(fits, axis=1)
     rows = np.arange(count)
     fitted = fits[rows, first]
-    largest = _largest_crop(image, aspect)
-    wide = np.where(fitted, widths[rows, first], largest[0])
-    tall = np.where(fitted, heights[rows, first], largest[1])
+    widest, tallest = min(width, round(height * aspect[1])), min(height, round(width / aspect[0]))
+    wide = np.where(fitted, widths[rows, first], max(1, widest))
+    tall = np.where(fitted, heights[rows, first], max(1, tallest))
     left = np.where(fitted, draws[:, -2] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
     top = np.where(fitted, draws[:, -1] * (height - tall + 1), (height - tall) // 2).astype(np.int64)
     return np.stack([left, top, wide, tall], axis=1)
@@ -295,16 +295,6 @@ def _dense_matrix(taps: _Taps, source: int, device: torch.device) -> Float32[Ten
     return torch.zeros(batch, size, source, device=device).scatter_add_(2, places, weights)[:, None]
 
 
-def _largest_crop(image: tuple[int, int], aspect: tuple[float, float]) -> tuple[int, int]:
-    """Return width and height of the largest crop within the limits of the aspect."""
-    height, width = image
-    if width / height < aspect[0]:
-        return width, max(1, min(height, round(width / aspect[0])))
-    if width / height > aspect[1]:
-        return max(1, min(width, round(height * aspect[1]))), height
-    return width, height
-
-
 def rand_augment(images: Images, key: Key, magnitude: float = 9.0) -> Images:
     """Change every image, of values 0 to 1, at random, with a magnitude of 0 to 10."""
     made = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
@@ -338,22 +328,10 @@ def _equalize(images: Planes, amount: Amounts) -> Planes:
     return table.gather(2, levels).view(images.shape)
 
 
-def _invert(images: Planes, amount: Amounts) -> Planes:
-    return 1 - images
-
-
 def _posterize(images: Planes, amount: Amounts) -> Planes:
     """Keep 4 bits and fewer, down to none, the larger the magnitude."""
     step = 2.0 ** (4 + (amount.abs() * 4).floor())
     return ((images * 255).round() / step).floor() * step / 255
-
-
-def _solarize(images: Planes, amount: Amounts) -> Planes:
-    return torch.where(images >= 1 - amount.abs(), 1 - images, images)
-
-
-def _solarize_add(images: Planes, amount: Amounts) -> Planes:
-    return torch.where(images < 0.5, images + amount.abs() * (110 / 255), images)
 
 
 def _blend(other: Callable[[Planes], Tensor]) -> Callable[[Planes, Amounts], Planes]:
@@ -367,11 +345,8 @@ def _blend(other: Callable[[Planes], Tensor]) -> Callable[[Planes, Amounts], Pla
 
 
 def _grey(images: Planes) -> Tensor:
-    return (images * _channels(images, _LUMA)).sum(1, keepdim=True)
-
-
-def _mean_grey(images: Planes) -> Tensor:
-    return _grey(images).mean((2, 3), keepdim=True)
+    weights = images.new_tensor(_LUMA if images.shape[1] == 3 else (1.0,))
+    return (images * weights.view(1, -1, 1, 1)).sum(1, keepdim=True)
 
 
 def _smooth(images: Planes) -> Tensor:
@@ -407,22 +382,16 @@ def _rotation(value: Tensor, aspect: float) -> Matrix:
     return (angle.cos(), -angle.sin() / aspect, 0), (angle.sin() * aspect, angle.cos(), 0)
 
 
-def _channels(images: Planes, values: tuple[float, float, float]) -> Tensor:
-    """Return numbers for the colour channels; of grey images the one channel has their sum."""
-    chosen = images.new_tensor(values) if images.shape[1] == 3 else images.new_tensor([1.0])
-    return chosen.view(1, -1, 1, 1)
-
-
 OPERATIONS: dict[str, Callable[[Planes, Amounts], Planes]] = {
     "auto-contrast": _auto_contrast,
     "equalize": _equalize,
-    "invert": _invert,
+    "invert": lambda images, amount: 1 - images,
     "rotate": _warp(_rotation),
     "posterize": _posterize,
-    "solarize": _solarize,
-    "solarize-add": _solarize_add,
+    "solarize": lambda images, amount: torch.where(images >= 1 - amount.abs(), 1 - images, images),
+    "solarize-add": lambda images, amount: images + (images < 0.5) * amount.abs() * (110 / 255),
     "color": _blend(_grey),
-    "contrast": _blend(_mean_grey),
+    "contrast": _blend(lambda images: _grey(images).mean((2, 3), keepdim=True)),
     "brightness": _blend(torch.zeros_like),
     "sharpness": _blend(_smooth),
     "shear-x": _warp(lambda value, aspect: ((1, 0.3 * value / aspect, 0), (0, 1, 0))),

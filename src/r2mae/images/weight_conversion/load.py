@@ -131,16 +131,19 @@ def read_weights(path: str | Path) -> Weights:
         made = read_finished(place)
         heads, decoder_heads = (int(made.architecture[name]) for name in ("heads", "decoder_heads"))
         return Weights(place, "r2mae", made.state, (folder.weights,), heads, decoder_heads, made.size)
-    file = _file_of(place) if place.is_dir() else place
-    state = unwrapped(_read_file(file))
-    read = Weights(place, "timm", state, (file,))
-    if is_transformers(state):
-        read = replace(read, layout="transformers", state=from_transformers(state))
-        return _with_architecture(read) if place.is_dir() else read
-    if PATCHES not in state:
-        first = ", ".join(list(state)[:_SHOWN]) or "nothing"
+    if place.is_dir():
+        read = _read_folder(place)
+    else:
+        state = unwrapped(_read_file(place))
+        if is_transformers(state):
+            read = Weights(place, "transformers", from_transformers(state), (place,))
+        else:
+            decoder = any(name.startswith("decoder_") for name in state)
+            read = Weights(place, "mae" if decoder else "timm", state, (place,))
+    if PATCHES not in read.state:
+        first = ", ".join(list(read.state)[:_SHOWN]) or "nothing"
         raise UserError(f"{place} holds no vision transformer of a known library ({first} …): {_EXPECTED}")
-    return replace(read, layout="mae") if read.has_decoder else read
+    return read
 
 
 def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, tuple[str, ...]]:
@@ -239,39 +242,32 @@ def _read_file(file: Path) -> State:
     raise UserError(f"{file} holds no weights by name: {_EXPECTED}")
 
 
-def _file_of(folder: Path) -> Path:
-    """Return the file of weights in a folder of transformers."""
-    config = folder / "config.json"
-    if not config.is_file():
+def _read_folder(folder: Path) -> Weights:
+    """Read a folder of transformers: its weights, config.json and preprocessor_config.json."""
+    path = folder / "config.json"
+    if not path.is_file():
         raise UserError(f"{folder} holds neither config.yaml nor config.json: {_EXPECTED}")
-    kind = read_json(config, linked=True).get("model_type")
-    if kind not in _TYPES:
-        raise UserError(f"{config} is of a model of the type {str(kind)[:40]!r}: expected {' or '.join(_TYPES)}")
-    found = [folder / name for name in _IN_A_FOLDER if (folder / name).is_file()]
-    if not found:
+    config = read_json(path, linked=True)
+    if config.get("model_type") not in _TYPES:
+        kind = str(config.get("model_type"))[:40]
+        raise UserError(f"{path} is of a model of the type {kind!r}: expected {' or '.join(_TYPES)}")
+    file = next((folder / name for name in _IN_A_FOLDER if (folder / name).is_file()), None)
+    if file is None:
         expected = f"expected {' or '.join(_IN_A_FOLDER)} next to config.json, in one file"
         raise UserError(f"{folder} holds no weights: {expected}")
-    return found[0]
-
-
-def _with_architecture(read: Weights) -> Weights:
-    """Add what config.json and preprocessor_config.json of transformers say."""
-    path = read.path / "config.json"
-    config = read_json(path, linked=True)
     if config.get("hidden_act", "gelu") not in ("gelu", "gelu_python"):
-        raise UserError(f"{read.path} has the activation {config['hidden_act']!r}: expected 'gelu', as in ours")
-    image = config.get("image_size", 224)
-    numbers = {
-        "heads": config.get("num_attention_heads", 12),
-        "decoder_heads": config.get("decoder_num_attention_heads", 16) if read.has_decoder else None,
-        "image": tuple(image) if isinstance(image, list) else (image, image),
-    }
-    if not all(type(one) is int and one > 0 for one in (numbers["heads"], *numbers["image"])):
+        raise UserError(f"{folder} has the activation {config['hidden_act']!r}: expected 'gelu', as in ours")
+    heads, image = config.get("num_attention_heads", 12), config.get("image_size", 224)
+    size = tuple(image) if isinstance(image, list) else (image, image)
+    if not all(type(one) is int and one > 0 for one in (heads, *size)):
         raise UserError(f"{path}: num_attention_heads and image_size should be whole numbers: fetch or save it again")
-    processor = read.path / "preprocessor_config.json"
+    processor = folder / "preprocessor_config.json"
     mean = read_json(processor, linked=True).get("image_mean") if processor.is_file() else None
-    known = isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)
-    return replace(read, **numbers, mean=tuple(mean) if known else None)  # type: ignore[arg-type]
+    if not (isinstance(mean, list) and all(isinstance(one, int | float) for one in mean)):
+        mean = None
+    state = from_transformers(unwrapped(_read_file(file)))
+    read = Weights(folder, "transformers", state, (file,), heads, None, size, None if mean is None else tuple(mean))
+    return replace(read, decoder_heads=config.get("decoder_num_attention_heads", 16)) if read.has_decoder else read
 
 
 def _check_sizes(weights: Weights, own: Mapping[str, Tensor], model: VisionTransformerMAE) -> None:
