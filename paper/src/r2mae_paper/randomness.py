@@ -447,8 +447,9 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
                 if row["unit"] == "percent":
                     low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
                 height = lines.index(row["set"]) + (place - (len(shown) - 1) / 2) * 0.22
-                look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": draw.COLOURS[place]}
-                draw.interval(axes, middle, low, high, height, **look, label=None if first else title)
+                mark, label = "D" if row["set"] == AVERAGE else "o", None if first else title
+                look = {"fmt": mark, "markersize": 4.5, "color": draw.COLOURS[place], "label": label}
+                draw.interval(axes, middle, low, high, height, **look)
         draw.name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=draw.BLACK, linewidth=0.6)

@@ -12,7 +12,7 @@ fixed ratios keep ñ = np rows.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -214,7 +214,7 @@ def plot_angles(tables: Tables, size: Size) -> draw.Figures:
         low = float(np.nanmin(column(own, "formula")))
         panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
     axes[0].set_ylabel("test risk / r²")
-    legend_below(figure, axes[0], 3)
+    draw.legend_below(figure, axes[0], 3)
     return {"fig1b": figure}
 
 
@@ -234,14 +234,14 @@ def plot_strengths(
         _draw_strengths(axes[-1], tables[magnitudes], columns, "of the truth, 1/(1 + δ)")
         draw.ratio_axis(axes[-1], "E‖Xb̂₀‖² / E‖Xb̂₁‖²", "magnitude: cos = 0 over cos = 1")
         # Between the curves: there is no room beneath one another.
-        look = {"fontsize": 7, "ncols": 2, "columnspacing": 1, "borderpad": 0.1}
+        look: dict[str, Any] = {"fontsize": 7, "ncols": 2, "columnspacing": 1, "borderpad": 0.1}
         axes[-1].legend(loc="lower right", bbox_to_anchor=(1.0, 0.17), **look)
     return {name: figure}
 
 
 def _draw_strengths(panel: draw.Axes, rows: list[TableRow], columns: tuple[str, str, str], dashed: str) -> None:
     """Draw means for every δ (points, one design) with the formula (lines) and a value of its own (dashed)."""
-    for colour, delta, own in coloured(rows, "delta"):
+    for colour, delta, own in draw.coloured(rows, "delta"):
         mean, formula, _ = (column(own, key) for key in columns)
         draw.simulated(panel, column(own, "ratio"), mean, None, colour, f"δ = {delta:g}")
         draw.predicted(panel, column(own, "ratio"), formula, colour, None)
@@ -296,7 +296,7 @@ def plot_spectra(tables: Tables, size: Size) -> draw.Figures:
         _spectrum(below, own, thresholds[name], select(histograms, model=name))
     upper[0].set_ylabel("normalised test risk")
     lower[0].set_ylabel("density")
-    legend_below(figure, upper[0], 4)
+    draw.legend_below(figure, upper[0], 4)
     return {"fig1e": figure}
 
 
@@ -383,7 +383,7 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
 
 
 def _draw_curves(panel: draw.Axes, rows: list[TableRow], name: str) -> None:
-    for colour, quantile, own in coloured(rows, "quantile"):
+    for colour, quantile, own in draw.coloured(rows, "quantile"):
         ratio, mean, deviation, formula = (
             column(own, key) for key in ("ratio", "normalised_risk", "deviation", "formula")
         )
@@ -409,7 +409,7 @@ def _spectrum(panel: draw.Axes, rows: list[TableRow], limit: TableRow, histogram
         tallest = int(density.argmax())
         note = f"the bar at {low[tallest]:.3g} leaves the axis:\n{density[tallest] * width:.0%} of the eigenvalues"
         panel.annotate(note, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
-    for colour, _, own in coloured(rows, "quantile"):
+    for colour, _, own in draw.coloured(rows, "quantile"):
         panel.plot(own[0]["eigenvalue"], 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
     panel.axvline(limit["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
     panel.annotate(
