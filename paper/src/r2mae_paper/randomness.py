@@ -447,8 +447,8 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
                 if row["unit"] == "percent":
                     low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
                 height = lines.index(row["set"]) + (place - (len(shown) - 1) / 2) * 0.22
-                mark, label = "D" if row["set"] == AVERAGE else "o", None if first else title
-                look = {"fmt": mark, "markersize": 4.5, "color": draw.COLOURS[place], "label": label}
+                mark, named = "D" if row["set"] == AVERAGE else "o", None if first else title
+                look = {"fmt": mark, "markersize": 4.5, "color": draw.COLOURS[place], "label": named}
                 draw.interval(axes, middle, low, high, height, **look)
         draw.name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
