@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from r2mae_paper.fluctuation import loss_fluctuation
+from r2mae_paper.scheme_tables import loss_fluctuation
 
 STEPS = 2000
 

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae_paper.bases import cells
-from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, legend_below, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
@@ -168,15 +167,9 @@ def plot_widths(tables: Tables, size: Size) -> Figures:
         named += [(name, select(rows, set=name, score=score)) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
-    units = [DOMAIN.presets[width] for width in size.widths]
-    handles = [
-        Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
-        for colour, one in zip(COLOURS, units, strict=False)
-    ]
-    figure.legend(
-        handles=handles, title="hidden and latent units", loc="outside lower center", ncols=len(handles), fontsize=8,
-        title_fontsize=8,
-    )  # fmt: skip
+    for colour, unit in zip(COLOURS, map(DOMAIN.presets.__getitem__, size.widths), strict=False):
+        grid_of_axes[0].plot([], [], "o", color=colour, label=f"{unit['n_hidden']} and {unit['n_latent']}")
+    legend_below(figure, grid_of_axes[0], len(size.widths), title="hidden and latent units", title_fontsize=9)
     return {"cells-width": figure}
 
 
