@@ -71,13 +71,10 @@ def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
-        for table, wanted in ((probes, scores), (reconstruction, rebuilt)):
-            found = tables_of(group, table, wanted, REFERENCE, **judged)
-            tables[table] += [
-                {"set": name, **row, **({"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {})}
-                for row in found[table]
-            ]
         found = tables_of(group, probes, [*scores, *rebuilt], REFERENCE, **judged)
+        for row in found[probes]:
+            rank = {"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {}
+            tables[reconstruction if row["score"] in rebuilt else probes].append({"set": name, **row, **rank})
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
 

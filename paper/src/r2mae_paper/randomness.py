@@ -262,12 +262,8 @@ def _by_fraction(axes: draw.Axes, rows: Sequence[TableRow], objective: str) -> N
 
     by_sample = {f"by sample {label[-4:]}": colour for label, colour in _FIXED_COLOURS.items()}
     several = sum((label, objective) in means for label in by_sample) > 1
-    for label, colour in {
-        **_FIXED_COLOURS,
-        "dynamic": draw.COLOURS[3],
-        RANDOM: draw.COLOURS[1],
-        SPREAD: draw.COLOURS[0],
-    }.items():
+    drawn = {"dynamic": draw.COLOURS[3], RANDOM: draw.COLOURS[1], SPREAD: draw.COLOURS[0]}
+    for label, colour in {**_FIXED_COLOURS, **drawn}.items():
         line(label, colour, "-")
         if not several:
             line(label + MASK_AWARE, colour, "--")
@@ -312,25 +308,22 @@ def _image_scores(run: SweepRun) -> Mapping[str, float]:
     return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
 
 
+def _cells(name: str, settings: Fields, out: Path) -> RunConfig:
+    return cells(name, settings)
+
+
+def _cell_scores(run: SweepRun) -> Mapping[str, float]:
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
+
+
+def _texts(name: str, settings: Fields, out: Path) -> RunConfig:
+    return text(name, "tiny", settings)
+
+
 SWEEPS = (
     DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
-    DomainSweep(
-        "cells",
-        "masked_loss",
-        "loss of hidden genes",
-        "score",
-        lambda name, settings, out: cells(name, settings),
-        lambda run: {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)},
-        more=BY_SAMPLE_ROWS,
-    ),
-    DomainSweep(
-        "text",
-        "loss",
-        "masked loss",
-        "accuracy",
-        lambda name, settings, out: text(name, "tiny", settings),
-        of_features=False,
-    ),
+    DomainSweep("cells", "masked_loss", "loss of hidden genes", "score", _cells, _cell_scores, more=BY_SAMPLE_ROWS),
+    DomainSweep("text", "loss", "masked loss", "accuracy", _texts, of_features=False),
     DomainSweep("genome", "masked_loss", "masked loss", "accuracy", _genome, of_features=False),
 )
 
@@ -559,7 +552,7 @@ STUDIES = (
     *(sweep.study() for sweep in SWEEPS),
     Study(ENTRIES["randomness"], plot_summary, table_of_summary, gather=gather),
     _study_of_formats("images", _images_of_formats, "masked_mse", "probe_accuracy", "knn_accuracy"),
-    _study_of_formats("cells", lambda name, settings, out: cells(name, settings), "masked_loss", "score"),
+    _study_of_formats("cells", _cells, "masked_loss", "score"),
     _study_of_formats("text", lambda name, settings, out: text("wiki", name, settings), "loss", "accuracy"),
     _study_of_formats("genome", _genome_of_formats, "masked_loss", "accuracy"),
 )
