@@ -108,6 +108,7 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
 
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
 _ROW, _WIDTH = "row", "width"
+_ENDS = ("", "_low", "_high")
 
 
 def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
@@ -195,16 +196,13 @@ def _panel(
                 places.append(f"{name}: {label}")
             if (label, width) in known:
                 offset = 0.25 * (number - (len(widths) - 1) / 2)
-                _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
+                row, place = known[label, width], len(places) - 1 + offset
+                keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in _ENDS)
+                gain, low, high = (float(row.get(key, np.nan)) for key in keys)
+                interval(axes, gain, low, high, place, color=COLOURS[number], markersize=3.5, elinewidth=1)
         axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
     name_rows(axes, places, 0)
     axes.tick_params(axis="y", labelsize=7)
-
-
-def _gain(axes: Axes, row: TableRow, place: float, colour: str) -> None:
-    keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
-    gain, low, high = (float(row.get(key, np.nan)) for key in keys)
-    interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)
 
 
 STUDIES = (

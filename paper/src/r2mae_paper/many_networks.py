@@ -66,7 +66,8 @@ class _Model(nn.Module):
         def one(weights: tuple[Tensor, ...], own: Tensor) -> Tensor:
             return torch.func.functional_call(self._one[0], dict(zip(self._names, weights, strict=True)), (own,))
 
-        return torch.vmap(one)(tuple(self.weights), x)
+        predicted: Tensor = torch.vmap(one)(tuple(self.weights), x)
+        return predicted
 
 
 class _Inputs:

@@ -140,7 +140,6 @@ def _panel(axes: Axes, rows: Sequence[TableRow], labels: Sequence[str], baseline
 JUMPS = ("loss_sd", "loss_sd_beside_ratio")
 _SKIPPED_FRACTION = 0.2  # the beginning of the run, where the trend is too steep to separate from fluctuation
 _KNOTS = 6
-_MIN_STEPS = 50  # steps
 _LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
 
 
@@ -164,10 +163,6 @@ def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray,
     """
     first = int(_SKIPPED_FRACTION * len(loss))
     loss, ratio = loss[first:], ratio[first:]
-    if len(loss) < _MIN_STEPS:
-        raise ValueError(f"{len(loss)} steps remain after the first fifth: fluctuation needs {_MIN_STEPS} or more")
-    if not (np.isfinite(loss).all() and np.isfinite(ratio).all()):
-        raise ValueError("losses and ratios must be finite")
     trend = SplineTransformer(n_knots=_KNOTS, degree=3).fit_transform(np.arange(len(loss))[:, None])
     spread = np.ptp(ratio)
     centred = (ratio - ratio.mean()) / spread if spread > 0 else np.zeros_like(ratio)

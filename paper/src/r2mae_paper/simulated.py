@@ -288,7 +288,16 @@ def plot_spectra(tables: Tables, size: Size) -> draw.Figures:
     upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
     for panel, below, name in zip(upper, lower, MODELS, strict=True):
         own = select(rows, model=name)
-        _draw_curves(panel, own, name)
+        for colour, quantile, curve in draw.coloured(own, "quantile"):
+            keys = ("ratio", "normalised_risk", "deviation", "formula")
+            ratio, mean, deviation, formula = (column(curve, key) for key in keys)
+            label = f"top {quantile:.0%}" if quantile else "largest eigenvalue"
+            draw.simulated(panel, ratio, mean, deviation, colour, label)
+            draw.predicted(panel, ratio, formula, colour, None)
+        panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
+        draw.null_line(panel)
+        draw.ratio_axis(panel, title=name)
+        panel.set_ylim(0.45, 1.8)
         _spectrum(below, own, thresholds[name], select(histograms, model=name))
     upper[0].set_ylabel("normalised test risk")
     lower[0].set_ylabel("density")
@@ -376,22 +385,6 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
     counts, _ = np.histogram(eigenvalues, edges)
     density = counts / counts.sum() / np.diff(edges)
     return rows_of(model=name, low=edges[:-1], high=edges[1:], density=density)
-
-
-def _draw_curves(panel: draw.Axes, rows: list[TableRow], name: str) -> None:
-    for colour, quantile, own in draw.coloured(rows, "quantile"):
-        ratio, mean, deviation, formula = (
-            column(own, key) for key in ("ratio", "normalised_risk", "deviation", "formula")
-        )
-        draw.simulated(
-            panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue"
-        )
-        draw.predicted(panel, ratio, formula, colour, None)
-    panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
-    draw.null_line(panel)
-    draw.ratio_axis(panel)
-    panel.set_ylim(0.45, 1.8)
-    panel.set_title(name)
 
 
 def _spectrum(panel: draw.Axes, rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:

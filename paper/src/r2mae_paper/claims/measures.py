@@ -481,16 +481,9 @@ def best_ratio(results: Results, case: Case) -> Measured:
             for a, b in pairs
         }
         counts = {"comparisons": 2 * len(gaps)}
-    parts = {name: over(_shared(one, other), **counts, grid=step) for name, (one, other) in gaps.items()}
+    shared = {name: (one - other).dropna().to_numpy(float) for name, (one, other) in gaps.items()}
+    parts = {name: over(values, **counts, grid=step) for name, values in shared.items()}
     return Measured(parts, f"The best ratios: {note}." if note else "")
-
-
-def _shared(first: "pd.Series[float]", second: "pd.Series[float]") -> Values:
-    """Return the differences under the seeds that both have."""
-    gaps = (first - second).dropna().to_numpy(float)
-    if not len(gaps):
-        raise UnavailableError("no seed has both scores at every ratio")
-    return np.asarray(gaps)
 
 
 def _best(runs: pd.DataFrame, score: str) -> "pd.Series[float]":
