@@ -408,11 +408,6 @@ def plot_summary(tables: Tables, size: Size) -> draw.Figures:
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
         "r2mae-per-sample, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
-    against_best = {
-        title: (label, against)
-        for title, (label, against) in against_best.items()
-        if select(tables["randomness"], label=label, against=against)
-    }
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
     mask_aware = {label: (label + MASK_AWARE, "mask_blind") for label in (BLIND, RANDOM, SPREAD)}
     if select(rows, against="mask_blind"):
@@ -428,6 +423,7 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     Those in percent of an error are quotients of errors, whose axis is logarithmic.
     """
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
+    shown = {title: pair for title, pair in shown.items() if select(rows, label=pair[0], against=pair[1])}
     names = [name for name in unique(rows, "set") if name != AVERAGE]
     lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
     scores = [score for score in (ERROR, PROBE) if select(rows, score=score)]
