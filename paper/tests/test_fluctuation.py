@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from r2mae_paper.fluctuation import loss_fluctuation
+from r2mae_paper.scheme_tables import loss_fluctuation
 
 STEPS = 2000
 
@@ -37,15 +37,3 @@ def test_the_result_scales_with_the_loss() -> None:
     loss, ratio = curve(0.02, 0.5)
     once, twice = loss_fluctuation(loss, ratio), loss_fluctuation(2 * loss + 3, ratio)
     assert twice == pytest.approx([2 * value for value in once])
-
-
-@pytest.mark.parametrize(
-    ("loss", "ratio", "message"),
-    [
-        (np.ones(40), np.ones(40), "50 or more"),
-        (np.full(100, np.nan), np.ones(100), "finite"),
-    ],
-)
-def test_curves_that_cannot_be_measured_are_refused(loss: np.ndarray, ratio: np.ndarray, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        loss_fluctuation(loss, ratio)

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_over_fixed, pooled_rows
-from r2mae_paper.pooled import pooled_effect
+from r2mae_paper.gains import BEST_FIXED, BLIND, best_of, gains_over_fixed, pooled_effect, pooled_rows
 
 FIXED = ("fixed 0.10", "fixed 0.50", "fixed 0.90")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.meta_analysis import combine_effects
 
-from r2mae_paper.pooled import pooled_effect
+from r2mae_paper.gains import pooled_effect
 
 
 @pytest.mark.parametrize("seed", range(6))

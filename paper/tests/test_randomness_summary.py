@@ -96,7 +96,7 @@ def test_studies_of_another_scale_or_unfinished_are_not_mixed_in(
     assert json.loads((tmp_path / "randomness" / "made.json").read_text())["scale"] == "small"
     assert "without randomness-text, randomness-genome" in caplog.text
     folder = tmp_path / "randomness-cells"
-    begin(folder, "small", "runs", [[folder / "absent"]])
+    begin(folder, "small", "runs", [folder / "absent"])
     with pytest.raises(UserError, match=r"randomness-cells is not finished \(0 of 1 runs, small\): run it to its end"):
         run_study(SUMMARY, tmp_path / "randomness", scale="small")
 

@@ -10,7 +10,7 @@ import pytest
 
 from r2mae.errors import UserError
 from r2mae.images.data import load_images, load_splits
-from r2mae_paper.bases import first_faces, some_classes
+from r2mae_paper.bases import few_classes, first_faces
 
 
 @pytest.mark.slow
@@ -30,7 +30,7 @@ def test_faces_keep_their_files_and_attributes(tmp_path: Path, shared_data: Path
 
 @pytest.mark.slow
 def test_classes_are_spread_evenly_and_keep_both_parts(tmp_path: Path, shared_data: Path) -> None:
-    splits = load_splits(str(some_classes(4, tmp_path / "four.tar")))
+    splits = load_splits(few_classes(tmp_path / "a", 4))
     assert (len(splits.train), len(splits.test)) == (4 * 200, 4 * 50)
     packed = next((shared_data / "tiny_imagenet").glob("*.tar.xz"))
     with tarfile.open(packed) as archive:
@@ -38,15 +38,15 @@ def test_classes_are_spread_evenly_and_keep_both_parts(tmp_path: Path, shared_da
     assert splits.train.classes == tuple(names[place] for place in (0, 25, 50, 75))
     assert splits.test.labels is not None
     assert np.bincount(splits.test.labels).tolist() == [50] * 4
-    again = some_classes(4, tmp_path / "again.tar")
-    assert again.read_bytes() == (tmp_path / "four.tar").read_bytes()
+    again = Path(few_classes(tmp_path / "b", 4))
+    assert again.read_bytes() == (tmp_path / "a" / again.name).read_bytes()
 
 
 def test_more_than_there_are_is_refused(tmp_path: Path, shared_data: Path) -> None:
     with pytest.raises(UserError, match="10,000 faces here, not 10,001"):
         first_faces(10_001, tmp_path / "faces")
     with pytest.raises(UserError, match="100 classes here, not 101"):
-        some_classes(101, tmp_path / "classes.tar")
+        few_classes(tmp_path, 101)
     assert not list(tmp_path.glob("*"))
 
 

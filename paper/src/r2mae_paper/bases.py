@@ -34,11 +34,6 @@ Fields = Mapping[str, Any]
 _CLASSES = 10
 
 
-def few_classes(out: Path, count: int = _CLASSES) -> str:
-    """Return an archive of evenly spaced classes of the set `tiny-imagenet` in a folder; it is made where missing."""
-    return str(some_classes(count, out.absolute() / f"classes-{count}.tar"))
-
-
 def faces(name: str) -> str:
     """Return the data of a study of faces: a name, or else the folder `celeba-aligned` of the data folder."""
     return name or str(data_root() / "celeba-aligned")
@@ -99,13 +94,14 @@ def first_faces(count: int, folder: Path) -> Path:
     return folder
 
 
-def some_classes(count: int, path: Path) -> Path:
-    """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to a .tar, and return it.
+def few_classes(out: Path, count: int = _CLASSES) -> str:
+    """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to a .tar in a folder.
 
-    An archive that is there already is taken as it is.
+    Returned is the archive; one that is there already is taken as it is.
     """
+    path = out.absolute() / f"classes-{count}.tar"
     if path.is_file():
-        return path
+        return str(path)
     (complete,) = _archive(locate(SETS["tiny-imagenet"]).values()).folders().values()
     parts = {part: folder.folders() for part, folder in complete.folders().items() if part in ("train", "val")}
     names = sorted(parts["train"])
@@ -119,7 +115,7 @@ def some_classes(count: int, path: Path) -> Path:
         for image, file in _images(parts[part][name])
     )
     _pack(path, members)
-    return path
+    return str(path)
 
 
 def _archive(files: Iterable[Path]) -> Folder:

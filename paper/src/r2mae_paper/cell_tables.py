@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
 from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae_paper.bases import cells
-from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, name_rows, panels
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, legend_below, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.scheme_tables import CURRICULA, average_ranks, dots, schemes, tables_of, variants_of
@@ -72,13 +71,10 @@ def table(results: pd.DataFrame, *, probes: str, reconstruction: str) -> Tables:
         lower, neither = ([one.name for one in metrics if one.higher_is_better is way] for way in (False, None))
         judged: dict[str, Any] = {"baseline": EXPRESSION, "lower": lower, "neither": neither}
         ranks = average_ranks(group, [metric.name for metric in metrics if metric.ranked and metric.higher_is_better])
-        for table, wanted in ((probes, scores), (reconstruction, rebuilt)):
-            found = tables_of(group, table, wanted, REFERENCE, **judged)
-            tables[table] += [
-                {"set": name, **row, **({"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {})}
-                for row in found[table]
-            ]
         found = tables_of(group, probes, [*scores, *rebuilt], REFERENCE, **judged)
+        for row in found[probes]:
+            rank = {"rank": ranks.get(row["label"], math.nan)} if row["score"] == "score" else {}
+            tables[reconstruction if row["score"] in rebuilt else probes].append({"set": name, **row, **rank})
         tables[f"{probes}-runs"] += [{"set": name, **row} for row in found[f"{probes}-runs"]]
     return tables
 
@@ -112,6 +108,7 @@ def _by_set(rows: Sequence[TableRow], names: Sequence[str], titles: Mapping[str,
 
 SCORES = {"score": "average score", "reconstruction_r": "reconstruction, Pearson's r"}
 _ROW, _WIDTH = "row", "width"
+_ENDS = ("", "_low", "_high")
 
 
 def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
@@ -168,15 +165,9 @@ def plot_widths(tables: Tables, size: Size) -> Figures:
         named += [(name, select(rows, set=name, score=score)) for name in sets]
         _panel(axes, named, labels, size.widths)
         axes.set_xlabel(f"{SCORES[score]}: minus the best fixed ratio")
-    units = [DOMAIN.presets[width] for width in size.widths]
-    handles = [
-        Line2D([], [], marker="o", markersize=3.5, color=colour, label=f"{one['n_hidden']} and {one['n_latent']}")
-        for colour, one in zip(COLOURS, units, strict=False)
-    ]
-    figure.legend(
-        handles=handles, title="hidden and latent units", loc="outside lower center", ncols=len(handles), fontsize=8,
-        title_fontsize=8,
-    )  # fmt: skip
+    for colour, unit in zip(COLOURS, map(DOMAIN.presets.__getitem__, size.widths), strict=False):
+        grid_of_axes[0].plot([], [], "o", color=colour, label=f"{unit['n_hidden']} and {unit['n_latent']}")
+    legend_below(figure, grid_of_axes[0], len(size.widths), title="hidden and latent units", title_fontsize=9)
     return {"cells-width": figure}
 
 
@@ -205,16 +196,13 @@ def _panel(
                 places.append(f"{name}: {label}")
             if (label, width) in known:
                 offset = 0.25 * (number - (len(widths) - 1) / 2)
-                _gain(axes, known[label, width], len(places) - 1 + offset, COLOURS[number])
+                row, place = known[label, width], len(places) - 1 + offset
+                keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in _ENDS)
+                gain, low, high = (float(row.get(key, np.nan)) for key in keys)
+                interval(axes, gain, low, high, place, color=COLOURS[number], markersize=3.5, elinewidth=1)
         axes.axhline(len(places) - 0.5, color=GREY, linewidth=0.5)
     name_rows(axes, places, 0)
     axes.tick_params(axis="y", labelsize=7)
-
-
-def _gain(axes: Axes, row: TableRow, place: float, colour: str) -> None:
-    keys = ("gain", "low", "high") if "gain" in row else (f"vs_{BEST_FIXED}{end}" for end in ("", "_low", "_high"))
-    gain, low, high = (float(row.get(key, np.nan)) for key in keys)
-    interval(axes, gain, low, high, place, color=colour, markersize=3.5, elinewidth=1)
 
 
 STUDIES = (

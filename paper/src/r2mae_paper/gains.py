@@ -6,18 +6,19 @@ which it is judged. The best fixed ratio of a seed is chosen on the other seeds,
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy import optimize, stats
 
 from r2mae.evaluation.statistics import best_fixed, mean_interval, paired_difference
 from r2mae.theory.advise import advise
 from r2mae.theory.sample import from_data
 from r2mae_paper.drawing import BLACK, COLOURS, Axes, Figure, interval, name_rows, panels, quotient_axis
-from r2mae_paper.pooled import Pooled, pooled_effect
 from r2mae_paper.rows import TableRow, difference_columns, mean_columns, select, unique
 from r2mae_paper.study import compared
 
@@ -25,6 +26,7 @@ Scores: TypeAlias = Mapping[str, pd.Series]
 """A score by seed, of each row by its label."""
 References: TypeAlias = Callable[[Scores, str], Scores]
 """Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
+_ROUNDING, _NEGLIGIBLE = 1e-12, 1e-6
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
 
@@ -105,10 +107,58 @@ def gains_by_set(results: pd.DataFrame, score: str, references: References, *, h
     return gains
 
 
-def pooled(by_set: Sequence[Any]) -> Pooled:
+@dataclass(frozen=True)
+class Pooled:
+    """The average effect over sets."""
+
+    mean: float
+    low: float
+    high: float
+    """`mean`, `low`, `high`: the average of the sets' true effects, and its interval, NaN for a single set."""
+    between: float
+    """Estimated standard deviation of the true effects between sets."""
+    sets: int
+    """Number of sets."""
+
+
+def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Pooled:
+    """Average effects measured on several sets, with an interval that is valid for unmeasured sets, too.
+
+    The model is eₖ = μ + uₖ + εₖ, with uₖ ~ N(0, τ²) between sets and εₖ ~ N(0, sₖ²) within. τ² is the estimate of
+    Paule and Mandel. The interval of μ is that of Hartung and Knapp: its t has one degree of freedom less than the
+    number of sets, and it is never narrower than the errors within sets allow. A standard error of 0 is replaced by the
+    median of the others.
+    """
+    effect, error = np.asarray(effects, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    if len(effect) == 1:
+        return Pooled(float(effect[0]), float("nan"), float("nan"), float("nan"), 1)
+    largest = max(float(error.max()), float(np.ptp(effect)))
+    rounding = _ROUNDING * float(np.abs(effect).max())  # smaller differences are rounding errors
+    if largest <= rounding:
+        return Pooled(float(effect[0]), float(effect[0]), float(effect[0]), 0.0, len(effect))
+    # The error of a set with equal differences is unknown: it gets the median error, not an infinite weight.
+    known = error > _NEGLIGIBLE * largest
+    variance = np.where(known, error, np.median(error[known]) if known.any() else _NEGLIGIBLE * largest) ** 2
+
+    def excess(between: float) -> float:
+        weight = 1 / (variance + between)
+        return float((weight * (effect - np.average(effect, weights=weight)) ** 2).sum() - (len(effect) - 1))
+
+    most = (float(np.ptp(effect)) + rounding) ** 2 * len(effect)
+    between = float(optimize.brentq(excess, 0.0, most)) if excess(0.0) > 0 else 0.0
+    weight = 1 / (variance + between)
+    mean = float(np.average(effect, weights=weight))
+    free = len(effect) - 1
+    # Sets that agree better than their errors allow do so by chance: the factor is at least 1.
+    scale = max((weight * (effect - mean) ** 2).sum() / free, 1.0) / weight.sum()
+    half = float(stats.t.ppf((1 + confidence) / 2, free) * np.sqrt(scale))
+    return Pooled(mean, mean - half, mean + half, float(np.sqrt(between)), len(effect))
+
+
+def pooled(by_set: Sequence[Any], *, confidence: float = 0.95) -> Pooled:
     """Return the average over sets (a random-effects model), each with the mean of its seeds and its standard error."""
     errors = [float(np.std(values, ddof=1) / np.sqrt(len(values))) for values in by_set]
-    return pooled_effect([float(np.mean(values)) for values in by_set], errors)
+    return pooled_effect([float(np.mean(values)) for values in by_set], errors, confidence=confidence)
 
 
 def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[TableRow]:

@@ -6,10 +6,10 @@ bases. The ablation asks what decides how well variants are ranked: relatives, w
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -56,17 +56,10 @@ _SHOWN = {name: _BASES[name] for name in ("masked_loss", "masked_loss_0.05", "ma
 BASE, WEIGHTED = "as Table 3", "loss weighted by conservation"
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """An alignment in the folder `genome` of the data folder."""
-
-    file: str
-    reference: str
-    """`file`, `reference`: names of the files."""
-
-
-SARBECOVIRUSES = Alignment("sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz")
-MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz")
+Alignment: TypeAlias = tuple[str, str]
+"""Names of the files of an alignment and its reference, in the folder `genome` of the data folder."""
+SARBECOVIRUSES: Alignment = "sarbecovirus_61.aligned.fa.gz", "MN908947.fa.gz"
+MITOCHONDRIA: Alignment = "chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz"
 
 
 def genome_file(name: str) -> Path:
@@ -79,7 +72,8 @@ def genome_file(name: str) -> Path:
 
 def store_of(alignment: Alignment, out: Path) -> AlignmentStore:
     """Build a store below `out`, or open it, with a track: the share of aligned species with the reference's base."""
-    store = build_store(genome_file(alignment.file), out / "store", reference=genome_file(alignment.reference))
+    file, reference = map(genome_file, alignment)
+    store = build_store(file, out / "store", reference=reference)
     if CONSERVATION not in store.tracks:
         _add_conservation(store, out)
         store = AlignmentStore(store.folder)

@@ -149,6 +149,8 @@ def tables(results: Mapping[str, Any]) -> Tables:
     errors = pd.concat([_errors_of(name, results[f"networks-{name}"]) for name in sets], ignore_index=True)
     advice = _advice(errors, {name: results[f"theory-{name}"] for name in sets})
     ranges = _ranges(errors, results)
+    over_seeds = {f"{measure} {kind}": (measure, kind) for measure in MEASURES for kind in ("mean", "std")}
+    by_network = errors.groupby(["set", "n", "d", "epochs", "rule", "scheme"], sort=False)
     theory = [
         {"set": name, "rule": rule, "measure": measure, "masks": masks, "ratio": ratio, "error": error}
         for name in sets
@@ -162,7 +164,7 @@ def tables(results: Mapping[str, Any]) -> Tables:
         "many-masks-epochs": _over_epochs(pd.DataFrame(advice)),
         "many-masks-ranges": ranges,
         "many-masks-gains": _gains(pd.DataFrame(ranges)),
-        "many-masks-errors": records(_over_seeds(errors)),
+        "many-masks-errors": records(by_network.agg(**over_seeds).reset_index()),
         "many-masks-theory": theory,
     }
 
@@ -183,13 +185,6 @@ def _errors_of(name: str, result: TableRow) -> pd.DataFrame:
             for label, own in zip(labels, of_seed, strict=True)
         ]
     )
-
-
-def _over_seeds(errors: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean and the standard deviation of both measures over seeds."""
-    grouped = errors.groupby(["set", "n", "d", "epochs", "rule", "scheme"], sort=False)
-    named = {f"{measure} {kind}": (measure, kind) for measure in MEASURES for kind in ("mean", "std")}
-    return grouped.agg(**named).reset_index()
 
 
 def _by_ratio(errors: pd.DataFrame, measure: str) -> Float[np.ndarray, "seeds ratios"]:

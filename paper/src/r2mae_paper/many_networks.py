@@ -46,42 +46,28 @@ class Rows:
     test: Float32[np.ndarray, "m d"]
 
 
-class _Layer(nn.Module):
-    """A linear layer of G networks."""
+class _Model(nn.Module):
+    """Networks features → hidden → latent → features, each with weights of its own: seeds × copies, seed by seed."""
 
-    def __init__(self, first: Sequence[nn.Linear]) -> None:
+    def __init__(self, features: int, seeds: int, copies: int, hidden: int, latent: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([one.weight.detach().T for one in first]))
-        self.bias = nn.Parameter(torch.stack([one.bias.detach()[None] for one in first]))
+        models: list[nn.Module] = []
+        for seed in range(seeds):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(Key.root(seed).fold("weights").seed())
+                first = nn.Linear(features, hidden), nn.LayerNorm(hidden), nn.ReLU()
+                second = nn.Linear(hidden, latent), nn.LayerNorm(latent), nn.ReLU()
+                models += [nn.Sequential(*first, *second, nn.Linear(latent, features))] * copies
+        self.weights = nn.ParameterList(torch.func.stack_module_state(models)[0].values())
+        self._names = [name for name, _ in models[0].named_parameters()]
+        self._one = [models[0]]  # in a list, as its own weights are not this model's
 
-    def forward(self, x: Float[Tensor, "G b i"]) -> Float[Tensor, "G b o"]:
-        return torch.baddbmm(self.bias, x, self.weight)
+    def forward(self, x: Float[Tensor, "G b d"]) -> Float[Tensor, "G b d"]:
+        def one(weights: tuple[Tensor, ...], own: Tensor) -> Tensor:
+            return torch.func.functional_call(self._one[0], dict(zip(self._names, weights, strict=True)), (own,))
 
-
-class _Norm(nn.Module):
-    """Layer normalisation of G networks, each with its own scale and shift."""
-
-    def __init__(self, networks: int, width: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(networks, 1, width))
-        self.shift = nn.Parameter(torch.zeros(networks, 1, width))
-
-    def forward(self, x: Float[Tensor, "G b w"]) -> Float[Tensor, "G b w"]:
-        return nn.functional.layer_norm(x, x.shape[-1:]) * self.scale + self.shift
-
-
-def _model(features: int, seeds: int, copies: int, hidden: int, latent: int) -> nn.Sequential:
-    """Return features → hidden → latent → features for seeds × copies networks, seed by seed."""
-    widths = (features, hidden, latent, features)
-    layers: list[list[nn.Linear]] = [[], [], []]
-    for seed in range(seeds):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(Key.root(seed).fold("weights").seed())
-            for place in range(3):
-                layers[place] += [nn.Linear(widths[place], widths[place + 1])] * copies
-    one, two, three = (_Layer(first) for first in layers)
-    count = seeds * copies
-    return nn.Sequential(one, _Norm(count, hidden), nn.ReLU(), two, _Norm(count, latent), nn.ReLU(), three)
+        predicted: Tensor = torch.vmap(one)(tuple(self.weights), x)
+        return predicted
 
 
 class _Inputs:
@@ -141,7 +127,7 @@ def train(
     x = torch.from_numpy(rows.train - mean).to(place)
     n, d = x.shape
     copies, steps = len(networks), n // batch
-    model = _model(d, seeds, copies, hidden, latent).to(place)
+    model = _Model(d, seeds, copies, hidden, latent).to(place)
     inputs = _Inputs(rows, networks, seeds, place)
     optimiser = torch.optim.Adam(model.parameters(), _RATE)
     errors = []

@@ -262,12 +262,8 @@ def _by_fraction(axes: draw.Axes, rows: Sequence[TableRow], objective: str) -> N
 
     by_sample = {f"by sample {label[-4:]}": colour for label, colour in _FIXED_COLOURS.items()}
     several = sum((label, objective) in means for label in by_sample) > 1
-    for label, colour in {
-        **_FIXED_COLOURS,
-        "dynamic": draw.COLOURS[3],
-        RANDOM: draw.COLOURS[1],
-        SPREAD: draw.COLOURS[0],
-    }.items():
+    drawn = {"dynamic": draw.COLOURS[3], RANDOM: draw.COLOURS[1], SPREAD: draw.COLOURS[0]}
+    for label, colour in {**_FIXED_COLOURS, **drawn}.items():
         line(label, colour, "-")
         if not several:
             line(label + MASK_AWARE, colour, "--")
@@ -312,25 +308,22 @@ def _image_scores(run: SweepRun) -> Mapping[str, float]:
     return {**jumps_of_run(run), **_advised_for_images(config.data.source, config.data.resize)}
 
 
+def _cells(name: str, settings: Fields, out: Path) -> RunConfig:
+    return cells(name, settings)
+
+
+def _cell_scores(run: SweepRun) -> Mapping[str, float]:
+    return {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)}
+
+
+def _texts(name: str, settings: Fields, out: Path) -> RunConfig:
+    return text(name, "tiny", settings)
+
+
 SWEEPS = (
     DomainSweep("images", "masked_mse", "squared error", "probe_accuracy", _images, _image_scores),
-    DomainSweep(
-        "cells",
-        "masked_loss",
-        "loss of hidden genes",
-        "score",
-        lambda name, settings, out: cells(name, settings),
-        lambda run: {**jumps_of_run(run), **_advised_for_cells(run.config.data.source)},
-        more=BY_SAMPLE_ROWS,
-    ),
-    DomainSweep(
-        "text",
-        "loss",
-        "masked loss",
-        "accuracy",
-        lambda name, settings, out: text(name, "tiny", settings),
-        of_features=False,
-    ),
+    DomainSweep("cells", "masked_loss", "loss of hidden genes", "score", _cells, _cell_scores, more=BY_SAMPLE_ROWS),
+    DomainSweep("text", "loss", "masked loss", "accuracy", _texts, of_features=False),
     DomainSweep("genome", "masked_loss", "masked loss", "accuracy", _genome, of_features=False),
 )
 
@@ -415,11 +408,6 @@ def plot_summary(tables: Tables, size: Size) -> draw.Figures:
         "one ratio, 0.50, masks by sample": (BY_SAMPLE, BEST_FIXED),
         "r2mae-per-sample, over the best ratio with masks by sample": (SPREAD, BEST_BY_SAMPLE),
     }
-    against_best = {
-        title: (label, against)
-        for title, (label, against) in against_best.items()
-        if select(tables["randomness"], label=label, against=against)
-    }
     figures = {"randomness": _forest(rows, against_best, "the best fixed ratio")}
     mask_aware = {label: (label + MASK_AWARE, "mask_blind") for label in (BLIND, RANDOM, SPREAD)}
     if select(rows, against="mask_blind"):
@@ -435,6 +423,7 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
     Those in percent of an error are quotients of errors, whose axis is logarithmic.
     """
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
+    shown = {title: pair for title, pair in shown.items() if select(rows, label=pair[0], against=pair[1])}
     names = [name for name in unique(rows, "set") if name != AVERAGE]
     lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
     scores = [score for score in (ERROR, PROBE) if select(rows, score=score)]
@@ -447,8 +436,9 @@ def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: s
                 if row["unit"] == "percent":
                     low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
                 height = lines.index(row["set"]) + (place - (len(shown) - 1) / 2) * 0.22
-                look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": draw.COLOURS[place]}
-                draw.interval(axes, middle, low, high, height, **look, label=None if first else title)
+                mark, named = "D" if row["set"] == AVERAGE else "o", None if first else title
+                look = {"fmt": mark, "markersize": 4.5, "color": draw.COLOURS[place], "label": named}
+                draw.interval(axes, middle, low, high, height, **look)
         draw.name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
             axes.axhline(len(lines) - 1.5, color=draw.BLACK, linewidth=0.6)
@@ -558,7 +548,7 @@ STUDIES = (
     *(sweep.study() for sweep in SWEEPS),
     Study(ENTRIES["randomness"], plot_summary, table_of_summary, gather=gather),
     _study_of_formats("images", _images_of_formats, "masked_mse", "probe_accuracy", "knn_accuracy"),
-    _study_of_formats("cells", lambda name, settings, out: cells(name, settings), "masked_loss", "score"),
+    _study_of_formats("cells", _cells, "masked_loss", "score"),
     _study_of_formats("text", lambda name, settings, out: text("wiki", name, settings), "loss", "accuracy"),
     _study_of_formats("genome", _genome_of_formats, "masked_loss", "accuracy"),
 )

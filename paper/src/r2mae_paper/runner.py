@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
@@ -34,6 +35,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 _MACHINE = ("processor", "instructions", "bf16_instructions", "torch_threads", "device", "cuda", "commit", "versions")
 _PARTS = ".parts"  # folder of the saved parts
+_PLAIN = methodcaller("tolist")  # of numbers and arrays of NumPy
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress
         results[name] = _read(files[name])
         kept += results[name] is not None
         if results[name] is None:
-            computed = json.dumps(compute(options.get("jobs") or 1), default=_plain)
+            computed = json.dumps(compute(options.get("jobs") or 1), default=_PLAIN)
             with atomic_write(files[name]) as opened:
                 opened.write(computed)
             results[name] = json.loads(computed)
@@ -180,7 +182,7 @@ def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress
 def _key_of(study: Study, size: Size) -> str:
     """Return a short name for the combination of study, version of r2mae and size, for which parts are valid."""
     key = [study.entry.title, r2mae.__version__, dict(size.fields), "rows by table"]
-    return hashlib.blake2b(json.dumps(key, default=_plain).encode(), digest_size=6).hexdigest()
+    return hashlib.blake2b(json.dumps(key, default=_PLAIN).encode(), digest_size=6).hexdigest()
 
 
 def planned_runs(study: Study, size: Size, out: Path, settings: Mapping[str, Any]) -> "list[SweepRun]":
@@ -287,10 +289,3 @@ def _read(file: Path) -> Any:
         return json.loads(read_confined(file))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _plain(value: Any) -> Any:
-    """Convert numbers and arrays of NumPy to types of JSON."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a part computed {type(value).__name__}, which JSON does not know")

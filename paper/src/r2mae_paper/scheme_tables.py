@@ -10,8 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from matplotlib.figure import Figure
+from sklearn.preprocessing import SplineTransformer
 
 from r2mae.catalogue import data_root
 from r2mae.compare.comparison import BASELINE
@@ -23,7 +26,6 @@ from r2mae.images.config import ImagesConfig
 from r2mae.training.config import RunConfig
 from r2mae_paper.bases import few_classes, text
 from r2mae_paper.drawing import Axes, Figures, interval, name_rows, panels
-from r2mae_paper.fluctuation import loss_fluctuation
 from r2mae_paper.gains import Scores, compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.studies import ENTRIES, Size
@@ -136,6 +138,8 @@ def _panel(axes: Axes, rows: Sequence[TableRow], labels: Sequence[str], baseline
 
 
 JUMPS = ("loss_sd", "loss_sd_beside_ratio")
+_SKIPPED_FRACTION = 0.2  # the beginning of the run, where the trend is too steep to separate from fluctuation
+_KNOTS = 6
 _LEAST_STEPS = 63  # of a run, so that fifty are left to measure jumps on
 
 
@@ -145,6 +149,32 @@ def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
         return {}
     loss, ratio = (steps[name].to_numpy(float) for name in ("loss", "ratio"))
     return dict(zip(JUMPS, loss_fluctuation(loss, ratio), strict=True))
+
+
+def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray, " steps"]) -> tuple[float, float]:
+    """Measure the fluctuation of the training loss (which the paper mentions for ViT-MAE).
+
+    `ratio` is the mask ratio of each step, or the mean where every sample has its own. The first fifth of the run is
+    omitted. The curve of the step is a cubic spline with six knots, fitted by least squares; deviations are corrected
+    for the number of fitted coefficients.
+
+    Returned are the standard deviations of the loss of single steps around a smooth curve of the step; and around the
+    sum of such a curve and a cubic of the step's mask ratio, fitted jointly, which is the noise of batches and masks.
+    """
+    first = int(_SKIPPED_FRACTION * len(loss))
+    loss, ratio = loss[first:], ratio[first:]
+    trend = SplineTransformer(n_knots=_KNOTS, degree=3).fit_transform(np.arange(len(loss))[:, None])
+    spread = np.ptp(ratio)
+    centred = (ratio - ratio.mean()) / spread if spread > 0 else np.zeros_like(ratio)
+    with_ratio = np.column_stack([trend, centred, centred**2, centred**3])
+    return _residual_deviation(loss, trend), _residual_deviation(loss, with_ratio)
+
+
+def _residual_deviation(loss: Float[np.ndarray, " steps"], features: Float[np.ndarray, "steps k"]) -> float:
+    """Return the standard deviation of the residuals of a regression of the loss on features."""
+    coefficients, _, rank, _ = np.linalg.lstsq(features, loss, rcond=1e-10)
+    residuals = loss - features @ coefficients
+    return float(np.sqrt(residuals @ residuals / (len(loss) - int(rank))))
 
 
 UNTRAINED = "not pretrained"

@@ -12,7 +12,7 @@ fixed ratios keep ñ = np rows.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -93,12 +93,8 @@ def plot_isotropic(tables: Tables, size: Size) -> draw.Figures:
         if gamma < 1:
             panel.set_ylim(0.4, 400)
             panel.axvline(gamma, color=draw.GREY, linewidth=1, linestyle=":")
-            chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
-            panel.annotate(
-                "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
-                f"the mean over masks,\n{chance}, is chance",
-                (gamma, 330), (4, 0), textcoords="offset points", va="top", fontsize=8, color="#404040",
-            )  # fmt: skip
+            note = "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\nthe mean is chance"  # noqa: RUF001
+            panel.annotate(note, (gamma, 330), (4, 0), textcoords="offset points", va="top", fontsize=8)
         else:
             panel.set_ylim(0.85, 8)
         panel.legend(loc="upper left", fontsize=9 if gamma > 1 else 8)
@@ -214,7 +210,7 @@ def plot_angles(tables: Tables, size: Size) -> draw.Figures:
         low = float(np.nanmin(column(own, "formula")))
         panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
     axes[0].set_ylabel("test risk / r²")
-    legend_below(figure, axes[0], 3)
+    draw.legend_below(figure, axes[0], 3)
     return {"fig1b": figure}
 
 
@@ -234,14 +230,14 @@ def plot_strengths(
         _draw_strengths(axes[-1], tables[magnitudes], columns, "of the truth, 1/(1 + δ)")
         draw.ratio_axis(axes[-1], "E‖Xb̂₀‖² / E‖Xb̂₁‖²", "magnitude: cos = 0 over cos = 1")
         # Between the curves: there is no room beneath one another.
-        look = {"fontsize": 7, "ncols": 2, "columnspacing": 1, "borderpad": 0.1}
+        look: dict[str, Any] = {"fontsize": 7, "ncols": 2, "columnspacing": 1, "borderpad": 0.1}
         axes[-1].legend(loc="lower right", bbox_to_anchor=(1.0, 0.17), **look)
     return {name: figure}
 
 
 def _draw_strengths(panel: draw.Axes, rows: list[TableRow], columns: tuple[str, str, str], dashed: str) -> None:
     """Draw means for every δ (points, one design) with the formula (lines) and a value of its own (dashed)."""
-    for colour, delta, own in coloured(rows, "delta"):
+    for colour, delta, own in draw.coloured(rows, "delta"):
         mean, formula, _ = (column(own, key) for key in columns)
         draw.simulated(panel, column(own, "ratio"), mean, None, colour, f"δ = {delta:g}")
         draw.predicted(panel, column(own, "ratio"), formula, colour, None)
@@ -292,11 +288,20 @@ def plot_spectra(tables: Tables, size: Size) -> draw.Figures:
     upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
     for panel, below, name in zip(upper, lower, MODELS, strict=True):
         own = select(rows, model=name)
-        _draw_curves(panel, own, name)
+        for colour, quantile, curve in draw.coloured(own, "quantile"):
+            keys = ("ratio", "normalised_risk", "deviation", "formula")
+            ratio, mean, deviation, formula = (column(curve, key) for key in keys)
+            label = f"top {quantile:.0%}" if quantile else "largest eigenvalue"
+            draw.simulated(panel, ratio, mean, deviation, colour, label)
+            draw.predicted(panel, ratio, formula, colour, None)
+        panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
+        draw.null_line(panel)
+        draw.ratio_axis(panel, title=name)
+        panel.set_ylim(0.45, 1.8)
         _spectrum(below, own, thresholds[name], select(histograms, model=name))
     upper[0].set_ylabel("normalised test risk")
     lower[0].set_ylabel("density")
-    legend_below(figure, upper[0], 4)
+    draw.legend_below(figure, upper[0], 4)
     return {"fig1e": figure}
 
 
@@ -382,22 +387,6 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
     return rows_of(model=name, low=edges[:-1], high=edges[1:], density=density)
 
 
-def _draw_curves(panel: draw.Axes, rows: list[TableRow], name: str) -> None:
-    for colour, quantile, own in coloured(rows, "quantile"):
-        ratio, mean, deviation, formula = (
-            column(own, key) for key in ("ratio", "normalised_risk", "deviation", "formula")
-        )
-        draw.simulated(
-            panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue"
-        )
-        draw.predicted(panel, ratio, formula, colour, None)
-    panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
-    draw.null_line(panel)
-    draw.ratio_axis(panel)
-    panel.set_ylim(0.45, 1.8)
-    panel.set_title(name)
-
-
 def _spectrum(panel: draw.Axes, rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
     low, density = column(histogram, "low"), column(histogram, "density")
     width = histogram[0]["high"] - histogram[0]["low"]
@@ -409,14 +398,12 @@ def _spectrum(panel: draw.Axes, rows: list[TableRow], limit: TableRow, histogram
         tallest = int(density.argmax())
         note = f"the bar at {low[tallest]:.3g} leaves the axis:\n{density[tallest] * width:.0%} of the eigenvalues"
         panel.annotate(note, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
-    for colour, _, own in coloured(rows, "quantile"):
+    for colour, _, own in draw.coloured(rows, "quantile"):
         panel.plot(own[0]["eigenvalue"], 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
     panel.axvline(limit["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
-    panel.annotate(
-        f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean",
-        (limit["threshold"], 0.98 * top),
-        (4, -2), textcoords="offset points", color=BLUE, fontsize=8, va="top",
-    )  # fmt: skip
+    note = f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean"
+    place = (limit["threshold"], 0.98 * top)
+    panel.annotate(note, place, (4, -2), textcoords="offset points", color=BLUE, fontsize=8, va="top")
     panel.set_xlabel("eigenvalue λ")
 
 

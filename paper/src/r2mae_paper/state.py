@@ -111,9 +111,10 @@ def state_of(out: Path) -> State:
 
 def version_in(record: Mapping[str, Any]) -> str:
     """Return the version of r2mae in the `environment` of a record; empty if it has none."""
-    environment = record.get("environment")
-    versions = environment.get("versions") if isinstance(environment, dict) else None
-    return str(versions.get("r2mae") or "") if isinstance(versions, dict) else ""
+    try:
+        return str(record["environment"]["versions"]["r2mae"] or "")
+    except (KeyError, TypeError):
+        return ""
 
 
 def json_in(file: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -171,7 +172,7 @@ def _plot_grid(axes: draw.Axes, cells: list[TableRow]) -> None:
             same = len(select(chosen, model=name))
             places += [*number + (0.2 if marker == "D" else -0.2) + np.linspace(-0.14, 0.14, same)]
         label = f"n = {n} ({'ñ < d' if n < chosen[0]['d'] else 'ñ > d'})"
-        look = {"color": colour, "markersize": 3, "alpha": 0.8, "label": label}
+        look: dict[str, Any] = {"color": colour, "markersize": 3, "alpha": 0.8, "label": label}
         axes.plot(column(chosen, "standard_errors"), places, marker, **look)
     axes.axvline(0, color=draw.GREY, linewidth=0.8)
     for edge in (-3, 3):
@@ -188,7 +189,7 @@ def _plot_growth(axes: draw.Axes, errors: list[TableRow], slopes: list[TableRow]
         d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))
         fitted = f": slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
         ends = [np.minimum(error, 0.9 * np.abs(value)), error]
-        look = {"color": colour, "markersize": 4, "linewidth": 1, "label": f"{case}{fitted}"}
+        look: dict[str, Any] = {"color": colour, "markersize": 4, "linewidth": 1, "label": f"{case}{fitted}"}
         axes.errorbar(d, np.abs(value), ends, fmt="o-", **look)
     reach = np.array([min(column(errors, "d")), max(column(errors, "d"))])
     axes.plot(reach, 3 / reach, color=draw.BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")

@@ -9,8 +9,6 @@ from paper.tests.claims.judged import words
 
 from r2mae_paper import networks
 from r2mae_paper.claims import Found
-from r2mae_paper.claims.measures import _shared
-from r2mae_paper.claims.results import UnavailableError
 
 TENTHS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 
@@ -52,13 +50,6 @@ def test_mlps(judge: Callable[..., dict[str, Found]]) -> None:
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer ratios than the paper's"
     found = judge("fig2a", networks.table_of_mlps(mlps(0.7)), "small")
     assert words(found, *MLPS[:5]) == ["direction only"] * 5, "fewer epochs than the paper's"
-
-
-def test_best_ratios_are_compared_under_the_same_seeds() -> None:
-    ratios = pd.Series([0.1, 0.3, 0.5, 0.7], index=[0, 1, 2, 3])
-    assert _shared(ratios.drop(0), ratios.drop(3)).tolist() == [0.0, 0.0]
-    with pytest.raises(UnavailableError, match="no seed has both scores"):
-        _shared(ratios[:2], ratios[2:])
 
 
 def test_the_task_is_judged_with_a_correction_for_widths_and_signs(judge: Callable[..., dict[str, Found]]) -> None:

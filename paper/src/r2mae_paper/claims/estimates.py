@@ -12,7 +12,7 @@ from scipy import stats
 from r2mae.evaluation.power import detectable_with_error, seeds_needed, smallest_sufficient
 from r2mae.evaluation.statistics import mean_interval
 from r2mae_paper.claims.claim import Word
-from r2mae_paper.pooled import pooled_effect
+from r2mae_paper.gains import pooled
 
 Values: TypeAlias = Float[np.ndarray, " n"]
 Differences: TypeAlias = Mapping[int, float]
@@ -126,16 +126,14 @@ def _several(by_name: Mapping[str, Differences], comparisons: int = 1) -> tuple[
 def over_sets(by_set: Mapping[str, Differences], comparisons: int = 1) -> Estimate:
     """Return the average over sets, for sets that were not measured, too (a random-effects model).
 
-    Of one set it is the interval over its seeds. See :func:`r2mae_paper.pooled.pooled_effect`.
+    Of one set it is the interval over its seeds. See :func:`r2mae_paper.gains.pooled_effect`.
     """
     values, alone = _several(by_set, comparisons)
     if alone is not None:
         return alone
-    means = [float(one.mean()) for one in values]
-    spread = [float(one.std(ddof=1)) for one in values]
-    errors = [sd / math.sqrt(len(one)) for sd, one in zip(spread, values, strict=True)]
-    found = pooled_effect(means, errors, confidence=1 - 0.05 / comparisons)
-    return Estimate(found.mean, found.low, found.high, spread=tuple(spread), between=found.between)
+    found = pooled(values, confidence=1 - 0.05 / comparisons)
+    spread = tuple(float(one.std(ddof=1)) for one in values)
+    return Estimate(found.mean, found.low, found.high, spread=spread, between=found.between)
 
 
 def over_models(by_model: Mapping[str, Differences]) -> Estimate:

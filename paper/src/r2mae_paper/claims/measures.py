@@ -95,11 +95,6 @@ class Curve:
     best: int
     """The place of the lowest risk, or of the lowest sum of which this risk is a part."""
 
-    def gap(self, place: int, other: int, comparisons: int = 1) -> Estimate:
-        """Return by how much the risk at one place is above that at another one, corrected for a choice of several."""
-        mean = float(self.risk[place] - self.risk[other])
-        return of_errors(mean, self.error[place], self.error[other], comparisons=comparisons)
-
     def points(self) -> dict[str, tuple[int, int]]:
         """Return by name the places that :func:`points` speaks of, and of how many each is chosen."""
         risk, count = self.risk, len(self.risk)
@@ -179,7 +174,8 @@ def rises(results: Results, case: Case) -> Measured:
     steps = own.risk[None, :] - own.risk[:, None]
     pairs = np.triu(np.ones_like(steps, dtype=bool), 1)
     first, last = map(int, np.unravel_index(np.where(pairs, steps, np.inf).argmin(), steps.shape))
-    found = own.gap(last, first, int(pairs.sum()))
+    fall = float(own.risk[last] - own.risk[first])
+    found = of_errors(fall, own.error[last], own.error[first], comparisons=int(pairs.sum()))
     return Measured({"": found}, f"From p = {own.ratio[first]:g} to {own.ratio[last]:g}.")
 
 
@@ -481,16 +477,9 @@ def best_ratio(results: Results, case: Case) -> Measured:
             for a, b in pairs
         }
         counts = {"comparisons": 2 * len(gaps)}
-    parts = {name: over(_shared(one, other), **counts, grid=step) for name, (one, other) in gaps.items()}
+    shared = {name: (one - other).dropna().to_numpy(float) for name, (one, other) in gaps.items()}
+    parts = {name: over(values, **counts, grid=step) for name, values in shared.items()}
     return Measured(parts, f"The best ratios: {note}." if note else "")
-
-
-def _shared(first: "pd.Series[float]", second: "pd.Series[float]") -> Values:
-    """Return the differences under the seeds that both have."""
-    gaps = (first - second).dropna().to_numpy(float)
-    if not len(gaps):
-        raise UnavailableError("no seed has both scores at every ratio")
-    return np.asarray(gaps)
 
 
 def _best(runs: pd.DataFrame, score: str) -> "pd.Series[float]":

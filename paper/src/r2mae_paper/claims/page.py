@@ -32,16 +32,8 @@ def counts_of(verdicts: Sequence[Verdict]) -> str:
 
 def row_of(verdict: Verdict) -> tuple[str, ...]:
     """Return a row of the table of claims."""
-    claim = verdict.claim
-    return (
-        claim.place,
-        claim.sentence,
-        claim.number,
-        verdict.paper,
-        verdict.ours,
-        f"**{verdict.verdict}**",
-        verdict.reason,
-    )
+    claim, word = verdict.claim, f"**{verdict.verdict}**"
+    return claim.place, claim.sentence, claim.number, verdict.paper, verdict.ours, word, verdict.reason
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> str:

@@ -108,9 +108,7 @@ class Results:
         """Return whether a target's results are of the paper's settings, which is the scale `full`."""
         return state_of(self.folder(target)).scale == "full"
 
-    def usable_comparisons(
-        self, *columns: str
-    ) -> tuple[list[tuple[str, str, Mapping[str, Any], pd.DataFrame]], list[str]]:
+    def usable_comparisons(self, *columns: str) -> tuple[list[Comparison], list[str]]:
         """Return the comparisons whose results.csv has these columns, and why others that are found cannot be used.
 
         What they say of themselves is in ``compare.json`` or ``results.json``; damaged files say nothing.
