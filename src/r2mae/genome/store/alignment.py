@@ -298,7 +298,7 @@ class AlignmentStore:
 
     def _verify(self, name: str) -> None:
         expected = self.layout.files[name][1] if name in self.layout.files else self.track_digest(Path(name).stem)
-        if digest_of(self.folder / name) != expected:
+        if not (self.folder / name).is_file() or digest_of(self.folder / name) != expected:
             raise damaged(self.folder, f"{name} has changed")
 
     def _check_alphabet(self, tokens: UInt8[np.ndarray, "..."]) -> None:
