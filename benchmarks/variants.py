@@ -91,7 +91,8 @@ class _Plain:
         """Return the scores, one site after the other as often as it has variants."""
         table = self._scorer(found.contigs, found.positions)
         rows: Int64[np.ndarray, " n"] = np.arange(len(table))
-        return table[rows, found.alts] - table[rows, found.refs]
+        scores: Float32[np.ndarray, " n"] = table[rows, found.alts] - table[rows, found.refs]
+        return scores
 
 
 def _every(store: AlignmentStore, sites: int) -> Substitutions:

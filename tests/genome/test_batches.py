@@ -91,7 +91,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
         add_track(store, tmp_path / "a.bg", track, dtype="float32")
     phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
     largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
-    starts = WindowStarts(np.array([0]), np.array([0]), np.array([size - 7]), 1, 8)
+    starts = WindowStarts(np.arange(size - 7), 1, 8)
     batches = WindowBatches(store, starts, reverse=0, conservation=("phylop", "phastcons"))
     batch = batches.batch([0, 11], KEY)
     for row, first in enumerate((0, 11)):

@@ -84,7 +84,7 @@ class WindowBatches(Batches):
         if len(self) <= most:
             return self
         places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
-        return replace(self, starts=self.starts.only(places))
+        return replace(self, starts=replace(self.starts, places=self.starts.places[places]))
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
         """Return these windows; the key, of the first row of the batch, draws which are on the other strand."""

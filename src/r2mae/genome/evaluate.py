@@ -46,16 +46,8 @@ def evaluate(
     """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
 
     These are ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-    ``accuracy_0.15`` and so on. There are none if no windows are held out.
-
-    Parameters
-    ----------
-    task, model, data
-        Those of the run.
-    windows : int
-        Most windows to use, evenly spaced.
-    progress : callable, optional
-        Called with the number of windows done and the total.
+    ``accuracy_0.15`` and so on. There are none if no windows are held out. At most so many windows are used, evenly
+    spaced; `progress` is called with the number that is done, and the total.
     """
     if data.measured is None:
         return {}
@@ -118,15 +110,9 @@ def baseline_scores(
 ) -> dict[str, float]:
     """Return the scores of a baseline, as :func:`evaluate` of a model, on the same masks.
 
-    Parameters
-    ----------
-    name : {"alignment", "composition"}
-        ``alignment``: the frequency of each base at the position among the model's species, with a pseudocount of one
-        base that is divided by the training windows' composition. For a model without aligned species, all species of
-        the store are used. ``composition``: that composition alone.
-    data : GenomeData
-    windows, progress
-        As for a model.
+    ``alignment`` is the frequency of each base at the position among the model's species, with a pseudocount of one
+    base that is divided by the training windows' composition. For a model without aligned species, all species of the
+    store are used. ``composition`` is that composition alone.
     """
     if data.measured is None:
         return {}

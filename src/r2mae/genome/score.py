@@ -42,13 +42,12 @@ _PLAN = "plan.json"
 
 
 class OpenRun(NamedTuple):
-    """A finished run, the store that its model is applied to, and its predictions there."""
+    """A finished run's model, the store it is applied to, its predictions there, and the fingerprint of its files."""
 
     model: WindowModel
     store: AlignmentStore
     logs: SiteLogs
-    model_fingerprint: str
-    """Fingerprint of the model's weights and description."""
+    fingerprint: str
 
 
 def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:

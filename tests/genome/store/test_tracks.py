@@ -52,6 +52,9 @@ def test_a_track_is_replaced_and_verified(store: AlignmentStore, tmp_path: Path)
         AlignmentStore(store.folder).track("w")
     with pytest.raises(UserError, match="unknown track 'v'"):
         store.track("v")
+    path.unlink()
+    with pytest.raises(UserError, match=r"tracks/w\.npy has changed"):
+        store.verify()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from r2mae.genome.variants.labelled import read_labelled
 from r2mae.genome.variants.settings import VariantSettings
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
+from r2mae.training.pretrain import pretrain
 
 
 @pytest.fixture
@@ -201,37 +202,18 @@ def test_runs_are_measured_on_variants_and_again_on_others(
 
 
 @pytest.mark.slow
-def test_a_comparison_measures_variants(
-    store: AlignmentStore, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_finished_run_is_measured_on_other_variants_and_not_trained_again(
+    store: AlignmentStore, file: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    common = ["--width", "16", "--layers", "1", "--heads", "2", "--window", "16", "--batch-size", "8", "--steps", "1"]
-    words = [
-        "compare",
-        "genome",
-        str(store.folder),
-        "--schemes",
-        "r2mae",
-        "--seeds",
-        "1",
-        "--jobs",
-        "1",
-        "--out",
-        "out",
-    ]
-    words += [*common, "--device", "cpu", "--baselines", "alignment", "phylo"]
-    measured = ["--variants", str(file), "--label", "fitness", "--classes", "kind"]
-    assert main([*words, *measured]) == 0
-    table = (tmp_path / "out" / "results.json").read_text()
-    assert "spearman_missense" in table
-    assert "phylo" in table
-    (run,) = (tmp_path / "out").rglob("model.safetensors")
-    stamp = run.stat().st_mtime_ns
-    folder = RunFolder(run.parent)
+    own = config(store, **SMALL, steps=1, **settings(file, classes="kind"))
+    _, results = pretrain(own, DOMAIN, tmp_path / "run")
+    assert "spearman_missense" in results["scores"]
+    folder = RunFolder(tmp_path / "run")
     assert folder.results_for(GenomeConfig.from_dict(folder.read_config())) is not None
-    assert main([*words, "--variants", str(file), "--label", "harmful"]) == 0
-    assert "auroc" in (tmp_path / "out" / "results.json").read_text()
-    assert run.stat().st_mtime_ns == stamp  # measured again, not trained again
+    stamp = folder.weights.stat().st_mtime_ns
+    _, results = pretrain(own.with_measurement(variants=str(file), label="harmful"), DOMAIN, tmp_path / "run")
+    assert "auroc" in results["scores"]
+    assert folder.weights.stat().st_mtime_ns == stamp
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

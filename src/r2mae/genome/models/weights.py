@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder
@@ -148,9 +149,7 @@ def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
 
 def export(run: Path, output: Path) -> str:
     """Write a finished run that begins with one-hot vectors as a folder that the original opens."""
-    from r2mae.genome.domain import DOMAIN
-
-    _, _, model = load_model(run, DOMAIN)
+    _, _, model = load_model(run, get_domain("genome"))
     assert isinstance(model, AlignmentTransformer)
     if not model.embedding.one_hot:
         raise UserError(f"{run} begins with a learned matrix, which GPN-MSA lacks: pretrain with --one-hot")

@@ -49,7 +49,7 @@ def info(store: str, verify: bool = False, json: bool = False) -> None:
         layout = opened.layout
         contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
         contents = {"species": layout.species, "contigs": contigs, "counts": layout.counts, "tracks": opened.tracks}
-        print_json({**contents, "known": layout.known, "same": layout.same, "fingerprint": layout.content})
+        print_json({**contents, "known": layout.known, "same": layout.same, "fingerprint": opened.fingerprint})
         return
     _print_summary(opened)
     _print_tables(opened)

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,9 @@ from r2mae.genome.store.tokens import TOKEN, UNKNOWN
 
 SHIFT = 40
 """Bits of a position, where contig and position are one number: contig x 2^40 + position."""
+
+POSITION = (1 << SHIFT) - 1
+"""The bits of the position."""
 
 _STEP = 1 << 22  # positions of the reference that are read at a time
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
@@ -70,7 +72,7 @@ class Intervals:
 
     def rows(self) -> list[tuple[int, int, int]]:
         """Return contig, start and end of each interval."""
-        starts, ends = (self.ends & ((1 << SHIFT) - 1)).T.tolist()
+        starts, ends = (self.ends & POSITION).T.tolist()
         return list(zip((self.ends[:, 0] >> SHIFT).tolist(), starts, ends, strict=True))
 
     def widened(self, by: int, layout: Layout) -> "Intervals":
@@ -209,49 +211,33 @@ def divide(
 
 @dataclass(frozen=True)
 class WindowStarts:
-    """Where windows begin, as arithmetic rows, so that those of a genome need little memory.
+    """Where windows begin.
 
     Parameters
     ----------
-    contigs, first, counts : int64 ndarray
-        Of each row: number of the contig, the first start, and how many windows, each `stride` after the one before.
+    places : int64 ndarray
+        The first positions, each with its contig as one number: contig x 2^40 + position.
     stride, length : int
         Positions between starts, and of a window.
     omitted : int
         Windows that are omitted since too much of the reference is unknown.
     """
 
-    contigs: Int64[np.ndarray, " rows"]
-    first: Int64[np.ndarray, " rows"]
-    counts: Int64[np.ndarray, " rows"]
+    places: Int64[np.ndarray, " windows"]
     stride: int
     length: int
     omitted: int = 0
 
-    @cached_property
-    def _bounds(self) -> Int64[np.ndarray, " rows"]:
-        found: Int64[np.ndarray, " rows"] = np.cumsum(self.counts)
-        return found
-
     def __len__(self) -> int:
         """Return the number of windows."""
-        return int(self.counts.sum())
+        return len(self.places)
 
     def at(
         self, indices: Sequence[int] | np.ndarray
     ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
         """Return contigs and starts of some windows."""
-        chosen = np.asarray(indices, np.int64)
-        if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self):
-            raise IndexError(f"windows {chosen.min()} to {chosen.max()} of {len(self)}")
-        row = np.searchsorted(self._bounds, chosen, side="right")
-        inside = chosen - (self._bounds[row] - self.counts[row])
-        return self.contigs[row], self.first[row] + inside * self.stride
-
-    def only(self, indices: Sequence[int] | np.ndarray) -> "WindowStarts":
-        """Return some of the windows."""
-        contigs, first = self.at(indices)
-        return replace(self, contigs=contigs, first=first, counts=np.ones_like(first))
+        chosen = self.places[np.asarray(indices, np.int64)]
+        return chosen >> SHIFT, chosen & POSITION
 
 
 def window_starts(
@@ -274,7 +260,7 @@ def window_starts(
     if length > longest:
         name = store.contigs[int(store.lengths.argmax())]
         raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
-    rows: list[tuple[int, int, int]] = []
+    found: list[Int64[np.ndarray, " some"]] = [np.empty(0, np.int64)]
     seen, per_step = 0, max(_STEP // stride, 1)
     for contig, start, end in part.rows():
         offset = store.layout.offsets[contig]
@@ -284,12 +270,10 @@ def window_starts(
             total = np.cumsum(np.append(0, bases == UNKNOWN))
             places = np.arange(count) * stride
             is_kept = total[places + length] - total[places] <= most_unknown * length
-            bounds = np.flatnonzero(np.diff(is_kept, prepend=False, append=False)).reshape(-1, 2).tolist()
-            rows += [(contig, first + begin * stride, last - begin) for begin, last in bounds]
+            found.append((contig << SHIFT) + first + places[is_kept])
             seen += count
-    values: Int64[np.ndarray, "rows 3"] = np.array(rows, np.int64).reshape(-1, 3)
-    found = WindowStarts(values[:, 0], values[:, 1], values[:, 2], stride, length, seen - int(values[:, 2].sum()))
-    if not len(found):
+    starts = np.concatenate(found)
+    if not len(starts):
         why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
         raise UserError(f"no window of {length:,} fits the part: {why}")
-    return found
+    return WindowStarts(starts, stride, length, seen - len(starts))

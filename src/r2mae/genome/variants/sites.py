@@ -8,7 +8,7 @@ from jaxtyping import Float32, Int64
 
 from r2mae.genome.data import species_columns
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import SHIFT
+from r2mae.genome.store.intervals import POSITION, SHIFT
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.genome.task import MASK, WindowModel
 from r2mae.genome.variants.alleles import Substitutions
@@ -96,6 +96,6 @@ def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]
     left = np.flatnonzero(found.reasons == 0)
     if len(left):
         sites, whose = np.unique(found.places[left], return_inverse=True)
-        table = logs(sites >> SHIFT, sites & ((1 << SHIFT) - 1))
+        table = logs(sites >> SHIFT, sites & POSITION)
         scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
     return scores
