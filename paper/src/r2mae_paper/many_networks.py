@@ -64,7 +64,9 @@ class _Model(nn.Module):
 
     def forward(self, x: Float[Tensor, "G b d"]) -> Float[Tensor, "G b d"]:
         def one(weights: tuple[Tensor, ...], own: Tensor) -> Tensor:
-            return torch.func.functional_call(self._one[0], dict(zip(self._names, weights, strict=True)), (own,))
+            named = dict(zip(self._names, weights, strict=True))
+            found: Tensor = torch.func.functional_call(self._one[0], named, (own,))
+            return found
 
         predicted: Tensor = torch.vmap(one)(tuple(self.weights), x)
         return predicted
