@@ -6,7 +6,7 @@ and the uniform numbers of the masks. They differ in the ratio and in what hidde
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class _Model(nn.Module):
         self._one = [models[0]]  # in a list, as its own weights are not this model's
 
     def forward(self, x: Float[Tensor, "G b d"]) -> Float[Tensor, "G b d"]:
-        def one(weights: tuple[Tensor, ...], own: Tensor) -> Tensor:
+        def one(weights: tuple[Tensor, ...], own: Tensor) -> Any:
             return torch.func.functional_call(self._one[0], dict(zip(self._names, weights, strict=True)), (own,))
 
         predicted: Tensor = torch.vmap(one)(tuple(self.weights), x)
