@@ -404,12 +404,7 @@ def _on_one_scale(scaled: Sequence[TableRow], rows: Sequence[TableRow]) -> Figur
 
 
 STUDIES = (
-    Study(
-        ENTRIES["fig1f"],
-        plot_fig1f,
-        parts=lambda size: {},
-        curves=curves_of_fig1f,
-    ),
+    Study(ENTRIES["fig1f"], plot_fig1f, parts=lambda size: {}, curves=curves_of_fig1f),
     Study(ENTRIES["fig2c"], plot_fig2c, table_of_fig2c, parts=lambda size: {}, curves=curves_of_fig2c),
     Study(ENTRIES["text-ratios"], plot_texts, table_of_texts, runs=runs_of_texts),
 )

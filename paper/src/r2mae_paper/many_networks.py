@@ -46,30 +46,33 @@ class Rows:
     test: Float32[np.ndarray, "m d"]
 
 
-class _Model(nn.Module):
-    """Networks features → hidden → latent → features, each with weights of its own: seeds × copies, seed by seed."""
+class _Layer(nn.Module):
+    """A linear layer of G networks; then, unless it is the last, a normalisation of their own and ReLU."""
 
-    def __init__(self, features: int, seeds: int, copies: int, hidden: int, latent: int) -> None:
+    def __init__(self, first: Sequence[nn.Linear], *, last: bool) -> None:
         super().__init__()
-        models: list[nn.Module] = []
-        for seed in range(seeds):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(Key.root(seed).fold("weights").seed())
-                first = nn.Linear(features, hidden), nn.LayerNorm(hidden), nn.ReLU()
-                second = nn.Linear(hidden, latent), nn.LayerNorm(latent), nn.ReLU()
-                models += [nn.Sequential(*first, *second, nn.Linear(latent, features))] * copies
-        self.weights = nn.ParameterList(torch.func.stack_module_state(models)[0].values())
-        self._names = [name for name, _ in models[0].named_parameters()]
-        self._one = [models[0]]  # in a list, as its own weights are not this model's
+        self.weight = nn.Parameter(torch.stack([one.weight.detach().T for one in first]))
+        self.bias = nn.Parameter(torch.stack([one.bias.detach()[None] for one in first]))
+        self.norm = nn.ParameterList([] if last else [torch.ones_like(self.bias), torch.zeros_like(self.bias)])
 
-    def forward(self, x: Float[Tensor, "G b d"]) -> Float[Tensor, "G b d"]:
-        def one(weights: tuple[Tensor, ...], own: Tensor) -> Tensor:
-            named = dict(zip(self._names, weights, strict=True))
-            found: Tensor = torch.func.functional_call(self._one[0], named, (own,))
-            return found
+    def forward(self, x: Float[Tensor, "G b i"]) -> Float[Tensor, "G b o"]:
+        x = torch.baddbmm(self.bias, x, self.weight)
+        if not len(self.norm):
+            return x
+        scale, shift = self.norm
+        return torch.relu(nn.functional.layer_norm(x, x.shape[-1:]) * scale + shift)
 
-        predicted: Tensor = torch.vmap(one)(tuple(self.weights), x)
-        return predicted
+
+def _model(features: int, seeds: int, copies: int, hidden: int, latent: int) -> nn.Sequential:
+    """Return features → hidden → latent → features for seeds × copies networks, seed by seed."""
+    widths = (features, hidden, latent, features)
+    layers: list[list[nn.Linear]] = [[], [], []]
+    for seed in range(seeds):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(Key.root(seed).fold("weights").seed())
+            for place in range(3):
+                layers[place] += [nn.Linear(widths[place], widths[place + 1])] * copies
+    return nn.Sequential(*(_Layer(first, last=first is layers[-1]) for first in layers))
 
 
 class _Inputs:
@@ -129,7 +132,7 @@ def train(
     x = torch.from_numpy(rows.train - mean).to(place)
     n, d = x.shape
     copies, steps = len(networks), n // batch
-    model = _Model(d, seeds, copies, hidden, latent).to(place)
+    model = _model(d, seeds, copies, hidden, latent).to(place)
     inputs = _Inputs(rows, networks, seeds, place)
     optimiser = torch.optim.Adam(model.parameters(), _RATE)
     errors = []

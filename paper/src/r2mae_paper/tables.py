@@ -514,11 +514,7 @@ def plot_ranges(tables: Tables, size: Size) -> Figures:
 
 STUDIES = (
     *(
-        Study(
-            ENTRIES[name],
-            partial(plot_table, name=name),
-            parts=partial(parts_of_tables, name=name),
-        )
+        Study(ENTRIES[name], partial(plot_table, name=name), parts=partial(parts_of_tables, name=name))
         for name in ("table5", "table9")
     ),
     Study(ENTRIES["r2mae-vs-fixed"], plot_readings, parts=parts_of_readings),
