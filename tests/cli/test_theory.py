@@ -140,7 +140,7 @@ def test_ratios() -> None:
 MISTAKES = {
     "": "theory what? choose from: risk, simulate, advise",
     "rsik": "did you mean 'risk'?",
-    "risk --model spikey": "did you mean 'spiked'?",
+    "risk --model spikey": "--model takes one of identity, spiked, uniform, beta, latent, plateau, not 'spikey'",
     "risk --modle beta": "did you mean '--model'?",
     "risk --n 1": "n must be at least 2 rows",
     "risk --d 1": "d must be at least 2",
