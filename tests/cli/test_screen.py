@@ -1,5 +1,6 @@
 """What commands show: control characters of strangers are escapes; paths begin at home; every end is one line."""
 
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -133,6 +134,15 @@ def test_memory_that_is_not_there_is_one_line(
 
     monkeypatch.setattr("r2mae.cli.data.run", too_much)
     assert "not enough memory (Unable to allocate 1.00 EiB" in one_line(["data", "list"], capsys)
+
+
+def test_a_library_that_is_not_installed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(sys.modules, "r2mae.compare.theory_figures", raising=False)
+    said = one_line(["theory", "risk", "--d", "20", "--n", "10", "--ratios", "0.5"], capsys)
+    assert "'pandas' is not installed: pip install 'r2mae[cells,genome,text]'" in said
 
 
 @pytest.mark.parametrize(

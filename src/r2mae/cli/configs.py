@@ -9,6 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from r2mae.cli.parsing import HELP, Parser
 from r2mae.domains.lookup import all_domains, domain_of, get_domain, is_domain, public_sets
 from r2mae.domains.sources import Sources, find_layers, first_of
@@ -78,9 +80,8 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     """
     leading = [at_home(word) for word in takewhile(lambda word: not word.startswith("-"), words)]
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("config", "preset"):
-        first.add_argument(f"--{option}", nargs="?")  # the parser of the command refuses it without a value
-    first.add_argument("--model", "--model.name", nargs="?", dest="model")
+    for names in (["--config"], ["--preset"], ["--model", "--model.name"]):
+        first.add_argument(*names, nargs="?")  # the parser of the command refuses it without a value
     said = first.parse_known_args(words)[0]
     file = at_home(said.config)
     written = {} if file is None else at_home(read_yaml(Path(file), linked=True))
@@ -92,7 +93,7 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     if leading and is_domain(leading[0]):
         name = leading.pop(0)
     if len(leading) > 1:
-        if name is None and domain_of(leading[0]) is None and "did you mean" in nearest(leading[0], DOMAINS):
+        if name is None and not Path(leading[0]).suffix and "did you mean" in nearest(leading[0], DOMAINS):
             raise unknown("domain", leading[0], DOMAINS)
         some = textwrap.shorten(" ".join(leading), 40, placeholder=" …")
         hint = (get_domain(name).command_line.several if name else "") or "name one"
@@ -148,7 +149,5 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
 
 def print_config(config: RunConfig, skip: Sequence[str] = (), **more: Any) -> None:
     """Print a configuration without some fields, and a command's own options, in the form that `--config` reads."""
-    import yaml
-
     fields = {name: value for name, value in config.to_dict().items() if name not in skip}
     print(yaml.safe_dump({**fields, **more}, sort_keys=False), end="")

@@ -27,11 +27,9 @@ def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) ->
         function(**values)
         return 0
 
-    parser = parser_of(command.name, command.options, run, words)
-    if command.config is not None:
-        chosen = (option for option in config_options(command.config) if option.name in command.fields)
-        parser.add(replace(option, default=None) for option in chosen)
-    return parser
+    others = [] if command.config is None else config_options(command.config)
+    chosen = [replace(option, default=None) for option in others if option.name in command.fields]
+    return parser_of(command.name, command.options, run, words).add(chosen)
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,5 @@ def taken(values: Mapping[str, Any], options: type) -> dict[str, Any]:
 
 def listed(lines: Iterable[tuple[str, str]]) -> str:
     """Format names with their descriptions as lines of a help text."""
-    indents: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": " " * 10}
-    return "\n".join(
-        textwrap.fill(f"{name:<7} {text}", width(), break_on_hyphens=False, **indents) for name, text in lines if text
-    )
+    wrapper = textwrap.TextWrapper(width(), initial_indent="  ", subsequent_indent=" " * 10, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(f"{name:<7} {text}") for name, text in lines if text)

@@ -17,7 +17,6 @@ from r2mae.training.ranks import check_variables, is_first
 _AFTER_CTRL_C = {
     **dict.fromkeys(("compare", "pretrain"), "; the same command resumes from the last checkpoint"),
     "reproduce": "; the same command resumes",
-    "theory": "; the same command starts again",  # it has no checkpoints
 }
 
 _HELP = """usage: {prog} COMMAND ...
@@ -55,26 +54,33 @@ def _run(words: list[str]) -> int:
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
         check_variables()
         return _dispatch(words)
-    except UserError as error:
-        print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
-            sys.stderr.close()
-            return 0
-        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-        hint = "; free some space, and run the same command again to resume" if full else ""
-        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{hint}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        reason = f" ({' '.join(str(error).split())})" if str(error) else ""
-        print(f"r2mae: there is not enough memory{reason}: ask for less, or take a larger machine", file=sys.stderr)
+    except BrokenPipeError:  # `r2mae data list | head`
+        sys.stderr.close()
+        return 0
+    except (UserError, OSError, MemoryError, ModuleNotFoundError) as error:
+        print(f"r2mae: {' '.join(_in_words(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args and is_first():  # otherwise training has printed the message
             hint = "" if "--again" in words else _AFTER_CTRL_C.get(words[0], "")
             print(f"r2mae: stopped{hint}", file=sys.stderr)
         return 130
+
+
+def _in_words(error: Exception) -> str:
+    """Return what to say of a user's mistake, or of what the machine lacks."""
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"{error.name!r} is not installed: pip install 'r2mae[cells,genome,text]', or only the extra of your data"
+        )
+    if isinstance(error, MemoryError):
+        reason = f" ({error})" if str(error) else ""
+        return f"there is not enough memory{reason}: ask for less, or take a larger machine"
+    if isinstance(error, OSError):
+        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
+        hint = "; free some space, and run the same command again to resume" if full else ""
+        return f"{error.filename or 'the system'}: {error.strerror or error}{hint}"
+    return str(error)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -1,6 +1,6 @@
 """``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
-import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ from r2mae.cli import theory_risk
 from r2mae.cli.early import loading
 from r2mae.cli.theory_risk import check_memory, problem_of, show, user_errors
 
+_NOTE = "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
@@ -48,9 +49,8 @@ def run(options: Options) -> int:
     with user_errors(), counting_bar("simulating", transient=True) as progress:
         formula = problem.formula()
         measured = problem.simulate(seed=options.seed, jobs=options.jobs, progress=progress, **draws)
-    if options.design == "fixed":
-        note = "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
-        print(f"note: {note}", file=sys.stderr)
+        if options.design == "fixed":
+            warnings.warn(_NOTE, stacklevel=1)
     title = f"{options.repetitions} repetitions, {options.design} design"
     rows = simulation_rows(problem, formula, measured)
     return show(options, problem, rows, float(measured.null), title, **draws)
