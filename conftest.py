@@ -51,7 +51,7 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture
 def no_trackers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the trackers that this machine may have: whoever looks for them finds none."""
-    for name in ("wandb", "mlflow"):
+    for name in ("wandb", "tensorboard"):
         monkeypatch.setitem(sys.modules, name, None)
 
 

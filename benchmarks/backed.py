@@ -100,8 +100,7 @@ def read(path: Path, batch_size: int, workers: int, batches: int | None, *, evic
     from r2mae.cells.batches import CellBatches
     from r2mae.cells.table import load_cells
     from r2mae.masking import Key
-    from r2mae.training.loader import make_loader
-    from r2mae.training.order import BatchOrder
+    from r2mae.training.order import BatchOrder, make_loader
 
     torch.set_num_threads(1)
     evict(path)

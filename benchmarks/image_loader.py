@@ -22,8 +22,7 @@ from r2mae.images.batches import Augment, ImageBatches
 from r2mae.images.data import load_images
 from r2mae.images.decode import Cache
 from r2mae.masking import Key
-from r2mae.training.loader import make_loader
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 
 CACHES: tuple[Cache, ...] = ("memory", "mmap", "none")
 

@@ -35,7 +35,7 @@ def settings_of(options: argparse.Namespace) -> tuple[Settings, int]:
     """Return a preset's settings, and the side of its images."""
     fields = PRESETS[options.preset]
     own = {name.removeprefix("model."): value for name, value in fields.items() if name.startswith("model.")}
-    return Settings(**own, decode=options.decode), int(fields["resize"])
+    return Settings(**own), int(fields["resize"])
 
 
 def stock_of(settings: Settings, side: int) -> ViTMAEForPreTraining:
@@ -109,7 +109,7 @@ class Contest:
         seen, pixels = patches - hidden + 1, 3 * one.patch**2
         encoder = rows * (seen * 12 * one.width**2 * one.layers + (seen - 1) * pixels * one.width)
         wide, both = one.decoder_width, seen + hidden
-        square = wide**2 * (seen * 12 + hidden * 9 + (one.decoder_layers - 2) * both * 12 + both * 2 + hidden * 10)
+        square = wide**2 * one.decoder_layers * both * 12
         decoder = rows * (square + seen * one.width * wide + hidden * pixels * wide)
         return 3 * (encoder + decoder) / self.rate(rows * seen)
 
@@ -133,7 +133,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", choices=[name for name in PRESETS if "vit" in name], default="vit-mae-tiny")
     parser.add_argument("--rows", type=int, default=64, help="images of a step")
     parser.add_argument("--ratio", type=float, help="a fixed ratio; by default U(0.6, 0.9), spread evenly")
-    parser.add_argument("--decode", type=float, default=1.0, help="share of hidden patches that the decoder sees")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -152,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     drawn = f"ratio {options.ratio}" if options.ratio else "U(0.6, 0.9)"
     number = "bf16" if options.bf16 else "fp32"
     print(
-        f"{options.preset}, {options.rows} images a step, {drawn}, decode {options.decode:g}, {number}, "
+        f"{options.preset}, {options.rows} images a step, {drawn}, {number}, "
         f"{options.threads} threads, {options.steps} steps x {options.rounds} rounds"
     )
     for name, timing in times.items():

@@ -31,12 +31,10 @@ from transformers import (
 
 from benchmarks.timing import alternate, ratio_of
 from r2mae.domains.base import Domain as BaseDomain
+from r2mae.integrations.transformers import MaskCallback, MaskCollator, hidden_logits
 from r2mae.masking import Key, Uniform
 from r2mae.masking.masks import hidden_count
-from r2mae.text.callback import MaskCallback
-from r2mae.text.collator import MaskCollator
 from r2mae.text.config import TextConfig
-from r2mae.text.hidden import hidden_logits
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import TokenTask
 from r2mae.training import task

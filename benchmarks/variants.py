@@ -17,8 +17,8 @@ from benchmarks.timing import alternate, ratio_of
 from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Alleles, Substitutions, substitutions
-from r2mae.genome.variants.sites import model_scorer, scores_of, site_scorer
+from r2mae.genome.variants.alleles import Substitutions, substitutions
+from r2mae.genome.variants.sites import scores_of, site_scorer
 
 SPECIES, LENGTH, ROWS = 61, 128, 128
 SIZES = {"mini": (256, 4, 8), "tiny": (128, 2, 4)}
@@ -48,7 +48,7 @@ def scoring(store: AlignmentStore, size: str, sites: int, rounds: int) -> None:
     with torch.no_grad():
         model.decoder.weight.mul_(20)  # scores of a trained network's size
     found = _every(store, sites)
-    shared = model_scorer(store, model, LENGTH, rows=ROWS)
+    shared = site_scorer(store, model, LENGTH, rows=ROWS)
     plain = _Plain(store, model)
     difference = float(np.abs(scores_of(found, shared) - plain(found)).max())
     assert difference < 1e-5, difference
@@ -66,19 +66,26 @@ def scoring(store: AlignmentStore, size: str, sites: int, rounds: int) -> None:
     )
 
 
+class _Everywhere(torch.nn.Module):
+    """A model that computes logits at all positions."""
+
+    def __init__(self, model: AlignmentTransformer) -> None:
+        super().__init__()
+        self.model, self.species = model, model.species
+
+    def forward(
+        self, target: torch.Tensor, aligned: torch.Tensor, places: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert (target == MASK).any(1).all()
+        logits, states = self.model(target, aligned, torch.arange(LENGTH).expand(len(target), -1))
+        return logits.gather(1, places[:, :, None].expand(-1, -1, 4)), states
+
+
 class _Plain:
     """A variant a pass, with logits at all positions."""
 
     def __init__(self, store: AlignmentStore, model: AlignmentTransformer) -> None:
-        self._logits, self._columns = model, torch.arange(LENGTH).expand(ROWS, -1)
-        self._scorer = site_scorer(store, self._predict, LENGTH, rows=ROWS)
-
-    @torch.no_grad()
-    def _predict(self, target: torch.Tensor, aligned: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        assert (target == MASK).any(1).all()
-        logits, _ = self._logits(target, aligned, self._columns[: len(target)])
-        logs = logits.float().log_softmax(-1)
-        return logs.gather(1, places[:, :, None].expand(-1, -1, 4))
+        self._scorer = site_scorer(store, _Everywhere(model), LENGTH, rows=ROWS)  # type: ignore[arg-type]
 
     def __call__(self, found: Substitutions) -> Float32[np.ndarray, " n"]:
         """Return the scores, one site after the other as often as it has variants."""
@@ -88,14 +95,10 @@ class _Plain:
 
 
 def _every(store: AlignmentStore, sites: int) -> Substitutions:
-    alleles = Alleles([], [], [], [])
+    alleles = []
     for position in np.linspace(0, store.layout.positions - 1, sites).astype(int).tolist():
         ref = "ACGT"[int(store.reference[position])]
-        for alt in "ACGT".replace(ref, ""):
-            alleles.contigs.append("chr1")
-            alleles.positions.append(position + 1)
-            alleles.refs.append(ref)
-            alleles.alts.append(alt)
+        alleles += [("chr1", position + 1, ref, alt) for alt in "ACGT".replace(ref, "")]
     return substitutions(alleles, store)
 
 

@@ -32,7 +32,6 @@ LIBRARIES = {
 }
 
 # What a package names so that an old spelling goes on working, though it lives above.
-ALIASES = {"training": ("r2mae.domains.lookup",)}  # r2mae.training.load
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -43,7 +42,7 @@ def imports(path: Path) -> Iterator[str]:
             assert node.level == 0, f"{path}: relative import"
             yield node.module or ""
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "lazy_exports")):
-            yield from (name for name in named_by(node) if name not in ALIASES.get(package(path), ()))
+            yield from named_by(node)
 
 
 def named_by(call: ast.Call) -> Iterator[str]:

@@ -13,16 +13,32 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parents[1] / "examples"
 SHORT = ["--out", "run", "--steps", "3", "--batch", "8", "--length", "16"]
-KINDS = {"text": "Bert", "proteins": "Esm"}
+SHOWN = {
+    "cells": ["25% of the genes hidden", "300 cells of the query are embedded"],
+    "genome": ["400 of 400 variants have a score", "AUROC"],
+    "images": ["accuracy of a linear probe: ", "1,797 images as vectors of 256 numbers"],
+    "imputation": ["4 rows, 2 columns of numbers, 25% missing", "IterativeImputer: error ", "is filled in by "],
+    "own_loop": ["50% hidden: mean squared error "],
+    "proteins": ["60 proteins as"],
+    "text": ["0.4 of the tokens hidden: ", "The capital of France is [blank]."],
+}
 
 
 def arguments(name: str) -> list[str]:
     """Write what an example needs, and return its arguments."""
-    data, kind = ("--proteins" if name == "proteins" else "--corpus"), KINDS[name]
-    return ["--init", str(checkpoint(kind, Path("model"))), data, str(corpus(kind, Path())), *SHORT]
-
-
-SHOWN = {"text": ["0.4 of the tokens hidden: ", "The capital of France is [blank]."], "proteins": ["60 proteins as"]}
+    if name == "cells":
+        return ["--out", "run", "--epochs", "1", "--hidden", "16"]
+    if name == "genome":  # it simulates its data
+        return SHORT
+    if name == "images":
+        return ["--epochs", "1", "--out", "run"]
+    if name == "imputation":
+        Path("mine.csv").write_text("a,b,name\n1,2,x\n3,,y\n,5,z\n4,6,w\n", encoding="utf-8")
+        return ["--table", "mine.csv", "--steps", "5"]
+    if name == "own_loop":
+        return ["--steps", "5"]
+    kind, option = ("Esm", "--proteins") if name == "proteins" else ("Bert", "--corpus")
+    return ["--init", str(checkpoint(kind, Path("model"))), option, str(corpus(kind, Path())), *SHORT]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))

@@ -46,7 +46,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 150
+    assert len(TEXT.splitlines()) <= 120
 
 
 def _table(path: str) -> list[dict[str, str]]:

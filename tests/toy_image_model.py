@@ -7,12 +7,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import ImageTask, scaled
 from r2mae.masking import FeatureWeights, Key, column_mask, element_mask
 from r2mae.masking.masks import RatioLike
 from r2mae.masking.schemes import Curriculum
+from r2mae.training.fields import Size
 from r2mae.training.task import Corrupted, Output
 
 
@@ -32,15 +32,10 @@ class Settings(ImageModelSettings):
         Of nothing.
     """
 
-    latent: int = 4
+    latent: Size = 4
     last_bias: float = 0.0
     kernels: Literal["small", "large"] = "small"
     strides: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.latent < 1:
-            raise UserError(f"model.latent must be 1 or more, not {self.latent}")
 
 
 class Toy(nn.Module):

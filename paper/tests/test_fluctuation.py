@@ -19,18 +19,18 @@ def curve(noise: float, share: float, seed: int = 0) -> tuple[np.ndarray, np.nda
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_noise_is_separated_from_trend_and_ratio(share: float) -> None:
     loss, ratio = curve(0.02, share)
-    found = loss_fluctuation(loss, ratio)
-    assert found.around_trend_and_ratio == pytest.approx(0.02, rel=0.1)
+    around_trend, around_both = loss_fluctuation(loss, ratio)
+    assert around_both == pytest.approx(0.02, rel=0.1)
     if share:
-        assert found.around_trend == pytest.approx(np.hypot(0.02, 0.3 / np.sqrt(12)), rel=0.1)
+        assert around_trend == pytest.approx(np.hypot(0.02, 0.3 / np.sqrt(12)), rel=0.1)
     else:
-        assert found.around_trend == pytest.approx(found.around_trend_and_ratio, rel=0.02)
+        assert around_trend == pytest.approx(around_both, rel=0.02)
 
 
 def test_one_ratio_explains_nothing() -> None:
     loss, _ = curve(0.02, 0.0)
-    found = loss_fluctuation(loss, np.full(STEPS, 0.75))
-    assert found.around_trend_and_ratio == pytest.approx(found.around_trend)
+    around_trend, around_both = loss_fluctuation(loss, np.full(STEPS, 0.75))
+    assert around_both == pytest.approx(around_trend)
 
 
 def test_the_result_scales_with_the_loss() -> None:

@@ -58,14 +58,6 @@ def test_few_sets() -> None:
     assert (same.low, same.mean, same.high, same.between) == pytest.approx((0.5, 0.5, 0.5, 0.0))
 
 
-@pytest.mark.parametrize(
-    ("effects", "errors"), [([], []), ([1.0], [1.0, 2.0]), ([np.nan, 1.0], [1.0, 1.0]), ([1.0, 2.0], [-1.0, 1.0])]
-)
-def test_impossible_effects_are_refused(effects: list[float], errors: list[float]) -> None:
-    with pytest.raises(ValueError, match="errors"):
-        pooled_effect(effects, errors)
-
-
 @given(
     st.lists(st.integers(-3, 3), min_size=2, max_size=5),
     st.floats(-20, 0).map(lambda power: 10**power),

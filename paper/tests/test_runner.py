@@ -340,10 +340,10 @@ def test_data_of_new_runs_alone_is_not_compared(tmp_path: Path, caplog: pytest.L
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"title": "Another"}, "tables of another study: 'Another'"),
+        ({"title": "Another"}, "made with title = 'Another'"),
         ({"size": {"seeds": [0], "steps": 3}}, "made with steps = 3, not None"),
         ({"settings": {"precision": "bf16", "workers": 2}}, "made with precision = 'bf16', not None"),
-        ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"of r2mae 0\.0\.1, not"),
+        ({"environment": {"versions": {"r2mae": "0.0.1"}}}, r"made with r2mae = '0\.0\.1', not"),
         ({"environment": None}, r"no made\.json that tells how"),
         ({"environment": {"versions": None}}, r"no made\.json that tells how"),
         ({"data": ["a"]}, r"no made\.json that tells how"),
@@ -403,6 +403,6 @@ def test_seeds_and_earlier_tables_are_for_studies_that_can_use_them(tmp_path: Pa
 
 
 def test_runs_are_not_trained_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="omit --again, or choose another --out"):
+    with pytest.raises(UserError, match="choose another --out, or omit --again"):
         run_study(WIDTHS, tmp_path, again=True)
     assert not list(tmp_path.iterdir())

@@ -4,10 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2mae_paper.drawing import panels
 from r2mae_paper.rows import column, select
 from r2mae_paper.runner import run_study
-from r2mae_paper.simulated import draw_ratio, draw_risks, magnitude_ratios, measure, with_corollary
+from r2mae_paper.simulated import magnitude_ratios, measure, plot_strengths, with_corollary
 from r2mae_paper.studies import entry_of
 from r2mae_paper.study import get_study
 
@@ -28,10 +27,9 @@ def test_each_figure_writes_what_it_draws(name: str, tmp_path: Path) -> None:
 
 def test_the_legend_says_what_dots_and_lines_are() -> None:
     rows = [row for delta in (1.0, 10.0) for row in measure(TINY, "uniform", delta, (0.0, 1.0), 1)]
-    _, axes = panels(2)
-    draw_risks(axes[0], rows, 1.0)
-    draw_ratio(axes[1], magnitude_ratios(rows))
-    for one in axes:
+    tables = {"fig3": rows, "fig3-magnitude": magnitude_ratios(rows)}
+    figure = plot_strengths(tables, TINY, name="fig3", risks="fig3", magnitudes="fig3-magnitude", width=3.5)["fig3"]
+    for one in figure.axes:
         legend = one.get_legend()
         assert legend is not None
         assert {"formula", "simulation, one design"} <= {text.get_text() for text in legend.get_texts()}

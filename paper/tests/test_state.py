@@ -16,13 +16,13 @@ def touch(*paths: Path) -> None:
 
 
 def test_runs_are_counted_as_they_finish(tmp_path: Path) -> None:
-    files = [[tmp_path / "runs" / label / "seed-0" / "results.json"] for label in "abc"]
+    files = [tmp_path / "runs" / label / "seed-0" / "results.json" for label in "abc"]
     assert state_of(tmp_path).in_words() == "not run"
     begin(tmp_path, "small", "runs", files)
     assert state_of(tmp_path) == State("small", 0, 3, False, "runs")
-    touch(*files[0])
+    touch(files[0])
     assert state_of(tmp_path).in_words() == "1 of 3 runs, small"
-    touch(*files[1], *files[2])
+    touch(*files[1:])
     assert state_of(tmp_path).in_words() == "3 of 3 runs, small", "its tables are not written yet"
     touch(tmp_path / "t.csv")
     finish(tmp_path, [tmp_path / "t.csv"], [], {"scale": "small", "runs": 3})
@@ -46,7 +46,7 @@ def test_a_damaged_record_is_said(tmp_path: Path, damaged: str) -> None:
 
 
 def test_a_record_moves_with_its_folder(tmp_path: Path) -> None:
-    begin(tmp_path / "a", "full", "parts", [[tmp_path / "a" / ".parts" / "x.json"]])
+    begin(tmp_path / "a", "full", "parts", [tmp_path / "a" / ".parts" / "x.json"])
     touch(tmp_path / "a" / ".parts" / "x.json")
     (tmp_path / "a").rename(tmp_path / "b")
     assert state_of(tmp_path / "b") == State("full", 1, 1, False, "parts")

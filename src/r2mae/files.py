@@ -167,7 +167,7 @@ def read_json(path: Path) -> Any:
     """Return the contents of a JSON file, or None if it cannot be read."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

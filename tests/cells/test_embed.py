@@ -14,10 +14,9 @@ import torch
 from r2mae.cells import table as reading
 from r2mae.cells.batches import CellBatches
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.embed import embed_rows, embed_source, write_embedding
 from r2mae.cells.models.mlp import CountAutoencoder
-from r2mae.cells.table import from_anndata
+from r2mae.cells.table import align_batches, from_anndata
 from r2mae.cells.task import GeneTask
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key

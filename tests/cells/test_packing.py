@@ -25,8 +25,7 @@ from r2mae.cells.sources import open_source
 from r2mae.cells.table import load_cells
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.training.loader import KeyedBatches
-from r2mae.training.order import Share
+from r2mae.training.order import KeyedBatches, Share
 
 DENSE = np.random.default_rng(0).poisson(0.1, (200, 50)).astype(np.float32)
 DENSE[17:20] = 0

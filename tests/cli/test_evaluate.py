@@ -44,7 +44,7 @@ def evaluate(text: Path, line: str, capsys: pytest.CaptureFixture[str]) -> tuple
 
 def test_an_option_of_zero_is_not_dropped(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = evaluate(text, "glue --task sst2 --limit 0", capsys)
-    assert (code, "limit must be 2 or more examples, not 0" in err) == (2, True)
+    assert (code, "limit must be 2 or more, not 0" in err) == (2, True)
 
 
 def test_an_empty_list_of_tasks_is_none(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,13 +40,16 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         ("patience: 3\n", "digits --config f.yaml", "f.yaml: patience 3 needs a validation loss"),
         ("hidden: 64\n", "digits --config f.yaml --model unet", "f.yaml: hidden belongs to the model 'mlp'"),
         ("low: 0.3\n", "digits --config f.yaml --scheme fixed", "f.yaml: the scheme 'fixed' does not take 'low'"),
-        ("model: unet\n", "digits --config f.yaml --preset tiny", "the model 'unet' has no preset 'tiny'"),
+        ("model: unet\n", "digits --config f.yaml --model mlp --preset unet-8", "the model 'mlp' has no preset"),
         ("preset: tiny\n", "digits --config f.yaml", "f.yaml: unknown preset 'tiny': choose from: vit-mae-tiny"),
         ("epochs: 3\n", "digits --config f.yaml --epochs -1", "r2mae: epochs must be"),
-        ("lr: 1e-3\n", "digits --config f.yaml", "f.yaml: lr takes a number, not '1e-3' (YAML reads"),
-        ("low: 1e-1\n", "digits --config f.yaml", "write 1.0e-1"),
+        ("scheme: mdlm\n", "digits --config f.yaml --low 0.1", "r2mae: the scheme 'mdlm' does not take 'low'"),
+        ("model: unet\n", "digits --config f.yaml --hidden 3", "r2mae: hidden belongs to the model 'mlp'"),
+        ("batch_size: 100\n", "digits --config f.yaml --accumulate 3", "r2mae: batch_size 100 does not split"),
+        ("batch_size: 100\naccumulate: 3\n", "digits --config f.yaml --lr 1", "f.yaml: batch_size 100 does not split"),
+        ("lr: x\n", "digits --config f.yaml --epochs -1", "f.yaml: lr takes a number, not 'x'"),
         ("epochs: 3\n", "digits --finetune-recipe mae", "finetune_recipe is for fine-tuning: add --finetune-epochs"),
-        ("bn_statistics: no\n", "digits --config f.yaml", 'write "no", with the quotes'),
+        ("bn_statistics: 1\n", "digits --config f.yaml", "f.yaml: bn_statistics takes one of yes, no, both, not 1"),
     ],
 )
 def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -> None:
@@ -59,7 +62,7 @@ def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -
     [
         ("preset: vit-mae-tiny\nlr: 0.003\n", "digits --config f.yaml", {"lr": 0.003, "base_lr": None}),
         ("preset: unet-8\n", "digits --config f.yaml --model mlp", {"preset": None, "lr": 0.003, "hidden": 512}),
-        ("model: vit-mae\n", "digits --config f.yaml --preset tiny", {"preset": "vit-mae-tiny", "width": 192}),
+        ("model: mlp\n", "digits --config f.yaml --preset vit-mae-tiny", {"preset": "vit-mae-tiny", "width": 192}),
         ("epochs: 3\n", "digits --config f.yaml --model.name vit-mae --model.layers 2", {"layers": 2}),
         ("scheme: {name: r2mae, low: 0.3}\n", "digits --config f.yaml", {"scheme": "r2mae"}),
         ("model.mask_input: true\n", "digits --config f.yaml", {"mask_input": True}),
@@ -69,6 +72,8 @@ def test_mistakes_are_one_line(call: Call, file: str, line: str, message: str) -
         ("preset: unet-8\n", "digits --config f.yaml --preset null", {"preset": None, "model": "mlp", "lr": 0.003}),
         ("preset: vit-mae-tiny\n", "digits --config f.yaml --preset mlp-16-64", {"model": "mlp", "base_lr": None}),
         ("layers: 2\n", "digits --config f.yaml --model vit-mae", {"layers": 2}),
+        ("lr: 1e-4\nlow: 3e-1\n", "digits --config f.yaml", {"lr": 1e-4, "low": 0.3}),  # which YAML reads as text
+        ("bn_statistics: no\n", "digits --config f.yaml", {"bn_statistics": "no"}),  # which YAML reads as false
     ],
 )
 def test_the_later_source_wins(call: Call, file: str, line: str, expected: dict[str, Any]) -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from r2mae.compare.analysis import analyse, choose_best_fixed, scores_by_seed
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.wording import decimals, difference_places, edge_warning, interval, listing, number
+from r2mae.compare.wording import BEST_FIXED, decimals, difference_places, edge_warning, interval, listing, number
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
 
@@ -158,14 +159,29 @@ def test_nothing_scored_is_one_clear_error(tiny: Make) -> None:
         analyse(tiny({"r2mae": [np.nan, np.nan]}))
 
 
-def test_the_headline_says_what_its_interval_is_not_corrected_for(tiny: Make) -> None:
+def test_the_headline_says_if_a_verdict_survives_the_correction(tiny: Make) -> None:
     rng = np.random.default_rng(0)
     scores = {"fixed 0.50": rng.normal(0, 1, 12).tolist(), "r2mae": rng.normal(3, 1, 12).tolist()}
     found = analyse(tiny(scores))
     assert set(found.summary["method"]) == {"t"}
-    assert "beats the best fixed ratio" in found.headline and "schemes" not in found.headline
+    assert "beats the best fixed ratio" in found.headline and found.headline.endswith("so it is decided.")
     two = analyse(tiny({**scores, "mdlm": rng.normal(2, 1, 12).tolist()}))
-    assert two.headline.endswith("It is the best of 2 schemes, and the interval is not corrected for that choice.")
+    assert two.headline.endswith("of schemes and of looks, p is below 0.001, so it is decided.")
+    assert any("Corrected for 2 schemes (Holm), r2mae and mdlm are still decided" in note for note in two.notes)
+
+
+def test_corrected_p_values_count_schemes_and_looks(tiny: Make) -> None:
+    rng = np.random.default_rng(1)
+    scores = {name: rng.normal(mean, 1, 5).tolist() for name, mean in (("fixed 0.50", 0), ("a", 2), ("b", 0), ("c", 0))}
+    first = analyse(tiny(scores))
+    again = analyse(replace(tiny(scores), looks=3))
+    rows = first.differences[first.differences["against"] == BEST_FIXED].set_index("label")
+    assert rows["p_corrected"].notna().to_dict() == {"fixed 0.50": False, "a": True, "b": True, "c": True}
+    expected = multipletests(rows.loc[["a", "b", "c"], "p"], method="holm")[1] / 0.8
+    np.testing.assert_allclose(rows.loc[["a", "b", "c"], "p_corrected"], np.minimum(expected, 1))
+    later = again.differences[again.differences["against"] == BEST_FIXED].set_index("label")
+    assert later.loc["a", "p_corrected"] == pytest.approx(min(1, rows.loc["a", "p_corrected"] * 0.8 / 0.05))
+    assert any("3 schemes (Holm) and 3 looks with more and more seeds" in note for note in again.notes)
 
 
 def test_standings_name_every_scheme_once(make_comparison: Make) -> None:

@@ -233,12 +233,12 @@ def test_figures_are_skipped_without_data(comparison: Comparison) -> None:
 def test_saved_files_are_complete_and_the_same_every_time(make_comparison: Make, tmp_path: Path) -> None:
     comparison = make_comparison(schemes=("r2mae",))
     comparison = replace(comparison, metrics=comparison.metrics[:1])
-    written = save_figures(comparison, analyse(comparison), tmp_path / "a")
+    written = save_figures(comparison_figures(comparison, analyse(comparison)), tmp_path / "a")
     names = ("score_by_scheme", "score_against_ratio", "loss_curves", "reconstructions", "drawn_ratios")
     assert [path.name for path in written] == [f"{name}.{suffix}" for name in names for suffix in ("png", "svg")]
     assert sorted((tmp_path / "a").iterdir()) == sorted(written)  # no temporary file is left
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):  # a user's own taste
-        again = save_figures(comparison, analyse(comparison), tmp_path / "b")
+        again = save_figures(comparison_figures(comparison, analyse(comparison)), tmp_path / "b")
     for one, two in zip(written, again, strict=True):
         assert one.read_bytes() == two.read_bytes()
     with Image.open(written[0]) as image:
@@ -259,7 +259,9 @@ def test_scores_at_several_ratios_are_drawn(comparison: Comparison, tmp_path: Pa
     np.testing.assert_allclose(lines["r2mae"].get_xydata(), [[0.1, 0.01], [0.5, 0.021], [0.9, 0.03]])
     np.testing.assert_allclose(lines["cl"].get_xydata(), [[0.1, 0.01], [0.5, 0.021]])  # the third is missing
     assert [text.get_text() for text in figure.legends[0].get_texts()] == comparison.labels
-    assert "scores_by_ratio.svg" in [path.name for path in save_figures(with_ratios, analysis, tmp_path)]
+    assert "scores_by_ratio.svg" in [
+        path.name for path in save_figures(comparison_figures(with_ratios, analysis), tmp_path)
+    ]
 
 
 def test_drawing_leaves_global_settings_and_pyplot_alone(comparison: Comparison) -> None:
@@ -282,7 +284,7 @@ def test_labels_are_text_and_not_formulas(comparison: Comparison) -> None:
 def test_inlined_figures_share_no_ids_and_keep_their_references(comparison: Comparison) -> None:
     seen: set[str] = set()
     for named in comparison_figures(comparison, analyse(comparison)):
-        text = inline_svg(named.draw(), named.name)
+        text = inline_svg(named.svg, named.name)
         assert text.startswith('<svg class="plot"')
         assert "http" not in text
         ids = re.findall(r'\sid="([^"]+)"', text)

@@ -72,8 +72,8 @@ def test_its_row_holds_its_options_and_no_other_does() -> None:
 
 def test_its_options_are_told_and_compared_as_numbers() -> None:
     plain, same, other = (
-        ImagesConfig.make(data="digits", scheme="bent", scheme_options=words)
-        for words in ((), ("power=2",), ("power=2.50",))
+        ImagesConfig.make(data="digits", scheme="bent", **options)
+        for options in ({}, {"scheme.power": 2}, {"scheme.power": "2.50"})
     )
     assert plain.scheme.options == {"low": 0.5, "high": 0.9, "power": 2.0}
     assert other.scheme.options["power"] == 2.5
@@ -100,7 +100,7 @@ def test_it_has_a_colour_of_its_own() -> None:
 
 
 def test_the_command_line_takes_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    line = "pretrain digits --scheme bent --scheme-options power=3 --low 0.3 --print-config"
+    line = "pretrain digits --scheme bent --scheme.power 3 --low 0.3 --print-config"
     assert main(line.split()) == 0
     printed = capsys.readouterr().out
     assert "power: 3.0" in printed

@@ -27,6 +27,14 @@ def line(text: str, label: str) -> str:
     return next(row for row in rows if row.startswith(f"{label} "))
 
 
+def test_a_verdict_that_the_correction_takes_back_is_marked(tiny: Make) -> None:
+    scores = {"fixed 0.50": [0.0, 0.0, 0.0, 0.0], "a": [0.9, 1.1, 1.0, 1.05], "b": [0.2, 0.15, 0.3, 0.1]}
+    scores |= {name: [0.1, -0.2, 0.3, -0.1] for name in "cdef"}
+    rows = shown(tiny(scores))
+    assert line(rows, "a ").split()[-2] == "better" and line(rows, "b ").split()[-2] == "better*"
+    assert "* marks verdicts that do not hold then" in rows
+
+
 def test_values_are_those_of_the_runs(comparison: Comparison) -> None:
     scores = comparison.table.pivot(index="seed", columns="label", values="probe_accuracy")
     values = scores["r2mae"]

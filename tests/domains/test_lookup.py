@@ -214,8 +214,9 @@ def test_the_defaults_are_those_of_a_domain() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_loaded_under_every_name(tmp_path: Path) -> None:
+    from r2mae import load
     from r2mae.images.config import ImagesConfig
-    from r2mae.training import fit, load
+    from r2mae.training import fit
 
     fit(
         ImagesConfig.make(data="digits", steps=1, hidden=4, latent=2, threads=1), get_domain("images"), tmp_path / "run"

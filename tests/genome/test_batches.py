@@ -8,7 +8,7 @@ import torch
 
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, Intervals, WindowBatches, add_track, window_starts
-from r2mae.genome.store.parts import WindowStarts
+from r2mae.genome.store.intervals import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, count_samples
@@ -25,7 +25,7 @@ def starts(store: AlignmentStore) -> WindowStarts:
 def weighted(store: AlignmentStore, tmp_path: Path) -> AlignmentStore:
     rows = [f"{name}\t{place}\t{place + 1}\t{place}\n" for name, size in _lengths(store) for place in range(0, size, 2)]
     (tmp_path / "a.bg").write_text("".join(rows))
-    add_track(store.folder, store.layout, tmp_path / "a.bg", "w")
+    add_track(store, tmp_path / "a.bg", "w")
     return store
 
 
@@ -88,7 +88,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     for track, found in values.items():
         rows = [f"{name}\t{n}\t{n + 1}\t{found[n]}\n" for n in range(size) if given[track][n]]
         (tmp_path / "a.bg").write_text("".join(rows))
-        add_track(store.folder, store.layout, tmp_path / "a.bg", track, dtype="float32")
+        add_track(store, tmp_path / "a.bg", track, dtype="float32")
     phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
     largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
     starts = WindowStarts(np.array([0]), np.array([0]), np.array([size - 7]), 1, 8)

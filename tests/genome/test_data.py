@@ -113,7 +113,7 @@ def test_tracks_weigh_positions_and_change_the_fingerprint(small: AlignmentStore
     with pytest.raises(UserError, match="has no tracks"):
         check(config(small, weight_track="w"))
     (tmp_path / "w.bg").write_text("chr1\t0\t1500\t2.5\n")
-    add_track(small.folder, small.layout, tmp_path / "w.bg", "w")
+    add_track(small, tmp_path / "w.bg", "w")
     weighted = config(small, weight_track="w")
     check(weighted)
     assert fingerprint_of(config(small)) == plain != fingerprint_of(weighted)
@@ -132,7 +132,7 @@ def test_gpn_msas_preset_needs_its_tracks_and_flips_labels(small: AlignmentStore
         check(run)
     for name, value in (("phylop", 2.0), ("phastcons", 0.5)):
         (tmp_path / "w.bg").write_text(f"chr1\t0\t1000\t{value}\n")
-        add_track(small.folder, small.layout, tmp_path / "w.bg", name)
+        add_track(small, tmp_path / "w.bg", name)
         assert fingerprint_of(run) != fingerprint_of(config(small))
     check(run)
     data = load_data(run)
@@ -170,18 +170,18 @@ def test_an_alignment_is_no_store(tmp_path: Path) -> None:
     [
         ({"window": 1}, "window must be 2"),
         ({"stride": 0}, "stride must be 1"),
-        ({"reverse": 1.5}, "reverse must be a fraction"),
-        ({"most_unknown": 1.0}, "most_unknown must be below 1"),
-        ({"repeat_weight": -1.0}, "repeat_weight must be a number of 0 or more"),
+        ({"reverse": 1.5}, "reverse must be 0 to 1"),
+        ({"most_unknown": 1.0}, "most_unknown must be 0 or more and below 1"),
+        ({"repeat_weight": -1.0}, "repeat_weight must be 0 or more"),
         ({"missing_weight": 1.0}, "name one with --weight-track"),
-        ({"flip": 2.0}, "flip must be a fraction"),
+        ({"flip": 2.0}, "flip must be 0 to 1"),
         ({"conservation": ("phylop",)}, "names two tracks"),
         ({"conservation": ("a", "b"), "weight_track": "w"}, "give one of them"),
         ({"validation": 0.2, "validation_regions": ("chr1",)}, "give one of them"),
         ({"species": ("a", "a")}, "names 'a' twice"),
         ({"species": ("a", "none")}, "takes either 'none' or names"),
         ({"width": 30, "heads": 4}, "is not a multiple of 2 x 4 heads"),
-        ({"layers": 2000}, "layers must be at most"),
+        ({"layers": 2000}, "layers must be 1 to"),
     ],
 )
 def test_options_that_are_refused(fields: dict[str, Any], told: str) -> None:

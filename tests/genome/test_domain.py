@@ -182,7 +182,7 @@ def test_unknown_positions_without_an_embedding_are_counted(tmp_path: Path, capl
 @pytest.mark.slow
 def test_a_run_with_a_track_is_measured_on_a_store_without(small: AlignmentStore, tmp_path: Path) -> None:
     (tmp_path / "w.bg").write_text("chr1\t0\t1500\t2.5\n")
-    add_track(small.folder, small.layout, tmp_path / "w.bg", "w")
+    add_track(small, tmp_path / "w.bg", "w")
     pretrain(config(small, **SMALL, steps=1, weight_track="w"), DOMAIN, tmp_path / "run")
     other = aligned(tmp_path, 320, 5, "b")
     found = evaluate(tmp_path / "run", source=str(other.folder))

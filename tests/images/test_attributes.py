@@ -185,19 +185,6 @@ def test_tables_that_do_not_go_with_the_images(celeba: Path) -> None:
         load_images(celeba)
 
 
-def test_sets_of_contradictory_attributes_are_refused() -> None:
-    images = np.zeros((3, 2, 2, 1), np.uint8)
-    for values, names in (
-        (np.zeros((3, 2), np.uint8), None),
-        (None, ("a",)),
-        (np.zeros((2, 1), np.uint8), ("a",)),
-        (np.zeros((3, 2), np.uint8), ("a",)),
-        (np.full((3, 1), 2, np.uint8), ("a",)),
-    ):
-        with pytest.raises(ValueError, match="attributes"):
-            ImageSet("x", images, None, None, values, names)
-
-
 @pytest.mark.slow
 def test_real_faces(shared_data: Path) -> None:
     if not (shared_data / "celeba").is_dir():

@@ -23,8 +23,7 @@ from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import evaluate
 from r2mae.masking.keys import Key
 from r2mae.training.bn_statistics import estimate_statistics
-from r2mae.training.loader import make_loader
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 
 KEY = Key.root(3)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 20, 15, 3), np.uint8)

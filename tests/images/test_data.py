@@ -14,7 +14,7 @@ from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.batches import load_data
 from r2mae.images.config import ImagesConfig
-from r2mae.images.data import ImageSet, check_source, held_out_rows, load_images, load_splits
+from r2mae.images.data import check_source, held_out_rows, load_images, load_splits
 from r2mae.images.sets import SETS
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 5, 4, 3), np.uint8)
@@ -198,18 +198,6 @@ def test_resize_of_arrays(tmp_path, dtype):
     np.testing.assert_array_equal(images.labels, LABELS)
     refused("at least 1 pixel", load_images, tmp_path / "x.npz", resize=0)
     refused("smaller --resize", load_images, tmp_path / "x.npz", resize=500, max_bytes=2**20)
-
-
-def test_an_image_set_of_contradictory_parts():
-    images = np.zeros((3, 2, 2, 1), np.uint8)
-    for labels, classes in (
-        (np.array([0, 1, -1]), ("a", "b")),
-        (np.array([0, 1, 2]), ("a", "b")),
-        (np.array([0, 1, 1]), None),
-        (None, ("a",)),
-    ):
-        with pytest.raises(ValueError, match="labels"):
-            ImageSet("x", images, labels, classes)
 
 
 # --- splitting -----------------------------------------------------------------------------------------------

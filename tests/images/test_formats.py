@@ -292,7 +292,7 @@ def stored(**arrays):
         (npz(images=PIXELS, labels=np.zeros((5, 2), int)), r"shape \(5, 2\)"),
         (npz(images=PIXELS, labels=[0.5] * 5), "labels have type float64"),
         (npz(images=PIXELS, labels=[0, 1, -1, 0, 0]), "image 2 has the negative label -1"),
-        (npz(images=PIXELS, labels=[b"\xff"] * 5), "labels are not UTF-8"),
+        (npz(images=PIXELS, labels=[b"\xff"] * 5), "labels are no text .*utf-8"),
         (zipped(images=npy(PIXELS) + b"x"), "bytes follow"),
         (zipped(images=npy(PIXELS)[:-1]), "not a valid .npz"),
         (zipped(images=b"pixels"), "not a valid .npz"),
@@ -414,5 +414,5 @@ def test_real_mnist(data_root):
 
 def test_labels_that_are_no_characters(write):
     text = npy(np.array(["a", "b", "a", "b", "a"])).replace(b"a\x00\x00\x00", b"\x00\x00\x11\x00", 1)
-    with pytest.raises(UserError, match="labels have numbers that are no characters"):
+    with pytest.raises(UserError, match="labels are no text"):
         read_npz(write(zipped(images=npy(PIXELS), labels=text)))

@@ -1,4 +1,4 @@
-"""Cutting images into patches and putting them together, orders, block masks, and the loss of hidden patches."""
+"""Cutting images into patches and putting them together, orders, and the loss of hidden patches."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from r2mae.errors import UserError
 from r2mae.images.patches import (
     as_pixels,
-    block_mask,
     check_patch,
     normalised,
     patch_loss,
     patchify,
-    per_row_counts,
     restore,
     standardised,
     standardised_patches,
@@ -22,7 +20,7 @@ from r2mae.images.patches import (
     unpatchify,
 )
 from r2mae.masking.keys import Key
-from r2mae.masking.masks import hidden_count, patch_mask
+from r2mae.masking.masks import patch_mask
 
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
 
@@ -54,26 +52,6 @@ def test_tokens_come_back_in_the_order_of_the_image(batch: int, length: int, rat
     assert int((masked == 7).all(-1).sum()) == hidden.numel()
 
 
-@given(st.integers(1, 4), st.integers(2, 8), st.integers(1, 8), st.floats(0, 1), st.integers(0, 9))
-def test_blocks_hide_the_exact_count_in_one_piece(batch: int, down: int, across: int, ratio: float, seed: int) -> None:
-    key = Key.root(seed)
-    keep, hidden = block_mask(batch, (down, across), ratio, key)
-    count = hidden_count(down * across, ratio)
-    assert hidden.shape == (batch, count)
-    assert torch.equal(torch.cat([keep, hidden], 1).sort(1).values, torch.arange(down * across).expand(batch, -1))
-    assert torch.equal(block_mask(1, (down, across), ratio, key.rows(batch - 1))[1][0], hidden[-1])
-
-
-def test_a_block_is_a_block() -> None:
-    _, hidden = block_mask(200, (10, 10), 0.25, Key.root(0))
-    rows, columns = hidden // 10, hidden % 10
-    extent = (rows.amax(1) - rows.amin(1) + 1) * (columns.amax(1) - columns.amin(1) + 1)
-    assert float(extent.float().mean()) < 40  # 25 patches at random places would span nearly all 100
-    assert len({tuple(one) for one in hidden.tolist()}) > 100
-    share = torch.bincount(hidden.flatten(), minlength=100) / 200
-    assert share.min() > 0.02  # every patch has its turn
-
-
 def test_the_loss_is_the_squared_error_of_normalised_patches() -> None:
     patches, prediction = torch.rand(4, 5, 12), torch.rand(4, 5, 12)
     mean, deviation = patches.mean(-1, keepdim=True), patches.var(-1, keepdim=True)
@@ -96,12 +74,6 @@ def test_standardised_pixels_come_back(channels: int) -> None:
     if channels == 3:
         expected = (floats - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
         torch.testing.assert_close(standardised(images), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_counts_of_rows_are_those_of_a_batch() -> None:
-    ratios = np.array([0.0, 0.31, 0.5, 1.0])
-    assert per_row_counts(16, ratios, 4).tolist() == [hidden_count(16, ratio) for ratio in ratios.tolist()]
-    assert per_row_counts(16, 0.5, 3).tolist() == [8, 8, 8]
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from r2mae.images.batches import ImageBatches
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache
 from r2mae.masking.keys import Key
-from r2mae.training.loader import make_loader
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), np.uint8)
 

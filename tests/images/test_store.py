@@ -15,7 +15,7 @@ from PIL import Image
 from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
-from r2mae.images import arrays, decode, store
+from r2mae.images import arrays, batches, decode
 from r2mae.images.arrays import StoredImages, in_chunks, pick
 from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import load_data, mean_colour
@@ -242,7 +242,7 @@ def test_a_full_disk_is_told_before_anything_is_written(folder: Path, monkeypatc
 
 
 def test_processes_of_one_machine_share_its_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "memory_limit", lambda: 60 * 6 * 6 * 3)
+    monkeypatch.setattr(batches, "memory_limit", lambda: 60 * 6 * 6 * 3)
     assert isinstance(load_data(config(folder, "auto")).splits.train.images, np.ndarray)
     assert isinstance(load_data(config(folder, "auto", devices=2)).splits.train.images, StoredImages)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")  # the other process is on another machine

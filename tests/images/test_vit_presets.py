@@ -62,19 +62,12 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-def test_a_short_name_of_a_preset_stands_beside_its_model(capsys: pytest.CaptureFixture[str]) -> None:
-    short = printed(capsys, "--model", "vit-mae", "--preset", "tiny", "--out", "tiny")
-    assert short == printed(capsys, "--preset=vit-mae-tiny", "--out", "tiny")
-    assert short["preset"] == "vit-mae-tiny"
-    assert short == printed(capsys, "--model=vit-mae", "--preset=tiny")
-
-
 def test_a_rate_of_ones_own_takes_the_place_of_the_presets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = printed(capsys, "--preset", "vit-mae-tiny", "--lr", "1e-3", "--warmup-epochs", "3", "--betas", "0.8", "0.9")
     own = found["optimizer"]
     assert [own[name] for name in ("lr", "base_lr", "warmup", "warmup_epochs")] == [1e-3, None, 0, 3]
     assert own["betas"] == [0.8, 0.9]
-    (tmp_path / "own.yaml").write_text("preset: tiny\nmodel: vit-mae\nlr: 0.002\n")
+    (tmp_path / "own.yaml").write_text("preset: vit-mae-tiny\nmodel: vit-mae\nlr: 0.002\n")
     filed = printed(capsys, "--config", str(tmp_path / "own.yaml"))
     assert filed["preset"] == "vit-mae-tiny"
     assert (filed["optimizer"]["lr"], filed["optimizer"]["base_lr"]) == (0.002, None)

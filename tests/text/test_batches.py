@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key
-from r2mae.text.batches import TextData, TokenBatches, load_data, other_data, split_data
+from r2mae.text.batches import TextData, TokenBatches, load_data, split_data
 from r2mae.text.config import TextConfig
 from r2mae.text.store import TOKENS, TokenStore, open_store
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, tokenizer_of, train_bpe
-from r2mae.training.loader import make_loader
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 from r2mae.training.task import Batches, Data
 
 pytestmark = pytest.mark.slow
@@ -177,7 +176,7 @@ def test_too_little_text(tmp_path: Path, tokenizer: TextTokenizer) -> None:
 def test_other_data_are_not_divided_whatever_the_run_validated(
     corpus: Path, tokenizer: TextTokenizer, fields: dict[str, Any]
 ) -> None:
-    data = other_data(config(corpus, **fields), tokenizer)
+    data = load_data(config(corpus, **fields), tokenizer=tokenizer, hold_out=False)
     assert data.validation is data.train
     assert data.train.documents == len(TEXTS)
 
@@ -187,7 +186,7 @@ def test_too_little_other_text_has_one_remedy(tmp_path: Path, tokenizer: TextTok
     path = tmp_path / "small.txt"
     path.write_text("a few words")
     with pytest.raises(UserError, match=r"less than one sequence of 128: give more text$"):
-        other_data(config(path, sequence_length=128), tokenizer)
+        load_data(config(path, sequence_length=128), tokenizer=tokenizer, hold_out=False)
 
 
 def test_real_text(shared_data: Path) -> None:

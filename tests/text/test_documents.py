@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from r2mae.errors import UserError
 from r2mae.text import formats
 from r2mae.text.documents import corpus_of, read_documents
-from r2mae.text.formats import Position, cut
+from r2mae.text.formats import cut
 
 DOCUMENTS = ["Title\nA paragraph.", "Zweites Dokument: Größe, 数据, 🙂", "  indented\n\tlines  ", "last"]
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -153,7 +153,7 @@ def test_the_splits_of_a_saved_folder(tmp_path: Path, caplog: pytest.LogCaptureF
 
 def test_splits_are_no_data_set(unchecked: None) -> None:
     rows = datasets.Dataset.from_dict({"text": DOCUMENTS})
-    refused(datasets.DatasetDict(train=rows), "several splits", "train")
+    refused(datasets.DatasetDict(train=rows), "DatasetDict, row 1: expected an object with 'text', not str")
 
 
 def test_data_sets_by_name_are_streamed(tmp_path: Path) -> None:
@@ -230,14 +230,11 @@ def test_long_documents_come_in_pieces(tmp_path_factory: pytest.TempPathFactory,
         assert "".join("".join(found).split()) == "".join(text.split())
 
 
-def test_position_reaches_the_end(tmp_path: Path) -> None:
-    for name in ("a.txt.gz", "b.txt"):
-        write(tmp_path / name, "\n\n".join(f"document {number}" for number in range(1000)))
-    parquet(tmp_path / "c.parquet", text=[f"document {number}" for number in range(1000)])
-    position = Position()
-    seen = [position.done for _ in corpus_of(tmp_path).documents(position)]
-    assert seen == sorted(seen)
-    assert position.done == position.total == sum(file.stat().st_size for file in tmp_path.iterdir())
+def test_the_size_is_known_of_plain_files(tmp_path: Path) -> None:
+    plain = write(tmp_path / "a.txt", "one\n\ntwo")
+    assert corpus_of(plain).size == 8
+    write(tmp_path / "b.txt.gz", "three")
+    assert corpus_of(tmp_path).size is None
 
 
 def test_fingerprints_know_the_content_and_not_the_name(tmp_path: Path) -> None:

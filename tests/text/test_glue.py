@@ -109,7 +109,7 @@ def test_whatever_the_sentences_hold(tmp_path_factory: pytest.TempPathFactory, r
     assert examples.labels.tolist() == [int(label) for _, label in rows]
 
 
-@pytest.mark.parametrize("typed", ["SST-2", "sst_2", "sst2", "Sst"])
+@pytest.mark.parametrize("typed", ["SST-2", "sst_2", "sst2", "Sst-2"])
 def test_names_however_they_are_spelt(typed: str) -> None:
     assert glue_task(typed).title == "SST-2"
 
@@ -190,7 +190,7 @@ def test_folders(inner: str, end: str, tmp_path: Path) -> None:
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"CoLA holds none of train.tsv, train_9k.tsv \(or with .gz\)"):
+    with pytest.raises(UserError, match=r"CoLA holds none of train.tsv, train_9k.tsv, .* \(or with .gz\)"):
         read_glue("cola", tmp_path)
     with pytest.raises(UserError, match=r"nothing is not a folder: put GLUE there, .* holds glue/CoLA/train"):
         read_glue("cola", tmp_path / "nothing")

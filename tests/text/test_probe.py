@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
+from r2mae.text import embed
 from r2mae.text import finetune as finetuning
 from r2mae.text import probe as module
 from r2mae.text.batches import architecture
@@ -60,10 +61,9 @@ def built() -> tuple[TokenTask, MaskedLanguageModel]:
 def alone(built: tuple[TokenTask, MaskedLanguageModel], part: GlueExamples, column: int) -> np.ndarray:
     """Embeddings of sentences one by one, so that nothing is padded."""
     task, model = built
-    one = GlueExamples(part.file, (part.texts[column],), part.labels)
     model.eval()
     with torch.no_grad():
-        found = [task.embed(model, ids[None]) for ids in encode(model.tokenizer, one, 24).ids]
+        found = [task.embed(model, ids[None]) for ids in encode(model.tokenizer, (part.texts[column],), 24)]
     return torch.cat(found).numpy()
 
 
@@ -74,7 +74,7 @@ def test_single_sentences(
     features = [alone(built, part, 0) for part in (train, test)]
     built[1].train()
     seen: list[tuple[int, int]] = []
-    monkeypatch.setattr(module, "_ROWS", 100)
+    monkeypatch.setattr(embed, "_ROWS", 100)
     found = probe_glue(*built, "SST-2", folder, length=24, progress=lambda *counts: seen.append(counts))
     assert built[1].training, "left as it was"
     assert seen == [(100, 261), (200, 261), (261, 261)]
@@ -111,7 +111,7 @@ def test_long_sentences_are_read_in_pieces(built: tuple[TokenTask, MaskedLanguag
     assert not found[0].any(), "a sentence without a token"
     model.eval()
     with torch.no_grad():
-        whole = encode(model.tokenizer, replace(few, texts=texts), module.LENGTH).ids[2]
+        whole = encode(model.tokenizer, texts, module.LENGTH)[2]
         inner = whole[1:-1]
         starts = range(0, len(inner), 22)
         parts = [torch.cat([whole[:1], inner[start : start + 22], whole[-1:]]) for start in starts]
@@ -131,11 +131,11 @@ def test_similarities(built: tuple[TokenTask, MaskedLanguageModel], folder: Path
 def test_the_limit_takes_those_that_fine_tuning_takes(
     built: tuple[TokenTask, MaskedLanguageModel], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[GlueExamples] = []
+    taken: list[tuple[tuple[str, ...], ...]] = []
 
-    def noted(model: object, part: GlueExamples, length: int) -> object:
-        taken.append(part)
-        return encode(model, part, length)  # type: ignore[arg-type]
+    def noted(tokenizer: object, texts: tuple[tuple[str, ...], ...], length: int) -> object:
+        taken.append(texts)
+        return encode(tokenizer, texts, length)  # type: ignore[arg-type]
 
     for where in (module, finetuning):
         monkeypatch.setattr(where, "encode", noted)
@@ -143,8 +143,8 @@ def test_the_limit_takes_those_that_fine_tuning_takes(
     assert (len(found.train), len(found.test)) == (40, 61)
     finetuning.finetune(built[1], "sst2", folder, seeds=(0,), epochs=0.1, limit=40, length=24)
     probed, _, learned, _ = taken
-    assert probed.texts == learned.texts
-    assert probed.texts[0] != read_glue(TASKS["sst2"], folder)[0].texts[0][:40], "not the first ones"
+    assert probed == learned
+    assert probed[0] != read_glue(TASKS["sst2"], folder)[0].texts[0][:40], "not the first ones"
 
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 8])
@@ -174,10 +174,10 @@ def test_features_that_memory_cannot_hold(
 
 def test_evaluate_has_probes_and_their_mean(built: tuple[TokenTask, MaskedLanguageModel], folder: Path) -> None:
     config = TextConfig.make(data="x.txt", sequence_length=24, vocab_size=320)
-    one = evaluate(config, *built, None, probes=("sst2",), folder=folder)
+    one = evaluate(config.replace(glue_probes=("sst2",)), *built, None, folder=folder)
     assert set(one) == {"sst2_probe_accuracy"}
-    both = evaluate(config, *built, None, probes=("sst2", "MNLI"), folder=folder)
+    both = evaluate(config.replace(glue_probes=("sst2", "MNLI")), *built, None, folder=folder)
     assert both["sst2_probe_accuracy"] == one["sst2_probe_accuracy"], "nothing is drawn"
     assert both["glue_probe"] == pytest.approx((both["sst2_probe_accuracy"] + both["mnli_probe_accuracy"]) / 2)
     with pytest.raises(UserError, match="unknown GLUE task 'nli'"):
-        evaluate(config, *built, None, probes=("nli",), folder=folder)
+        config.replace(glue_probes=("nli",))

@@ -23,7 +23,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.models.roberta import MaskedLanguageModel
 from r2mae.text.task import HiddenTokens, TokenTask
 from r2mae.training.loop import fit
-from r2mae.training.task import Batches, Corrupted, Output, Task
+from r2mae.training.task import Batches, MaskedBatch, Output, Task
 from r2mae.training.task import Data as BaseData
 
 KEY = Key.root(0).fold("mask", 0)
@@ -67,7 +67,7 @@ def batch(rows: int = 6, seed: int = 0) -> torch.Tensor:
 
 def test_it_is_a_task() -> None:
     assert isinstance(task(), Task)
-    assert isinstance(task().corrupt(batch(), 0.3, KEY), Corrupted)
+    assert isinstance(task().corrupt(batch(), 0.3, KEY), MaskedBatch)
     assert task().width == 16
 
 

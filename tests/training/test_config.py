@@ -20,30 +20,30 @@ from r2mae.training.records import read_yaml as read_config
     [
         ({"batch_size": 0}, "batch_size must be 1 or more"),
         ({"batch_size": 100, "accumulate": 3}, "does not split into 3 equal"),
-        ({"lr": 0.0}, "lr must be a finite number above 0"),
-        ({"lr": float("nan")}, "lr must be a finite number above 0"),
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"lr": float("nan")}, "lr takes a finite number"),
         ({"epochs": -1.0}, "epochs must be"),
-        ({"steps": 0}, "steps must be 1 or more"),
-        ({"seed": -1}, "seed must be 0 or more"),
+        ({"steps": 0}, "steps must be 1 to 1,000,000,000, not 0"),
+        ({"seed": -1}, "seed must be 0 to"),
         ({"clip": 0.0}, "clip must be"),
         ({"base_lr": 0.0}, "base_lr must be"),
         ({"base_lr": 1e-4, "lr": 1e-3}, "lr and base_lr exclude each other"),
         ({"warmup": 0.1, "warmup_epochs": 3.0}, "warmup and warmup_epochs exclude each other"),
         ({"warmup_epochs": -1.0}, "warmup_epochs must be 0 or more"),
         ({"betas": (0.9,)}, "betas takes two numbers"),
-        ({"betas": (0.9, 1.0)}, "betas takes two numbers"),
+        ({"betas": (0.9, 1.0)}, "betas must be 0 or more and below 1"),
         ({"model": "vit-mae", "exact": True}, "exact has no effect on the model 'vit-mae'"),
         ({"model": "vit-mae", "fill": "mean"}, "fill has no effect"),
         ({"model": "vit-mae", "bn_statistics": "no"}, "bn_statistics has no effect"),
         ({"norm": "layer", "bn_statistics": "both"}, "bn_statistics has no effect"),
-        ({"validation": 1.0}, r"fraction in \[0, 1\)"),
+        ({"validation": 1.0}, "validation must be 0 or more and below 1"),
         ({"patience": 3}, "add --validation"),
         ({"validate_every": 3}, "add --validation"),
         ({"hidden": 0}, "hidden must be 1 or more"),
-        ({"test_fraction": 0.0}, "test_fraction must be between"),
-        ({"seed": 2**63}, "seed takes numbers up to"),
-        ({"warmup": 1.0}, "warmup must be a fraction"),
-        ({"ema": 1.0}, "ema must be a decay"),
+        ({"test_fraction": 0.0}, "test_fraction must be above 0 and below 1"),
+        ({"seed": 2**63}, "seed must be 0 to"),
+        ({"warmup": 1.0}, "warmup must be 0 or more and below 1"),
+        ({"ema": 1.0}, "ema must be above 0 and below 1"),
         ({"batch_size": 8, "accumulate": 8}, "needs two images"),
         ({"weighting": "inverse-ratio", "per": "sample"}, "one ratio for the mini-batch"),
     ],
@@ -109,7 +109,7 @@ def test_any_bytes_give_a_mapping_or_a_user_error(tmp_path_factory: pytest.TempP
         ({"scheme": 3}, "scheme takes a name, not 3"),
         ({"steps": 1.5}, "steps takes a whole number, not 1.5"),
         ({"exact": 1}, "exact takes true or false, not 1"),
-        ({"optimizer": "rmsprop"}, "optimizer takes one of adam, adamw, sgd, lars, not 'rmsprop'"),
+        ({"optimizer": "rmsprop"}, "optimizer takes one of adam, adamw, sgd, not 'rmsprop'"),
         ({"low": [0.1]}, "low takes a number, not"),
     ],
 )
@@ -132,9 +132,8 @@ def test_results_say_nothing_of_statistics_that_a_model_lacks(tmp_path: Path) ->
     assert CellsConfig.make(data="x", norm="layer").measurement_settings() == {"representation": "latent"}
     folder = RunFolder(tmp_path)
     own = bare.measurement_settings()
-    with_recipe = {**own, "finetune_recipe": "mae"}  # as old results have it
     changed = {**own, "finetune_epochs": 1.0}
-    for said, known in ((own, True), (with_recipe, True), (changed, False), ({}, False)):
+    for said, known in ((own, True), (changed, False), ({}, False)):
         folder.results_file.write_text(json.dumps({"scores": {"probe_accuracy": 0.5}, "measured": said}))
         assert (folder.results_for(bare) is not None) == known
         assert folder.results_for(default) is None

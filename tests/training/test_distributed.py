@@ -14,12 +14,12 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from r2mae.cli.early import loading
 from r2mae.errors import UserError
-from r2mae.training import checkpoint_keeper, distributed
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training import checkpoint, distributed
+from r2mae.training.checkpoint import CheckpointKeeper
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
 from r2mae.training.interrupt import StopRequest
-from r2mae.training.ranks import check_variables, is_first
+from r2mae.training.ranks import is_first
 from r2mae.training.step import Pretraining
 
 from .conftest import ToyConfig
@@ -112,8 +112,8 @@ def test_a_signal_to_another_process_counts_as_the_first_here(monkeypatch: pytes
     stop = StopRequest(1, 2)
     stop.__enter__()
     stop.__exit__()
-    monkeypatch.setattr(checkpoint_keeper, "all_finite", lambda state: True)
-    monkeypatch.setattr(checkpoint_keeper, "signal_of_any", lambda run, number: signal.SIGTERM)
+    monkeypatch.setattr(checkpoint, "all_finite", lambda state: True)
+    monkeypatch.setattr(checkpoint, "highest", lambda run, number: signal.SIGTERM)
     module = Mock(spec=Pretraining, ratio=0.5, total_steps=9)
     keeper.__dict__.update(stop=stop, step=0, module=module, validation=None, _losses=[], _pending=[], _latest={})
     keeper.__dict__.update(folder=Mock(), metrics=Mock(), tracker=None, _flush=lambda validate: None)
@@ -150,9 +150,10 @@ def test_the_first_of_several_processes_says_that_libraries_are_loaded(
 
 
 def test_variables_that_hold_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(UserError, match="WORLD_SIZE must be a whole number, not 'two'"):
-        check_variables()
+        is_first()
 
 
 def test_a_rank_that_no_process_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import dropout as torch_dropout
 
 from r2mae.training import dropout
-from r2mae.training.dropout import add_dropped, drop, keep_factors, mix_dropped
+from r2mae.training.dropout import add_dropped, drop, keep_factors
 
 KINDS = [torch.float32, torch.bfloat16]
 
@@ -67,25 +67,6 @@ def test_rates_close_to_all_and_other_defaults() -> None:
         assert drop(torch.ones(5, dtype=torch.float32), 0.1).dtype == torch.float32
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_mixing_drops_probabilities(kind: torch.dtype) -> None:
-    torch.manual_seed(0)
-    probabilities = torch.rand(2, 50, 60).softmax(-1).to(kind).requires_grad_()
-    values = torch.randn(2, 60, 8).to(kind).requires_grad_()
-    torch.manual_seed(5)
-    found = mix_dropped(probabilities, values, 0.3)
-    torch.manual_seed(5)
-    expected = drop(probabilities, 0.3).float() @ values.float()
-    tolerance = {"rtol": 1e-5, "atol": 1e-6} if kind == torch.float32 else {"rtol": 0.02, "atol": 0.01}
-    torch.testing.assert_close(found.float(), expected, **tolerance)
-    upstream = torch.randn(2, 50, 8)
-    ours = torch.autograd.grad(found, (probabilities, values), upstream.to(kind))
-    theirs = torch.autograd.grad(expected, (probabilities, values), upstream)
-    for one, other in zip(ours, theirs, strict=True):
-        tolerance = {"rtol": 1e-5, "atol": 1e-5} if kind == torch.float32 else {"rtol": 0.03, "atol": 0.05}
-        torch.testing.assert_close(one, other, **tolerance)
 
 
 def test_half_states_are_added_to_a_residual_of_32_bits() -> None:

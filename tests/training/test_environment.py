@@ -8,7 +8,7 @@ import pytest
 
 import r2mae.training.environment as module
 from r2mae.training.devices import has_fast_bf16
-from r2mae.training.environment import CONTINUED, add_change, commit, environment, processor, recorded_changes
+from r2mae.training.environment import CONTINUED, add_change, commit, environment, processor
 
 
 def test_the_environment_names_processor_libraries_and_instructions() -> None:
@@ -35,14 +35,6 @@ def test_changes_of_a_resumed_run_are_added_to_its_record() -> None:
     assert add_change(moved, begun, 5) == (begun, [])  # nothing was saved at the second place
     libraries = {**begun, "versions": {"torch": "3", "pandas": "9"}}
     assert add_change(begun, libraries, 5)[1] == ["torch"]
-
-
-@pytest.mark.parametrize("said", ["yesterday", None, 3, [1], ["processor"], {"step": 1}, [{"processor": "B"}]])
-def test_a_malformed_record_of_changes_counts_as_none(said: object) -> None:
-    begun = {"processor": "A", "versions": "new"}
-    assert recorded_changes({CONTINUED: said}) == []
-    assert add_change({**begun, CONTINUED: said}, begun, 3) == (begun, [])
-    assert add_change({CONTINUED: said}, begun, 3) == ({CONTINUED: [{"step": 3, **begun}]}, [])
 
 
 def test_torch_is_not_imported_for_it() -> None:

@@ -39,7 +39,7 @@ def data(samples: int = 100, **sizes: int) -> Zeros:
 def test_the_bytes_of_a_model() -> None:
     _, model = DOMAIN.build(ARCHITECTURE)
     expected = sum(p.numel() * p.element_size() for p in (*model.parameters(), *model.buffers()))
-    assert model_bytes(DOMAIN, ARCHITECTURE) == expected
+    assert model_bytes(DOMAIN, ARCHITECTURE)[0] == expected
 
 
 @pytest.mark.parametrize("sizes", [{"hidden": 2**31 - 1}, {"latent": 10**9}, {"hidden": 10**30}, {"hidden": 2**40}])
@@ -58,9 +58,6 @@ def test_it_is_found_before_anything_is_written(tmp_path: Path) -> None:
 def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ImagesConfig.make(data="digits", device="cpu")
     check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
-    for accumulate in (1, 10**7):
-        with pytest.raises(UserError, match=r"goes over the 100 training samples 1,000,000 times"):
-            check_fits_memory(config.replace(batch_size=10**8, accumulate=accumulate), DOMAIN, data())
     monkeypatch.setattr(memory, "available_memory", lambda: 10**7)
     with pytest.raises(UserError, match=r"lower --batch-size, or split it with --accumulate"):
         check_fits_memory(config.replace(batch_size=1 << 16), DOMAIN, data())
@@ -70,15 +67,15 @@ def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "told"),
     [
-        (ImagesConfig, {"steps": 10**10}, "steps takes numbers up to 1,000,000,000, not 10000000000"),
+        (ImagesConfig, {"steps": 10**10}, "steps must be 1 to 1,000,000,000, not 10000000000"),
         (ImagesConfig, {"hidden": 10**5000}, "hidden takes numbers up to .* not a number of more than 30 digits"),
         (ImagesConfig, {"latent": 2**31}, "latent takes numbers up to"),
-        (ImagesConfig, {"threads": 10**6}, "threads takes numbers up to 4,096"),
-        (ImagesConfig, {"workers": 10**6}, "workers takes numbers up to 1,024"),
+        (ImagesConfig, {"threads": 10**6}, "threads must be 1 to 4,096"),
+        (ImagesConfig, {"workers": 10**6}, "workers must be 0 to 1,024"),
         (ImagesConfig, {"scheme": "cl", "cl_iterations": 10**9}, "cl_iterations must be 1 to 10000"),
-        (ImagesConfig, {"seed": 2**63}, "seed takes numbers up to"),
+        (ImagesConfig, {"seed": 2**63}, "seed must be 0 to"),
         (CellsConfig, {"n_hidden": 10**12}, "n_hidden takes numbers up to"),
-        (TextConfig, {"layers": 10**8}, "layers must be at most 1,000"),
+        (TextConfig, {"layers": 10**8}, "layers must be 1 to 1,000"),
     ],
 )  # fmt: skip
 def test_numbers_that_no_run_means(kind: type[RunConfig], fields: dict[str, int], told: str) -> None:
@@ -96,7 +93,7 @@ def test_values_of_other_kinds_are_told_in_a_line() -> None:
         with pytest.raises(UserError, match="takes") as caught:
             ImagesConfig.from_dict({"data": "x", "scheme": value})
         assert len(str(caught.value)) < 300
-    with pytest.raises(UserError, match="a number is too large"):
+    with pytest.raises(UserError, match="lr takes a finite number, not a number of more than 30 digits"):
         ImagesConfig.from_dict({"data": "x", "lr": 10**400})
     with pytest.raises(UserError, match="NUL"):
         ImagesConfig.make(data="a\0b")
@@ -125,7 +122,7 @@ class Broken(type(DOMAIN)):  # type: ignore[misc]
 
 
 def test_a_model_that_looks_at_its_numbers_while_it_is_made_is_let_through(tmp_path: Path) -> None:
-    assert model_bytes(Looking(), ARCHITECTURE) == 0
+    assert model_bytes(Looking(), ARCHITECTURE) == (0, 0)
     check_fits_memory(ImagesConfig.make(data="digits"), Looking(), data())
     (tmp_path / "model.safetensors").write_bytes(b"")
     _, model = build_from_description(Looking(), ARCHITECTURE, tmp_path / "model.json", tmp_path / "model.safetensors")
@@ -143,7 +140,7 @@ def test_a_model_that_fails_for_another_reason_is_told(tmp_path: Path) -> None:
 
 def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight processes on one machine: whole models take 4 · 8 times the weights, shards 8 while each is made."""
-    size = model_bytes(DOMAIN, ARCHITECTURE)
+    size, _ = model_bytes(DOMAIN, ARCHITECTURE)
     whole = ImagesConfig.make(data="digits", device="cpu", devices=8, batch_size=64)
     for config, most in ((whole, 32), (replace(whole, machine=replace(whole.machine, strategy="fsdp")), 8)):
         monkeypatch.setattr(memory, "available_memory", lambda most=most: most * size)
@@ -155,7 +152,7 @@ def test_shards_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_weights_count_with_what_their_training_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam: gradient and two moments; SGD: gradient and one; weights that are not trained: nothing."""
-    size = model_bytes(DOMAIN, ARCHITECTURE)
+    size, _ = model_bytes(DOMAIN, ARCHITECTURE)
     config = ImagesConfig.make(data="digits", device="cpu")
     sgd = config.replace(optimizer="sgd")
     for one, copies in ((config, 4), (sgd, 3)):

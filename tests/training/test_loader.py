@@ -10,9 +10,8 @@ import torch
 
 from r2mae.images.batches import ImageBatches
 from r2mae.masking.keys import Key
-from r2mae.training.loader import make_loader
 from r2mae.training.loop import fit
-from r2mae.training.order import BatchOrder
+from r2mae.training.order import BatchOrder, make_loader
 from r2mae.training.validation import masked_losses
 
 from .conftest import DimmedBatches, InterruptAt, Interrupted, ToyConfig, ToyDomain, equal_bytes

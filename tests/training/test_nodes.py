@@ -20,10 +20,10 @@ from torch import nn
 
 from r2mae.errors import UserError
 from r2mae.training.checkpoint import read_checkpoint
+from r2mae.training.distributed import synced
 from r2mae.training.loop import build, fit
 from r2mae.training.ranks import local_processes, process_rank
 from r2mae.training.run import Run
-from r2mae.training.synced_norm import synced
 
 from .conftest import InterruptAt, Interrupted, ToyConfig, ToyDomain
 from .machines import Machine, free_port, two_machines

@@ -15,11 +15,7 @@ from r2mae.training.metrics import MetricsFile, read_metrics
 from r2mae.training.records import (
     finite_float,
     hint_for,
-    holds_weights,
-    read_description,
-    read_fingerprint,
     read_json,
-    read_results,
     read_yaml,
 )
 
@@ -69,10 +65,9 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Ca
         ({"steps": "12"}, "no number of steps"),
         ({"steps": True}, "no number of steps"),
         ({"steps": -1}, "no number of steps"),
-        ({"steps": 10**18}, "no number of steps"),
-        ({"seconds": "1.5"}, "no number of seconds"),
-        ({"seconds": [1]}, "no number of seconds"),
-        ({"seconds": 10**400}, "no number of seconds"),
+        ({"steps": 10**400}, "no number of steps"),
+        ({"seconds": "1.5"}, "no number of steps and seconds"),
+        ({"seconds": 10**400}, "no number of steps and seconds"),
         ({"domain": 5}, "does not describe a model"),
         ({"architecture": [1]}, "does not describe a model"),
     ],
@@ -80,10 +75,10 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path, read: Ca
 def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(GOOD))
-    assert read_description(path).steps == 3
+    assert RunFolder(tmp_path).description.steps == 3
     path.write_text(json.dumps({**GOOD, **change}))
     with pytest.raises(UserError, match=told):
-        read_description(path)
+        _ = RunFolder(tmp_path).description
 
 
 @pytest.mark.parametrize(
@@ -98,17 +93,17 @@ def test_descriptions(tmp_path: Path, change: dict[str, object], told: str) -> N
 def test_results_that_are_damaged_count_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "results.json"
     path.write_text('{"scores": {"a": 0.5, "b": null}, "seconds": 2}')
-    found = read_results(path)
+    found = RunFolder(tmp_path).results
     assert found is not None
     assert found["scores"] == {"a": 0.5, "b": None}
     path.write_text(text)
-    assert read_results(path) is None
+    assert RunFolder(tmp_path).results is None
 
 
 def test_fingerprints(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('{"fingerprint": ["x"]}')
     with pytest.raises(UserError, match="no fingerprint"):
-        read_fingerprint(tmp_path / "data.json")
+        RunFolder(tmp_path).check_data("x", "y")
 
 
 def test_numbers() -> None:
@@ -141,33 +136,3 @@ def test_what_the_checkpoint_holds_is_no_reason_to_delete_a_run(tmp_path: Path, 
     advice = hint_for(tmp_path / name)
     assert advice.startswith(f"delete {tmp_path / 'model.json'} and rerun the command that made the run")
     assert "delete it;" in hint_for(tmp_path / "data.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "whole"),
-    [
-        (b"", False),
-        (b"PK\3\4", False),
-        (b"\2\0\0\0\0\0\0\0{}", True),
-        (b"\3\0\0\0\0\0\0\0{}", False),
-        (b"x" * 99, False),
-    ],
-)
-def test_a_file_without_the_header_of_weights_is_no_model(tmp_path: Path, content: bytes, whole: bool) -> None:
-    folder = RunFolder(tmp_path)
-    folder.model_file.write_text("{}")
-    assert not folder.trained
-    folder.weights.write_bytes(content)
-    assert folder.trained, "without a checkpoint nothing writes them again: they are told as damaged"
-    folder.checkpoint.parent.mkdir()
-    folder.checkpoint.touch()
-    assert folder.trained == whole
-
-
-def test_weights_that_may_not_be_read_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(*ignored: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    monkeypatch.setattr(Path, "open", forbidden)
-    assert holds_weights(tmp_path / "model.safetensors")

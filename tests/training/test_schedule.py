@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from r2mae.training.loop import fit
-from r2mae.training.schedule import learning_rate_factor
+from r2mae.training.optimizers import learning_rate_factor
 
 from .conftest import ToyConfig, ToyDomain
 

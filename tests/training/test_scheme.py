@@ -178,12 +178,8 @@ def test_options_as_a_run_uses_them(scheme: str, fields: dict[str, Any], used: d
         ({"scheme": "cl", "cl_iterations": 0}, "cl_iterations must be 1 to"),
         ({"scheme": "cl", "cl_start": True}, "cl_start takes a number, not True"),
         ({"low": float("nan")}, "low"),
-        ({"scheme_options": ("pwoer=3",)}, "no scheme takes 'pwoer': omit it"),
-        ({"scheme_options": ("power",)}, "takes NAME=NUMBER"),
-        ({"scheme_options": ("power=high",)}, "takes NAME=NUMBER"),
-        ({"scheme_options": ("power=nan",)}, "takes NAME=NUMBER"),
-        ({"scheme_options": ("power=1", "power=2")}, "each name once"),
-        ({"scheme_options": ("cl_end=3",)}, "give cl_end=3 as --cl-end"),
+        ({"scheme.pwoer": 3}, "no scheme takes 'pwoer': omit it"),
+        ({"scheme.low": 0.3, "low": 0.2}, "low is given twice"),
     ],
 )
 def test_impossible_options_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -29,7 +29,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "curriculum, accumulation, clipping": {
         "scheme": "r2mae-cl", "cl_warmup": 0, "accumulate": 2, "clip": 0.05, "optimizer": "adamw", "weight_decay": 0.1
     },
-    "frozen weights, lars": {"scheme": "r2mae-cl", "cl_warmup": 100, "optimizer": "lars", "lr": 1.0},
+    "frozen weights": {"scheme": "r2mae-cl", "cl_warmup": 100},
     "dropout, momentum": {"dropout": 0.3, "optimizer": "sgd"},
 }  # fmt: skip
 

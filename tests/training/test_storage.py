@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from r2mae.files import atomic_write
-from r2mae.training import checkpoint_keeper
+from r2mae.training import checkpoint
 from r2mae.training.checkpoint import read_checkpoint
 from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
@@ -40,7 +40,7 @@ def test_a_failed_save_keeps_the_checkpoint_of_before(
     tmp_path: Path, domain: ToyDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit(ToyConfig.make(steps=30), domain, tmp_path / "whole")
-    write, calls = checkpoint_keeper.write_checkpoint, []
+    write, calls = checkpoint.write_checkpoint, []
 
     def third_fails(path: Path, content: dict[str, object]) -> None:
         calls.append(path)
@@ -50,7 +50,7 @@ def test_a_failed_save_keeps_the_checkpoint_of_before(
             file.write(b"half of it")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoint_keeper, "write_checkpoint", third_fails)
+    monkeypatch.setattr(checkpoint, "write_checkpoint", third_fails)
     with pytest.raises(OSError, match="No space left") as caught:
         fit(ToyConfig.make(steps=30), domain, tmp_path / "cut")
     assert str(tmp_path / "cut") in str(caught.value)

@@ -81,11 +81,6 @@ def first_faces(count: int, folder: Path) -> Path:
     """Write the first faces of the set `celeba` and their attributes to a folder, and return it.
 
     A folder that is there already is taken as it is.
-
-    Raises
-    ------
-    UserError
-        If the set is not there, or has fewer faces.
     """
     table = folder / "list_attr.csv"
     if table.is_file():
@@ -108,11 +103,6 @@ def some_classes(count: int, path: Path) -> Path:
     """Write evenly spaced classes of the set `tiny-imagenet`, with both official parts, to a .tar, and return it.
 
     An archive that is there already is taken as it is.
-
-    Raises
-    ------
-    UserError
-        If the set is not there, or has fewer classes.
     """
     if path.is_file():
         return path

@@ -43,13 +43,7 @@ CONDITION = {"auroc_labels": ("condition",), "timing": "sea-ad"}
 
 
 def runs(size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each set, row and seed, and the baselines, each set in a folder of its own.
-
-    Raises
-    ------
-    UserError
-        If a baseline needs a package that is missing.
-    """
+    """Return a run for each set, row and seed, and the baselines, each set in a folder of its own."""
     DOMAIN.check_baselines(size.baselines)
     settings = {**size.settings, **({"only": size.only} if size.only else {})}
     chosen = {label: SCHEMES[label] for label in size.rows or SCHEMES}

@@ -21,7 +21,7 @@ from r2mae.text.config import TextConfig
 from r2mae.text.domain import DOMAIN
 from r2mae_paper import scheme_tables
 from r2mae_paper.bases import of_corpus, runs_by_ratio
-from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, GREY, Axes, Figure, Figures, legend_below, panels, ratio_axis
 from r2mae_paper.networks import best_ratios, by_seed, shape
 from r2mae_paper.rows import TableRow, Tables, column, mean_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
@@ -57,11 +57,6 @@ def read_curves(files: Sequence[Path], names: Sequence[str] = ("task",)) -> list
     """Return the rows of tables of accuracies, one table after the other.
 
     These are CSV files; columns other than `names`, which are of words, `ratio` and `accuracy` are left out.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read, has no rows, lacks a column, or has an empty name or a number that is no fraction.
     """
     return [row for file in files for row in _rows(Path(file), names)]
 
@@ -101,23 +96,9 @@ def error_curves(table: pd.DataFrame) -> pd.DataFrame:
     ``a·error + b`` with a > 0 of the task. The paper does not state the common slope: here it is the mean of the
     tasks' slopes, so that the result has the size of an error rate.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1), in any order; other columns are ignored.
-        Rows of the same task and ratio (seeds) are averaged first.
-
-    Returns
-    -------
-    DataFrame
-        ``task`` (in order of appearance), ``ratio`` (ascending), ``accuracy``, ``error``, ``intercept`` (the
-        extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
-
-    Raises
-    ------
-    UserError
-        For a task without one of the four ratios, or whose error does not rise from 0.4 to 0.8, for which no positive
-        factor exists.
+    The table has the columns ``task``, ``ratio`` and ``accuracy`` (fractions from 0 to 1). Rows of the same task and
+    ratio (seeds) are averaged first. Returned are these columns, with the ratios in ascending order, and ``error``,
+    ``intercept`` (the extrapolated error at ratio 0), ``factor``, and ``scaled`` = factor · (error − intercept).
     """
     tasks = list(dict.fromkeys(table["task"]))
     means = table.groupby(["task", "ratio"])["accuracy"].mean().loc[tasks].reset_index()
@@ -225,13 +206,7 @@ def draw_over(axes: Axes, published: Sequence[TableRow]) -> None:
 
 
 def _needed(figure: str, names: Sequence[str], files: Sequence[Path]) -> list[TableRow]:
-    """Return the rows of tables of accuracies.
-
-    Raises
-    ------
-    UserError
-        If there is no file; and as :func:`read_curves`.
-    """
+    """Return the rows of tables of accuracies."""
     if not files:
         raise UserError(
             f"{figure} needs a table of accuracies: --curve FILE.csv ({expected(names)}); "
@@ -245,11 +220,6 @@ def curves_of_fig1f(files: Sequence[Path]) -> list[TableRow]:
 
     The tables have the columns task, ratio and accuracy; their rows are combined. The paper uses accuracies of Wettig
     et al. (2022), which are in their repository.
-
-    Raises
-    ------
-    UserError
-        If there is no file, or one cannot be read; and whenever `error_curves` raises.
     """
     rows = pd.DataFrame(_needed("fig1f", ("task",), files))
     try:
@@ -283,11 +253,6 @@ def curves_of_fig2c(files: Sequence[Path]) -> list[TableRow]:
 
     The tables have the columns model, task, ratio and accuracy (fractions). Models are drawn in the order in which the
     tables name them: begin with the smallest.
-
-    Raises
-    ------
-    UserError
-        If there is no file; and as :func:`read_curves`.
     """
     table = pd.DataFrame(_needed("fig2c", ("model", "task"), files))
     return [
@@ -336,13 +301,7 @@ TASKS = {
 
 
 def runs_of_texts(size: Size, out: Path) -> list[SweepRun]:
-    """Return a run for each model, ratio and seed.
-
-    Raises
-    ------
-    UserError
-        For an unknown model.
-    """
+    """Return a run for each model, ratio and seed."""
     known = of_corpus(size.data, size.settings)
     base = TextConfig.make(data=size.data, glue=size.glue, glue_probes=size.probes, scheme="fixed", **known)
     models = {name: {**_model(name), **size.settings} for name in size.models}
@@ -425,11 +384,8 @@ def _plot_tasks(rows: Sequence[TableRow], best: Sequence[TableRow]) -> Figure:
     figure, axes = models_by_task(rows, best, columns=4, width=3.3, height=3.0)
     for panel in axes:
         panel.title.set_fontsize(9)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, title="model (bars: 95 % interval over seeds; ring: the best ratio)",
-        loc="outside lower center", ncols=len(labels), fontsize=8, title_fontsize=8,
-    )  # fmt: skip
+    title, models = "model (bars: 95 % interval over seeds; ring: the best ratio)", len(unique(rows, "model"))
+    legend_below(figure, axes[0], models, title=title, fontsize=8, title_fontsize=8)
     return figure
 
 

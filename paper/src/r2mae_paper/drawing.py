@@ -1,6 +1,6 @@
 """Drawing functions that reproduced figures share: panels, curves of simulations and formulas, the null risk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Figure  # noqa: PLC0414
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from r2mae.compare.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from r2mae_paper.rows import TableRow, select, unique
 
 BLACK, GREY = "#000000", "#808080"
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
@@ -40,6 +41,18 @@ def simulated(axes: Axes, x: Curve, mean: Curve, deviation: Curve | None, colour
 def predicted(axes: Axes, x: Curve, values: Curve, colour: str, label: str | None, style: str = "-") -> None:
     """Draw a formula's curve; it breaks where the formula is infinite."""
     axes.plot(x, np.where(np.isfinite(values), values, np.nan), style, color=colour, linewidth=1.4, label=label)
+
+
+def coloured(rows: Sequence[TableRow], key: str) -> Iterator[tuple[str, Any, list[TableRow]]]:
+    """Yield a colour for each value of an entry, the value, and the rows that have it."""
+    for number, value in enumerate(unique(rows, key)):
+        yield COLOURS[number % len(COLOURS)], value, select(rows, **{key: value})
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int, **look: Any) -> None:
+    """Name what is drawn in a panel below all panels."""
+    look = {"loc": "outside lower center", "ncols": columns, "fontsize": 9, **look}
+    figure.legend(*axes.get_legend_handles_labels(), **look)
 
 
 def null_line(axes: Axes, value: float = 1.0, label: str | None = "null risk (b̂ = 0)", colour: str = GREY) -> None:

@@ -1,7 +1,5 @@
 """Fluctuation of a run's loss from step to step that its trend and the mask ratio do not explain."""
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Float
 from sklearn.preprocessing import SplineTransformer
@@ -11,37 +9,15 @@ _KNOTS = 6
 _MIN_STEPS = 50  # steps
 
 
-class Fluctuation(NamedTuple):
-    """Standard deviations of the loss of single steps, in units of the loss.
-
-    Attributes
-    ----------
-    around_trend : float
-        Around a smooth curve of the step.
-    around_trend_and_ratio : float
-        Around the sum of a smooth curve of the step and a cubic of the step's mask ratio, fitted jointly. This is the
-        noise of batches and masks.
-    """
-
-    around_trend: float
-    around_trend_and_ratio: float
-
-
-def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray, " steps"]) -> Fluctuation:
+def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray, " steps"]) -> tuple[float, float]:
     """Measure the fluctuation of the training loss (which the paper mentions for ViT-MAE).
 
-    The first fifth of the run is omitted. The curve of the step is a cubic spline with six knots, fitted by least
-    squares; deviations are corrected for the number of fitted coefficients.
+    `ratio` is the mask ratio of each step, or the mean where every sample has its own. The first fifth of the run is
+    omitted. The curve of the step is a cubic spline with six knots, fitted by least squares; deviations are corrected
+    for the number of fitted coefficients.
 
-    Parameters
-    ----------
-    loss, ratio : float ndarrays of shape (steps,)
-        Training loss of every step, and its mask ratio (the mean, if every sample has its own).
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite, or fewer than 50 steps remain.
+    Returned are the standard deviations of the loss of single steps around a smooth curve of the step; and around the
+    sum of such a curve and a cubic of the step's mask ratio, fitted jointly, which is the noise of batches and masks.
     """
     first = int(_SKIPPED_FRACTION * len(loss))
     loss, ratio = loss[first:], ratio[first:]
@@ -52,10 +28,8 @@ def loss_fluctuation(loss: Float[np.ndarray, " steps"], ratio: Float[np.ndarray,
     trend = SplineTransformer(n_knots=_KNOTS, degree=3).fit_transform(np.arange(len(loss))[:, None])
     spread = np.ptp(ratio)
     centred = (ratio - ratio.mean()) / spread if spread > 0 else np.zeros_like(ratio)
-    return Fluctuation(
-        _residual_deviation(loss, trend),
-        _residual_deviation(loss, np.column_stack([trend, centred, centred**2, centred**3])),
-    )
+    with_ratio = np.column_stack([trend, centred, centred**2, centred**3])
+    return _residual_deviation(loss, trend), _residual_deviation(loss, with_ratio)
 
 
 def _residual_deviation(loss: Float[np.ndarray, " steps"], features: Float[np.ndarray, "steps k"]) -> float:

@@ -7,7 +7,7 @@ which it is judged. The best fixed ratio of a seed is chosen on the other seeds,
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,22 +21,18 @@ from r2mae_paper.pooled import Pooled, pooled_effect
 from r2mae_paper.rows import TableRow, difference_columns, mean_columns, select, unique
 from r2mae_paper.study import compared
 
-if TYPE_CHECKING:
-    Scores: TypeAlias = Mapping[str, pd.Series[float]]
-    """A score by seed, of each row by its label."""
-
-    References: TypeAlias = Callable[[Scores, str], Mapping[str, pd.Series[float]]]
-    """Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
-    from r2mae_paper.gains import Scores
-
+Scores: TypeAlias = Mapping[str, pd.Series]
+"""A score by seed, of each row by its label."""
+References: TypeAlias = Callable[[Scores, str], Scores]
+"""Takes the score of all rows of a set, and a label; returns what that row is compared with, by name."""
 BEST_FIXED, BLIND = "best_fixed", "blind"
 """What rows are compared with: the best of the fixed ratios, and one that was chosen blindly."""
 
-Gains: TypeAlias = dict[tuple[str, str], dict[str, "pd.Series[float]"]]
+Gains: TypeAlias = dict[tuple[str, str], dict[str, pd.Series]]
 """By row and by what it is compared with: for each set of data the gain under each seed, higher is better."""
 
 
-def by_label(results: pd.DataFrame, score: str) -> "dict[str, pd.Series[float]]":
+def by_label(results: pd.DataFrame, score: str) -> dict[str, pd.Series]:
     """Return a score by seed for each row of a table of runs that has it."""
     found = {
         str(label): group.set_index("seed")[score].dropna() for label, group in results.groupby("label", sort=False)
@@ -44,9 +40,7 @@ def by_label(results: pd.DataFrame, score: str) -> "dict[str, pd.Series[float]]"
     return {label: values for label, values in found.items() if len(values)}
 
 
-def best_of(
-    fixed: "Sequence[pd.Series[float]]", mine: "pd.Series[float]", *, higher: bool
-) -> "pd.Series[float] | None":
+def best_of(fixed: Sequence[pd.Series], mine: pd.Series, *, higher: bool) -> pd.Series | None:
     """Return what a row is paired with: the best fixed ratio under each of its seeds, chosen on its other seeds.
 
     None where there are fewer than two ratios, or fewer than two of the seeds have every ratio. See
@@ -63,8 +57,8 @@ def best_of(
 
 
 def best_and_blind(
-    rows: "Scores", label: str, *, fixed: Sequence[str], blind: str, higher: bool = True
-) -> "dict[str, pd.Series[float]]":
+    rows: Scores, label: str, *, fixed: Sequence[str], blind: str, higher: bool = True
+) -> dict[str, pd.Series]:
     """Return what a row is compared with: the best of the fixed ratios, and one of them, which is chosen blindly."""
     best = best_of([rows[name] for name in fixed if name in rows], rows[label], higher=higher)
     found = {} if best is None else {BEST_FIXED: best}
@@ -72,7 +66,7 @@ def best_and_blind(
 
 
 def compared_rows(
-    results: pd.DataFrame, score: str, references: "References", *, higher: bool, counted: bool = False
+    results: pd.DataFrame, score: str, references: References, *, higher: bool, counted: bool = False
 ) -> list[TableRow]:
     """Return for each row of a set its mean with its interval, and its differences from its references.
 
@@ -94,7 +88,7 @@ def compared_rows(
     return rows
 
 
-def gains_by_set(results: pd.DataFrame, score: str, references: "References", *, higher: bool = True) -> Gains:
+def gains_by_set(results: pd.DataFrame, score: str, references: References, *, higher: bool = True) -> Gains:
     """Return what every row gains over its references on each set, paired over seeds.
 
     `results` has a line a run, with its `set`, `label` and `seed`; without the score there are no gains.
@@ -117,7 +111,7 @@ def pooled(by_set: Sequence[Any]) -> Pooled:
     return pooled_effect([float(np.mean(values)) for values in by_set], errors)
 
 
-def pooled_rows(gains: "Mapping[tuple[str, str], Mapping[str, Any]]") -> list[TableRow]:
+def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[TableRow]:
     """Return for each row and what it is compared with the average gain over sets, or that on the only set there is.
 
     Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
@@ -199,7 +193,7 @@ def rules_table(results: pd.DataFrame, objective: str, probe: str, others: Mappi
 
 
 def regrets(
-    scores: "Scores", errors: "Scores", others: Mapping[str, str], advised: float, *, higher: bool
+    scores: Scores, errors: Scores, others: Mapping[str, str], advised: float, *, higher: bool
 ) -> list[TableRow]:
     """Return what each rule loses on one set; nothing if there are not two fixed ratios under two seeds.
 
@@ -238,8 +232,8 @@ def _listed(ratios: Sequence[float]) -> str:
 
 
 def _swept(
-    scores: "Mapping[float, pd.Series[float]]", errors: "Mapping[float, pd.Series[float]]", seeds: "pd.Index[int]"
-) -> "tuple[pd.Series[float], list[float]]":
+    scores: Mapping[float, pd.Series], errors: Mapping[float, pd.Series], seeds: pd.Index
+) -> tuple[pd.Series, list[float]]:
     """Return the score under each seed of the ratio whose masked error is lowest under the next seed."""
     following = np.roll(np.asarray(seeds), -1)
     ratios = [min(errors, key=lambda ratio: float(errors[ratio].get(other, np.inf))) for other in following]

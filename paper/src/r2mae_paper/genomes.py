@@ -70,13 +70,7 @@ MITOCHONDRIA = Alignment("chrM_multiz30way.maf.gz", "rCRS_NC_012920.1.fa.gz")
 
 
 def genome_file(name: str) -> Path:
-    """Return a file of the data folder.
-
-    Raises
-    ------
-    UserError
-        If it is not there.
-    """
+    """Return a file of the data folder."""
     path = data_root() / "genome" / name
     if not path.is_file():
         raise UserError(f"{path}: there is no such file; name the folder that holds genome/{name} with R2MAE_DATA")
@@ -110,7 +104,7 @@ def _add_conservation(store: AlignmentStore, out: Path) -> None:
         for contig, offset, length in zip(store.contigs, store.layout.offsets[:-1], store.layout.lengths, strict=True):
             for place in range(length):
                 opened.write(f"{contig}\t{place}\t{place + 1}\t{shares[offset + place]:.3f}\n")
-    add_track(store.folder, store.layout, file, CONSERVATION)
+    add_track(store, file, CONSERVATION)
 
 
 def part_of(store: AlignmentStore, number: int, parts: int) -> str:
@@ -144,11 +138,6 @@ def human_variants(files: Sequence[str], out: Path) -> dict[str, Any]:
 
     Variants of the first table are of the class `missense` (the paper: ClinVar), those of others of the class
     `regulatory` (OMIM), and once more of the class of their consequence.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read, lacks a column, or has another label than 1 and 0, or Pathogenic and Common.
     """
     tables = []
     for number, file in enumerate(files):
@@ -239,11 +228,6 @@ def runs(
 
     Intervals over seeds hence contain the differences between the parts, too. With a store of the human genome all
     seeds hold out the same chromosomes. `rows` returns what each row changes of the configuration, by its label.
-
-    Raises
-    ------
-    UserError
-        If there are variants, and no store of the human genome.
     """
     human = size.fields.get("store")
     if size.fields.get("variants") and not human:

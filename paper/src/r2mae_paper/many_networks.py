@@ -26,34 +26,21 @@ _ROWS_AT_ONCE = 512  # of the test
 
 @dataclass(frozen=True)
 class Network:
-    """How a network is trained.
-
-    Parameters
-    ----------
-    rule : {"zeros", "mean", "rescaled"}
-        What hidden entries become: zero in the data's own units; the mean; or the mean, with kept entries divided by
-        the share that is kept, in training and in use.
-    low, high : float
-        The ratio is uniform between them; it is fixed if they are equal.
-    by_sample : bool
-        Whether each row draws its own ratio, with an equal weight in the loss; otherwise each mini-batch does.
-    """
+    """How a network is trained."""
 
     rule: Rule
+    """What hidden entries become: zero in the data's own units; the mean; or the mean, with kept entries divided by the
+    share that is kept, in training and in use."""
     low: float
     high: float
+    """`low`, `high`: the ratio is uniform between them; it is fixed if they are equal."""
     by_sample: bool = False
+    """Whether each row draws its own ratio, with an equal weight in the loss; otherwise each mini-batch does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of a data set, each feature divided by its standard deviation in the training rows.
-
-    Parameters
-    ----------
-    train, test : array (n, d)
-        With the mean of the training rows.
-    """
+    """The rows of a data set, each feature divided by its standard deviation in the training rows; not centred."""
 
     train: Float32[np.ndarray, "n d"]
     test: Float32[np.ndarray, "m d"]
@@ -142,28 +129,12 @@ def train(
     latent: int = 64,
     device: str = "cpu",
 ) -> Float[np.ndarray, "epochs seeds networks fractions"]:
-    """Train all networks, and return their errors on the test rows after some numbers of epochs.
+    """Train all networks under the seeds 0, 1, …, and return their errors on the test rows after some epochs.
 
-    The loss is the mean over a batch's rows of the mean squared error at a row's hidden entries. Adam has a constant
-    rate, so that a shorter training is the beginning of a longer one.
-
-    Parameters
-    ----------
-    rows : Rows
-        The targets are centred, whatever the networks see.
-    networks : sequence of Network
-    seeds : int
-        Each network is trained under the seeds 0, 1, …
-    epochs : sequence of int
-        Increasing numbers of passes over the rows.
-    batch, hidden, latent : int
-        Rows of a mini-batch, and widths.
-    device : str
-
-    Returns
-    -------
-    errors : array (epochs, seeds, networks, 1 + fractions)
-        Mean squared error at hidden entries: where one entry of each row is hidden, then at each of :data:`FRACTIONS`.
+    The loss is the mean over a batch's rows of the mean squared error at a row's hidden entries; targets are centred,
+    whatever the networks see. Adam has a constant rate, so that a shorter training is the beginning of a longer one.
+    Errors are mean squared ones at hidden entries: where one entry of each row is hidden, then at each of
+    :data:`FRACTIONS`.
     """
     place = torch.device(device)
     mean = rows.train.mean(axis=0)

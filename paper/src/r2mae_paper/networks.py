@@ -21,7 +21,7 @@ from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.statistics import best_fixed, paired_difference, wider_partner
 from r2mae.images.config import ImagesConfig
 from r2mae_paper.bases import faces, first_faces, image_presets, runs_by_ratio
-from r2mae_paper.drawing import COLOURS, Axes, Figure, Figures, panels, ratio_axis
+from r2mae_paper.drawing import COLOURS, Axes, Figure, Figures, coloured, legend_below, panels, ratio_axis
 from r2mae_paper.rows import TableRow, Tables, column, difference_columns, records, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
@@ -176,8 +176,8 @@ def plot_mlps(tables: Tables, size: Size) -> Figures:
 
 def _widths(axes: Axes, rows: Sequence[TableRow], score: str) -> None:
     """Draw a curve for each width of the second layer."""
-    for colour, latent in zip(COLOURS, sorted(unique(rows, "latent")), strict=False):
-        curve(axes, select(rows, latent=latent), score, colour, f"{latent}")
+    for colour, latent, own in coloured(rows, "latent"):
+        curve(axes, own, score, colour, f"{latent}")
     ratio_axis(axes)
 
 
@@ -271,8 +271,7 @@ def plot_unets(tables: Tables, size: Size) -> Figures:
     """Draw the error of whole images (Fig. 2B) and, where there are attributes, a panel for each width (Figs. 5–7)."""
     rows: list[TableRow] = tables["fig2b"]
     figure, (axes,) = panels(1, width=5.0, height=3.8)
-    for colour, channels in zip(COLOURS, sorted(unique(rows, "channels")), strict=False):
-        own = select(rows, channels=channels)
+    for colour, channels, own in coloured(rows, "channels"):
         curve(axes, own, _ERROR, colour, f"{channels} channels")
         curve(axes, own, AS_TRAINED + _ERROR, colour, None, "--")
     axes.set_yscale("log")
@@ -297,9 +296,7 @@ def _attributes(rows: Sequence[TableRow]) -> Figure:
         curve(panel, own, score, colour, "re-estimated batch statistics")
         curve(panel, own, AS_TRAINED + score, colour, "those of training", "--")
         ratio_axis(panel, _OF_UNETS[score], f"{channels} channels")
-    handles, labels = grid_of_axes[0].get_legend_handles_labels()
-    bars = BARS.replace("\n", " ")
-    figure.legend(handles, labels, title=bars, loc="outside lower center", ncols=2, fontsize=8, title_fontsize=8)
+    legend_below(figure, grid_of_axes[0], 2, title=BARS.replace("\n", " "), fontsize=8, title_fontsize=8)
     return figure
 
 

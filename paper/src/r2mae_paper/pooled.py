@@ -11,23 +11,16 @@ _ROUNDING, _NEGLIGIBLE = 1e-12, 1e-6
 
 @dataclass(frozen=True)
 class Pooled:
-    """The average effect over sets.
-
-    Attributes
-    ----------
-    mean, low, high : float
-        Average of the sets' true effects, with its interval. The interval is NaN for a single set.
-    between : float
-        Estimated standard deviation of the true effects between sets.
-    sets : int
-        Number of sets.
-    """
+    """The average effect over sets."""
 
     mean: float
     low: float
     high: float
+    """`mean`, `low`, `high`: the average of the sets' true effects, and its interval, NaN for a single set."""
     between: float
+    """Estimated standard deviation of the true effects between sets."""
     sets: int
+    """Number of sets."""
 
 
 def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Pooled:
@@ -35,29 +28,10 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
 
     The model is eₖ = μ + uₖ + εₖ, with uₖ ~ N(0, τ²) between sets and εₖ ~ N(0, sₖ²) within. τ² is the estimate of
     Paule and Mandel. The interval of μ is that of Hartung and Knapp: its t has one degree of freedom less than the
-    number of sets, and it is never narrower than the errors within sets allow.
-
-    Parameters
-    ----------
-    effects : array-like, shape (sets,)
-        Effect of each set.
-    errors : array-like, shape (sets,)
-        Standard error sₖ of each effect. An error of 0 is replaced by the median of the others.
-    confidence : float
-        Coverage.
-
-    Raises
-    ------
-    ValueError
-        If there is no set, a value is not finite, or an error is negative.
+    number of sets, and it is never narrower than the errors within sets allow. A standard error of 0 is replaced by the
+    median of the others.
     """
     effect, error = np.asarray(effects, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if effect.ndim != 1 or not len(effect) or effect.shape != error.shape:
-        raise ValueError(
-            f"effects and errors must have equal lengths, at least 1; got {effect.shape} and {error.shape}"
-        )
-    if not (np.isfinite(effect).all() and np.isfinite(error).all()) or (error < 0).any():
-        raise ValueError("effects and errors must be finite, and errors not negative")
     if len(effect) == 1:
         return Pooled(float(effect[0]), float("nan"), float("nan"), float("nan"), 1)
     largest = max(float(error.max()), float(np.ptp(effect)))

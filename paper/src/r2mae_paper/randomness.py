@@ -32,21 +32,9 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.training.config import RunConfig
+from r2mae_paper import drawing as draw
 from r2mae_paper import genomes
 from r2mae_paper.bases import Fields, cells, few_classes, image_presets, text
-from r2mae_paper.drawing import (
-    BLACK,
-    COLOURS,
-    GREY,
-    Axes,
-    Figure,
-    Figures,
-    interval,
-    name_rows,
-    panels,
-    quotient_axis,
-    ratio_axis,
-)
 from r2mae_paper.gains import (
     ADVISED,
     BEST_FIXED,
@@ -98,7 +86,7 @@ RULES = {
 """Rows that are rules for choosing the ratio, by what figures call them."""
 MASK_AWARE = " mask-aware"
 """End of the labels of rows whose network gets the mask, too."""
-_FIXED_COLOURS = {"fixed 0.10": GREY, BLIND: BLACK, "fixed 0.90": COLOURS[5]}
+_FIXED_COLOURS = {"fixed 0.10": draw.GREY, BLIND: draw.BLACK, "fixed 0.90": draw.COLOURS[5]}
 
 
 @dataclass(frozen=True)
@@ -173,7 +161,7 @@ class DomainSweep:
             f"{name}-rules": rules_table(results[~results["mask_aware"]], objective, self.probe, RULES),
         }
 
-    def plot(self, tables: Tables, size: Size) -> Figures:
+    def plot(self, tables: Tables, size: Size) -> draw.Figures:
         """Draw pooled gains over the best fixed ratio, errors by missing fraction and set, and the regrets of rules."""
         figures: dict[str, Any] = {}
         if rules := tables[f"{self.name}-rules"]:
@@ -184,10 +172,10 @@ class DomainSweep:
         pooled = select(tables[f"{self.name}-pooled"], against=BEST_FIXED)
         pooled.sort(key=lambda row: order.index(row["label"]))
         if pooled:
-            figures[self.name], (axes,) = panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
+            figures[self.name], (axes,) = draw.panels(1, width=5.6, height=0.9 + 0.24 * len(pooled))
             _gains(axes, pooled, self.title)
         sets = unique(tables[self.name], "set")
-        figure, grid_of_axes = panels(len(sets), width=3.4 if len(sets) > 1 else 5.6, height=3.4)
+        figure, grid_of_axes = draw.panels(len(sets), width=3.4 if len(sets) > 1 else 5.6, height=3.4)
         figures[f"{self.name}-by-fraction"] = figure
         for number, (axes, data) in enumerate(zip(grid_of_axes, sets, strict=True)):
             _by_fraction(axes, select(tables[self.name], set=data), self.objective)
@@ -247,17 +235,17 @@ def _pooled(results: pd.DataFrame, objective: str) -> list[TableRow]:
     return [{names.get(key, key): value for key, value in row.items()} for row in in_percent]
 
 
-def _gains(axes: Axes, rows: Sequence[TableRow], title: str) -> None:
+def _gains(axes: draw.Axes, rows: Sequence[TableRow], title: str) -> None:
     for place, row in enumerate(rows):
-        colour = COLOURS[1] if row["label"].endswith(MASK_AWARE) else COLOURS[0]
-        interval(axes, row["gain_percent"], row["low"], row["high"], place, color=colour)
-    name_rows(axes, [row["label"] for row in rows], 0)
+        colour = draw.COLOURS[1] if row["label"].endswith(MASK_AWARE) else draw.COLOURS[0]
+        draw.interval(axes, row["gain_percent"], row["low"], row["high"], place, color=colour)
+    draw.name_rows(axes, [row["label"] for row in rows], 0)
     count = rows[0]["sets"]
     over = f"average over {count} sets" if count > 1 else "one set; intervals over seeds"
     axes.set_xlabel(f"{title}: % below the best fixed ratio\nof the same network ({over})")
 
 
-def _by_fraction(axes: Axes, rows: Sequence[TableRow], objective: str) -> None:
+def _by_fraction(axes: draw.Axes, rows: Sequence[TableRow], objective: str) -> None:
     """Draw each scheme's error at every missing fraction over that of the blind fixed ratio.
 
     mask-aware networks are dashed. Where masks by sample have more ratios than one, these are dotted, and mask-aware
@@ -274,14 +262,19 @@ def _by_fraction(axes: Axes, rows: Sequence[TableRow], objective: str) -> None:
 
     by_sample = {f"by sample {label[-4:]}": colour for label, colour in _FIXED_COLOURS.items()}
     several = sum((label, objective) in means for label in by_sample) > 1
-    for label, colour in {**_FIXED_COLOURS, "dynamic": COLOURS[3], RANDOM: COLOURS[1], SPREAD: COLOURS[0]}.items():
+    for label, colour in {
+        **_FIXED_COLOURS,
+        "dynamic": draw.COLOURS[3],
+        RANDOM: draw.COLOURS[1],
+        SPREAD: draw.COLOURS[0],
+    }.items():
         line(label, colour, "-")
         if not several:
             line(label + MASK_AWARE, colour, "--")
     if several:
         for label, colour in by_sample.items():
             line(label, colour, ":")
-    ratio_axis(axes)
+    draw.ratio_axis(axes)
     axes.set_xlabel("missing fraction")
     axes.set_yscale("log")
 
@@ -348,13 +341,7 @@ AVERAGE = "average"
 
 
 def gather(folder: Path, scale: Scale) -> pd.DataFrame:
-    """Return all runs of the studies in a folder, with the columns `domain`, `error` and, of frozen features, `probe`.
-
-    Raises
-    ------
-    UserError
-        If none of the studies is there; one is not finished, or of another scale; or a table lacks a column.
-    """
+    """Return all runs of the studies in a folder, with a `domain`, an `error` and, of frozen features, a `probe`."""
     found, absent = [], []
     for sweep in SWEEPS:
         file = folder / sweep.name / f"{sweep.name}-runs.csv"
@@ -413,7 +400,7 @@ def _in_unit(score: str, gain: "TableRow | pd.Series[float]") -> TableRow:
     return {**gain, "unit": "difference"} if score == PROBE else {**gain_in_percent(gain), "unit": "percent"}
 
 
-def plot_summary(tables: Tables, size: Size) -> Figures:
+def plot_summary(tables: Tables, size: Size) -> draw.Figures:
     """Draw gains over the best fixed ratio; what the mask as an input gains; and what rules lose."""
     # What is of one set is no average, and what is of cells alone is none over all sets.
     averages = [
@@ -442,48 +429,37 @@ def plot_summary(tables: Tables, size: Size) -> Figures:
     return figures
 
 
-def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> Figure:
-    """Draw gains with their intervals: a line a set, the average below; a panel for each score."""
+def _forest(rows: Sequence[TableRow], shown: dict[str, tuple[str, str]], what: str) -> draw.Figure:
+    """Draw gains with their intervals: a line a set, the average below; a panel for each score.
+
+    Those in percent of an error are quotients of errors, whose axis is logarithmic.
+    """
     rows = [row for row in rows if (row["label"], row["against"]) in shown.values()]
     names = [name for name in unique(rows, "set") if name != AVERAGE]
     lines = [*names, *([AVERAGE] if len(names) > 1 else [])]
     scores = [score for score in (ERROR, PROBE) if select(rows, score=score)]
-    figure, axes_of = panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
+    figure, axes_of = draw.panels(len(scores), width=4.2, height=1.3 + 0.32 * len(lines))
     for number, (axes, score) in enumerate(zip(axes_of, scores, strict=True)):
         for place, (title, (label, against)) in enumerate(shown.items()):
-            mine = select(rows, score=score, label=label, against=against)
-            _marks(axes, mine, lines, (place - (len(shown) - 1) / 2) * 0.22, COLOURS[place], title)
-        for name in names:
-            if not select(rows, set=name, score=score):
-                axes.text(
-                    0.75, lines.index(name), f"no {score}", transform=axes.get_yaxis_transform(), va="center",
-                    fontsize=7,
-                )  # fmt: skip
-        name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
+            own = select(rows, score=score, label=label, against=against)
+            for first, row in enumerate(row for row in own if row["set"] in lines):
+                low, middle, high = row["low"], row["gain"], row["high"]
+                if row["unit"] == "percent":
+                    low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
+                height = lines.index(row["set"]) + (place - (len(shown) - 1) / 2) * 0.22
+                look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": draw.COLOURS[place]}
+                draw.interval(axes, middle, low, high, height, **look, label=None if first else title)
+        draw.name_rows(axes, lines if number == 0 else [""] * len(lines), float(score == ERROR))
         if AVERAGE in lines:
-            axes.axhline(len(lines) - 1.5, color=BLACK, linewidth=0.6)
+            axes.axhline(len(lines) - 1.5, color=draw.BLACK, linewidth=0.6)
         if score == ERROR:
-            quotient_axis(axes)
+            draw.quotient_axis(axes)
             axes.set_xlabel(f"{TITLES[score]}:\nover that of {what}\n(left: better)")
         else:
             axes.set_xlabel(f"{TITLES[score]}: minus that of\n{what}\n(right: better)")
     columns = 3 if len(shown) == 3 else 2  # four names are too long for one line
     figure.legend(*axes_of[0].get_legend_handles_labels(), fontsize=8, loc="outside upper center", ncols=columns)
     return figure
-
-
-def _marks(axes: Axes, rows: Sequence[TableRow], lines: Sequence[str], shift: float, colour: str, title: str) -> None:
-    """Draw gains of one kind: those in percent of an error as quotients of errors, whose axis is logarithmic."""
-    label: Any = title
-    for row in rows:
-        if row["set"] not in lines:
-            continue
-        low, middle, high = row["low"], row["gain"], row["high"]
-        if row["unit"] == "percent":
-            low, middle, high = 1 - high / 100, 1 - middle / 100, 1 - low / 100
-        look = {"fmt": "D" if row["set"] == AVERAGE else "o", "markersize": 4.5, "color": colour, "label": label}
-        interval(axes, middle, low, high, lines.index(row["set"]) + shift, **look)
-        label = None
 
 
 Base = Callable[[str, Fields, Path], RunConfig]
@@ -538,15 +514,15 @@ def table_of_formats(results: pd.DataFrame, *, name: str, scores: tuple[str, ...
     return {name: rows, f"{name}-runs": results[["model", "format", "seed", *measured]].to_dict("records")}
 
 
-def plot_formats(tables: Tables, size: Size, *, name: str) -> Figures:
+def plot_formats(tables: Tables, size: Size, *, name: str) -> draw.Figures:
     """Draw every difference in standard deviations of the seeds: between −1 and 1 where results are equal."""
     rows = [row for row in tables[name] if row["sd_32"] > 0]
-    figure, (axes,) = panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
+    figure, (axes,) = draw.panels(1, width=5.6, height=1.2 + 0.26 * max(1, len(rows)))
     for place, row in enumerate(rows):
         middle, low, high = (row[key] / row["sd_32"] for key in ("difference", "low", "high"))
-        interval(axes, middle, low, high, place, color=COLOURS[0])
-    axes.axvspan(-1, 1, color=GREY, alpha=0.15, linewidth=0, zorder=0)
-    name_rows(axes, [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows], 0)
+        draw.interval(axes, middle, low, high, place, color=draw.COLOURS[0])
+    axes.axvspan(-1, 1, color=draw.GREY, alpha=0.15, linewidth=0, zorder=0)
+    draw.name_rows(axes, [f"{row['model']}: {row['score'].replace('_', ' ')}" for row in rows], 0)
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("bf16 minus 32 bits, over the seeds' deviation\n(grey: within their noise)")
     return {name: figure}

@@ -41,21 +41,8 @@ def measure(
 ) -> pd.DataFrame:
     """Measure and predict one set of data, scaling and sample size.
 
-    Parameters
-    ----------
-    data : str
-        Named set, or file below the data folder.
-    standardised : bool
-        Whether features are divided by their standard deviation.
-    wide : bool
-        n = d/5 (at least 10) if true, else n = 3d.
-    max_features : int
-        At most this many features are kept, the most variable ones.
-    repetitions : int
-        Number of samples of the data, and of samples of Gaussian rows.
-    jobs : int
-        Threads, each for some of the repetitions; results do not depend on their number.
-    seed : int
+    `data` is a named set, or a file below the data folder, of which the most variable features are kept. Wide samples
+    have n = d/5 rows (at least 10), others n = 3d. There are as many samples of Gaussian rows.
 
     Returns
     -------
@@ -65,11 +52,6 @@ def measure(
         formula, `real` and `gaussian` measured on the data and on Gaussian rows of the same Σ, as means over
         repetitions, with standard errors (`_se`). Of the case: `top_share`, the fraction of the variance in the first
         direction; `norm_spread`, Var ‖x‖² over (E ‖x‖²)², divided by what Gaussian rows have, 2 tr Σ²/(tr Σ)².
-
-    Raises
-    ------
-    UserError
-        If the data are not there.
     """
     matrix = load_matrix(data_root() / data if "/" in data else data, max_features=max_features)
     x = matrix.values

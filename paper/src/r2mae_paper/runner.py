@@ -79,28 +79,22 @@ class Options(TypedDict, total=False):
 
 
 def size_of(study: Study, **options: Unpack[Options]) -> Size:
-    """Return the size that is asked for, before anything is computed.
-
-    Raises
-    ------
-    UserError
-        If the study cannot use one of the options.
-    """
+    """Return the size that is asked for, before anything is computed; refuse options that the study cannot use."""
     name, settings = study.entry.name, options.get("settings", {})
     refused: dict[str, str] = {}
     if study.runs is None:
-        refused |= dict.fromkeys(("cluster", "earlier", "seeds", *settings), "trains no runs")
-    elif study.plot_runs is not None:
-        refused |= {"earlier": "is drawn from trained models, which a table does not hold"}
+        refused |= dict.fromkeys(("cluster", "earlier", "seeds", *settings), "trains no runs: omit")
+    else:
+        refused |= {"again": "trains no finished run again: choose another --out, or omit"}
+    if study.plot_runs is not None:
+        refused |= {"earlier": "is drawn from trained models, which a table does not hold: omit"}
     if study.gather is not None:
-        refused |= dict.fromkeys(("again", "jobs"), "only reads tables of other studies")
+        refused |= dict.fromkeys(("again", "jobs"), "only reads tables of other studies: omit")
     if study.curves is None:
-        refused |= {"curve": "draws no published curves"}
+        refused |= {"curve": "draws no published curves: omit"}
     for one, why in refused.items():
         if options.get(one) not in (None, False, (), []) or one in settings:
-            raise UserError(f"{name} {why}: omit --{one.replace('_', '-')}")
-    if study.runs is not None and options.get("again"):
-        raise UserError(f"{name}: finished runs are not trained again: omit --again, or choose another --out")
+            raise UserError(f"{name} {why} --{one.replace('_', '-')}")
     seeds = options.get("seeds")
     try:
         size = options.get("size") or study.entry.size(options.get("scale", "full"), **options.get("fields", {}))
@@ -124,26 +118,11 @@ def run_study(
     """Compute the missing parts of a study; write its tables (CSV, or JSON) and figures (PNG, SVG) atomically.
 
     Computed parts are saved in ``.parts`` and runs in ``runs``; neither are computed again. Tables and figures are made
-    from them again each time. Parts are saved separately for each size and each version of r2mae.
+    from them again each time. Parts are saved separately for each size and each version of r2mae. If a run fails the
+    others are kept.
 
-    Parameters
-    ----------
-    study : Study
-    out : Path
-        The folder to write to.
-    progress : callable, optional
-        Called with the number of parts done and of all; runs show their own progress.
-    console : Console, optional
-        Where the progress of runs is shown; by default standard error.
-    command : str
-        What repeats it, for the record in ``made.json``.
-    **options
-        See :class:`Options`.
-
-    Raises
-    ------
-    UserError
-        If a run fails (the others are kept), or the study cannot use an option; if the earlier tables do not fit.
+    `progress` is called with the number of parts done and of all; runs show their own on `console`, by default standard
+    error. `command` is what repeats the call, for the record in ``made.json``.
     """
     scale, earlier, settings = options.get("scale", "full"), options.get("earlier"), options.get("settings", {})
     size, named = size_of(study, **options), scale if options.get("size") is None else ""
@@ -153,7 +132,7 @@ def run_study(
         if study.runs is not None:
             results, kept, how = _train(study, size, out, named, known, console, options)
         elif study.gather is not None:
-            begin(out, named, "parts", [[]])
+            begin(out, named, "parts", [None])
             results, kept, how = study.gather(out.parent, scale), 0, {"parts": 1}
         else:
             results, kept, how = _compute(study, size, out, named, progress, options)
@@ -180,7 +159,7 @@ def _compute(study: Study, size: Size, out: Path, scale: str, progress: Progress
     if options.get("again", False):
         shutil.rmtree(folder, ignore_errors=True)
     files = {name: folder / f"{name}.json" for name in parts}
-    begin(out, scale, "parts", [[file] for file in files.values()])
+    begin(out, scale, "parts", [*files.values()])
     results: dict[str, Any] = {}
     kept = 0
     for name, compute in parts.items():
@@ -236,9 +215,8 @@ def _train(
     planned = planned_runs(study, size, out, options.get("settings", {}))
     runs = ordered_runs(planned)
     lines = {} if earlier is None else earlier.lines_of(runs)
-    ready = [place for place, run in enumerate(runs) if finished(run)]
-    check_kept(out, runs, [*lines, *ready], ready)
-    lines = {place: line for place, line in lines.items() if place not in ready}  # folders are exact
+    check_kept(out, len(lines))
+    lines = {place: line for place, line in lines.items() if not finished(runs[place])}  # folders are exact
     wanted = [run for place, run in enumerate(runs) if place not in lines]
     check_sweep(runs[0].config, here=here)
     domain = get_domain(runs[0].config.domain)
@@ -247,14 +225,10 @@ def _train(
     fingerprints = check_folders(wanted, domain)
     if earlier is not None:
         earlier.check_data([runs[place] for place in lines], fingerprints)
-    begin(
-        out,
-        scale,
-        "runs",
-        [[] if place in lines else [RunFolder(run.folder).results_file] for place, run in enumerate(runs)],
-    )
-    kept = len(lines) + sum(map(finished, wanted))
     folders = {run.folder for run in wanted}
+    files = [RunFolder(run.folder).results_file if run.folder in folders else None for run in runs]
+    begin(out, scale, "runs", files)
+    kept = len(lines) + sum(map(finished, wanted))
     waiting = [run for run in planned if run.folder in folders]  # in the order in which the study runs them
     if waiting:
         run_missing(waiting, domain, runner_of(cluster, jobs, runs[0].config.machine.device, out), console=console)

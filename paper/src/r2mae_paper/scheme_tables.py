@@ -8,7 +8,7 @@ Table 2: every scheme of the paper with RoBERTa, by masked loss, and by fine-tun
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,13 +24,10 @@ from r2mae.training.config import RunConfig
 from r2mae_paper.bases import few_classes, text
 from r2mae_paper.drawing import Axes, Figures, interval, name_rows, panels
 from r2mae_paper.fluctuation import loss_fluctuation
-from r2mae_paper.gains import compared_rows
+from r2mae_paper.gains import Scores, compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Study
-
-if TYPE_CHECKING:
-    from r2mae_paper.gains import Scores
 
 
 def schemes(ratios: Sequence[float], *names: str) -> dict[str, Mapping[str, Any]]:
@@ -76,7 +73,7 @@ def tables_of(
     """
     scores = [score for score in scores if score in results]
 
-    def references(rows: "Scores", label: str) -> "Scores":
+    def references(rows: Scores, label: str) -> Scores:
         named = {"reference": reference, baseline: baseline}
         return {against: rows[other] for against, other in named.items() if other in rows and other != label}
 
@@ -146,8 +143,8 @@ def jumps_of_run(run: SweepRun) -> Mapping[str, float]:
     """Return how much the loss of a run jumps from step to step; nothing of runs of few steps, and of baselines."""
     if run.variant.baseline or len(steps := metrics_of(run)) < _LEAST_STEPS:
         return {}
-    found = loss_fluctuation(steps["loss"].to_numpy(float), steps["ratio"].to_numpy(float))
-    return dict(zip(JUMPS, (found.around_trend, found.around_trend_and_ratio), strict=True))
+    loss, ratio = (steps[name].to_numpy(float) for name in ("loss", "ratio"))
+    return dict(zip(JUMPS, loss_fluctuation(loss, ratio), strict=True))
 
 
 UNTRAINED = "not pretrained"

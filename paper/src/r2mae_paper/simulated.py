@@ -10,7 +10,7 @@ Simulations keep each row with probability p, so that ñ is binomial, as Sec. 3.
 fixed ratios keep ñ = np rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -36,20 +36,8 @@ from r2mae.theory import (
     uniform_spectrum,
 )
 from r2mae.theory.simulate import simulate
+from r2mae_paper import drawing as draw
 from r2mae_paper.curves import draw_over, likeness, read_curves
-from r2mae_paper.drawing import (
-    BLACK,
-    COLOURS,
-    GREY,
-    Axes,
-    Figures,
-    null_line,
-    panels,
-    plain_log,
-    predicted,
-    ratio_axis,
-    simulated,
-)
 from r2mae_paper.rows import TableRow, Tables, column, joined, joined_tables, records, rows_of, select, unique
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import NOISE, PUBLISHED, Parts, Study, compared, eigen_signals, paper_ratios
@@ -84,9 +72,9 @@ def measure_isotropic(n: int, d: int, repetitions: int, jobs: int) -> list[Table
     )
 
 
-def plot_isotropic(tables: Tables, size: Size) -> Figures:
+def plot_isotropic(tables: Tables, size: Size) -> draw.Figures:
     """Draw a panel for each n and d."""
-    figure, axes = panels(len(size.settings), width=4.2, height=3.4)
+    figure, axes = draw.panels(len(size.settings), width=4.2, height=3.4)
     for panel, (n, d) in zip(axes, size.settings, strict=True):
         rows = select(tables["fig1a"], n=n, d=d)
         gamma = d / n
@@ -95,16 +83,16 @@ def plot_isotropic(tables: Tables, size: Size) -> Figures:
         fine = fine[np.abs(fine - gamma) > 1e-3]
         curve = isotropic_risk(fine, gamma, NOISE).risk
         for side in (fine < gamma, fine > gamma):
-            predicted(panel, fine[side], curve[side], BLACK, "Theorem 1" if side[0] else None)
+            draw.predicted(panel, fine[side], curve[side], draw.BLACK, "Theorem 1" if side[0] else None)
         deviation[np.isclose(ratio, gamma)] = np.nan  # at p = γ the mean over masks does not exist
-        simulated(panel, ratio, mean, deviation, BLUE, "simulation ± sd")
-        null_line(panel)
-        ratio_axis(panel, "test risk / r²")
+        draw.simulated(panel, ratio, mean, deviation, BLUE, "simulation ± sd")
+        draw.null_line(panel)
+        draw.ratio_axis(panel, "test risk / r²")
         panel.set_title(f"γ = {gamma:g}  (n = {n}, d = {d})")  # noqa: RUF001
-        plain_log(panel)
+        draw.plain_log(panel)
         if gamma < 1:
             panel.set_ylim(0.4, 400)
-            panel.axvline(gamma, color=GREY, linewidth=1, linestyle=":")
+            panel.axvline(gamma, color=draw.GREY, linewidth=1, linestyle=":")
             chance = f"{mean[np.argmin(np.abs(ratio - gamma))]:.3g}"
             panel.annotate(
                 "p = γ: as many kept\nrows as features (ñ = d).\nTheorem 1 diverges;\n"  # noqa: RUF001
@@ -206,81 +194,62 @@ def magnitude_ratios(rows: list[TableRow]) -> list[TableRow]:
     return records(ratios)
 
 
-def plot_angles(tables: Tables, size: Size) -> Figures:
+def plot_angles(tables: Tables, size: Size) -> draw.Figures:
     """Draw Fig. 1B: a panel for each angle."""
     rows = tables["fig1b"]
     cosines = unique(rows, "cosine")
-    figure, axes = panels(len(cosines), width=3.3, height=3.6)
+    figure, axes = draw.panels(len(cosines), width=3.3, height=3.6)
     for panel, cosine in zip(axes, cosines, strict=True):
         own = select(rows, cosine=cosine)
         ratio = column(own, "ratio")
-        simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
+        draw.simulated(panel, ratio, column(own, "risk"), column(own, "deviation"), BLUE, "simulation, one design ± sd")
         panel.plot(
             ratio, column(own, "fresh_risk"), "o", color=GREEN, markersize=6, markerfacecolor="none",
             label=f"simulation, mean of {size.fresh} designs",
         )  # fmt: skip
-        predicted(panel, ratio, column(own, "corollary1"), BLACK, "Corollary 1")
-        predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
-        null_line(panel, own[0]["null"])
-        ratio_axis(panel, title=f"cos(β, v) = {cosine:g}")
+        draw.predicted(panel, ratio, column(own, "corollary1"), draw.BLACK, "Corollary 1")
+        draw.predicted(panel, ratio, column(own, "formula"), ORANGE, "general formula", ":")
+        draw.null_line(panel, own[0]["null"])
+        draw.ratio_axis(panel, title=f"cos(β, v) = {cosine:g}")
         low = float(np.nanmin(column(own, "formula")))
         panel.set_ylim(0, max(1.6 * own[0]["null"], 2.4 * low))
     axes[0].set_ylabel("test risk / r²")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
+    legend_below(figure, axes[0], 3)
     return {"fig1b": figure}
 
 
 def plot_strengths(
     tables: Tables, size: Size, *, name: str, risks: str = "", magnitudes: str = "", width: float
-) -> Figures:
+) -> draw.Figures:
     """Draw Figs. 1C, 1D and 3: risks across and along the spike, and the ratio of magnitudes, of the tables named."""
     count = 2 * bool(risks) + bool(magnitudes)
-    figure, axes = panels(count, width=width, height=3.6 if count == 1 else 3.4)
+    figure, axes = draw.panels(count, width=width, height=3.6 if count == 1 else 3.4)
     for panel, cosine in zip(axes, (0.0, 1.0) if risks else (), strict=False):
-        draw_risks(panel, tables[risks], cosine)
+        null = "null risk 1 + δ" if cosine else "null risk 1"
+        _draw_strengths(panel, select(tables[risks], cosine=cosine), ("risk", "formula", "null"), null)
+        draw.ratio_axis(panel, "mean test risk / r²", f"cos(β, v) = {cosine:g}")
+        panel.legend(fontsize=8)
     if magnitudes:
-        draw_ratio(axes[-1], tables[magnitudes])
+        columns = ("magnitude_ratio", "formula_magnitude_ratio", "truth")
+        _draw_strengths(axes[-1], tables[magnitudes], columns, "of the truth, 1/(1 + δ)")
+        draw.ratio_axis(axes[-1], "E‖Xb̂₀‖² / E‖Xb̂₁‖²", "magnitude: cos = 0 over cos = 1")
+        # Between the curves: there is no room beneath one another.
+        look = {"fontsize": 7, "ncols": 2, "columnspacing": 1, "borderpad": 0.1}
+        axes[-1].legend(loc="lower right", bbox_to_anchor=(1.0, 0.17), **look)
     return {name: figure}
 
 
-def name_marks(panel: Axes) -> None:
-    """Say in the legend what dots and lines are, whatever their colour."""
-    panel.plot([], [], "o", color=GREY, markersize=3.5, label="simulation, one design")
-    panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
-
-
-def draw_risks(panel: Axes, rows: list[TableRow], cosine: float) -> None:
-    """Draw mean risks for every δ (points, one design) with the formula (lines)."""
-    for colour, delta in zip(COLOURS, unique(rows, "delta"), strict=False):
-        own = select(rows, delta=delta, cosine=cosine)
-        simulated(panel, column(own, "ratio"), column(own, "risk"), None, colour, f"δ = {delta:g}")
-        predicted(panel, column(own, "ratio"), column(own, "formula"), colour, None)
-        if cosine:
-            null_line(panel, own[0]["null"], None, colour)
-    if not cosine:
-        null_line(panel, 1.0)
-    else:
-        panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="null risk 1 + δ")
-    name_marks(panel)
-    plain_log(panel)
-    ratio_axis(panel, "mean test risk / r²", f"cos(β, v) = {cosine:g}")
-    panel.legend(fontsize=8)
-
-
-def draw_ratio(panel: Axes, ratios: list[TableRow]) -> None:
-    """Draw the magnitude ratio for every δ (points, one design) with the formula (lines)."""
-    for colour, delta in zip((BLUE, VERMILION, GREEN), unique(ratios, "delta"), strict=False):
-        own = select(ratios, delta=delta)
-        simulated(panel, column(own, "ratio"), column(own, "magnitude_ratio"), None, colour, f"δ = {delta:g}")
-        predicted(panel, column(own, "ratio"), column(own, "formula_magnitude_ratio"), colour, None)
-        null_line(panel, own[0]["truth"], None, colour)
-    name_marks(panel)
-    panel.plot([], [], color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="of the truth, 1/(1 + δ)")
-    plain_log(panel)
-    ratio_axis(panel, "E‖Xb̂₀‖² / E‖Xb̂₁‖²", "magnitude: cos = 0 over cos = 1")
-    # Between the curves: there is no room beneath one another.
-    panel.legend(fontsize=7, ncols=2, columnspacing=1, loc="lower right", bbox_to_anchor=(1.0, 0.17), borderpad=0.1)
+def _draw_strengths(panel: draw.Axes, rows: list[TableRow], columns: tuple[str, str, str], dashed: str) -> None:
+    """Draw means for every δ (points, one design) with the formula (lines) and a value of its own (dashed)."""
+    for colour, delta, own in coloured(rows, "delta"):
+        mean, formula, _ = (column(own, key) for key in columns)
+        draw.simulated(panel, column(own, "ratio"), mean, None, colour, f"δ = {delta:g}")
+        draw.predicted(panel, column(own, "ratio"), formula, colour, None)
+        draw.null_line(panel, own[0][columns[2]], None, colour)
+    panel.plot([], [], "o", color=draw.GREY, markersize=3.5, label="simulation, one design")
+    panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
+    panel.plot([], [], color=draw.GREY, linewidth=1, linestyle=(0, (4, 3)), label=dashed)
+    draw.plain_log(panel)
 
 
 MODELS: dict[str, Callable[[int], Covariance]] = {"uniform": uniform_spectrum, "Beta": beta_spectrum, "latent": latent}
@@ -315,11 +284,11 @@ def table_of_spectra(results: Mapping[str, dict[str, list[TableRow]]]) -> Tables
     return {"fig1e": tables["fig1e"], "fig1e-thresholds": thresholds, "fig1e-spectra": tables["fig1e-spectra"]}
 
 
-def plot_spectra(tables: Tables, size: Size) -> Figures:
+def plot_spectra(tables: Tables, size: Size) -> draw.Figures:
     """Draw the curves of each model above its spectrum and threshold."""
     rows, histograms = tables["fig1e"], tables["fig1e-spectra"]
     thresholds = {row["model"]: row for row in tables["fig1e-thresholds"][: len(MODELS)]}
-    figure, axes = panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
+    figure, axes = draw.panels(len(MODELS), 2, width=3.7, height=2.8, heights=[2.2, 1])
     upper, lower = axes[: len(MODELS)], axes[len(MODELS) :]
     for panel, below, name in zip(upper, lower, MODELS, strict=True):
         own = select(rows, model=name)
@@ -327,8 +296,7 @@ def plot_spectra(tables: Tables, size: Size) -> Figures:
         _spectrum(below, own, thresholds[name], select(histograms, model=name))
     upper[0].set_ylabel("normalised test risk")
     lower[0].set_ylabel("density")
-    handles, labels = upper[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    legend_below(figure, upper[0], 4)
     return {"fig1e": figure}
 
 
@@ -414,22 +382,23 @@ def _histogram(name: str, eigenvalues: Float[np.ndarray, " d"]) -> list[TableRow
     return rows_of(model=name, low=edges[:-1], high=edges[1:], density=density)
 
 
-def _draw_curves(panel: Axes, rows: list[TableRow], name: str) -> None:
-    for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
-        own = select(rows, quantile=quantile)
+def _draw_curves(panel: draw.Axes, rows: list[TableRow], name: str) -> None:
+    for colour, quantile, own in coloured(rows, "quantile"):
         ratio, mean, deviation, formula = (
             column(own, key) for key in ("ratio", "normalised_risk", "deviation", "formula")
         )
-        simulated(panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue")
-        predicted(panel, ratio, formula, colour, None)
-    panel.plot([], [], color=GREY, linewidth=1.4, label="formula")
-    null_line(panel)
-    ratio_axis(panel)
+        draw.simulated(
+            panel, ratio, mean, deviation, colour, f"top {quantile:.0%}" if quantile else "largest eigenvalue"
+        )
+        draw.predicted(panel, ratio, formula, colour, None)
+    panel.plot([], [], color=draw.GREY, linewidth=1.4, label="formula")
+    draw.null_line(panel)
+    draw.ratio_axis(panel)
     panel.set_ylim(0.45, 1.8)
     panel.set_title(name)
 
 
-def _spectrum(panel: Axes, rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
+def _spectrum(panel: draw.Axes, rows: list[TableRow], limit: TableRow, histogram: list[TableRow]) -> None:
     low, density = column(histogram, "low"), column(histogram, "density")
     width = histogram[0]["high"] - histogram[0]["low"]
     # Half of the latent model's eigenvalues are 1: this bar is cut off by the axis.
@@ -440,9 +409,8 @@ def _spectrum(panel: Axes, rows: list[TableRow], limit: TableRow, histogram: lis
         tallest = int(density.argmax())
         note = f"the bar at {low[tallest]:.3g} leaves the axis:\n{density[tallest] * width:.0%} of the eigenvalues"
         panel.annotate(note, (0.98, 0.45), xycoords="axes fraction", ha="right", fontsize=8, color="#606060")
-    for colour, quantile in zip(COLOURS, QUANTILES, strict=False):
-        value = next(row["eigenvalue"] for row in rows if row["quantile"] == quantile)
-        panel.plot(value, 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
+    for colour, _, own in coloured(rows, "quantile"):
+        panel.plot(own[0]["eigenvalue"], 0.03 * top, "v", color=colour, markersize=6, clip_on=False, zorder=4)
     panel.axvline(limit["threshold"], color=BLUE, linewidth=1.4, linestyle="--")
     panel.annotate(
         f"λ = {limit['threshold']:.2f}\n= {limit['threshold_over_mean']:.2f} of the mean",
@@ -510,38 +478,36 @@ def _with_published(
     return {f"{name}-published": published, f"{name}-likeness": likeness(published, curves)} if published else {}
 
 
-def plot_fig1g(tables: Tables, size: Size) -> Figures:
+def plot_fig1g(tables: Tables, size: Size) -> draw.Figures:
     """Draw a panel for each reading of the model, with published error rates over it, and one for the noise."""
-    rows, noise = tables["fig1g"], tables["fig1g-noise"]
-    figure, axes = panels(3, width=3.7, height=4.0)
+    figure, axes = draw.panels(3, width=3.7, height=4.0)
     for panel, (reading, title) in zip(axes, READINGS.items(), strict=False):
-        for sample in unique(select(rows, reading=reading), "sample"):
+        rows = select(tables["fig1g"], reading=reading)
+        for sample in unique(rows, "sample"):
             label = "simulation: samples, each of one design" if sample == 0 else None
-            curve = _curve(select(rows, reading=reading, sample=sample), "normalised_risk")
+            curve = _curve(select(rows, sample=sample), "normalised_risk")
             panel.plot(*curve, color=SKY, linewidth=0.9, label=label)
-        predicted(panel, *_curve(select(rows, reading=reading, sample=0)), BLACK, "formula (mean over designs)")
-        _finish(panel, title)
-        draw_over(panel, tables.get("fig1g-published", []))
-    for colour, share in zip(COLOURS, NOISES, strict=False):
-        own = [row for row in noise if row["reading"] == "D" and abs(row["noise_over_null"] - share) < 0.01]
+        draw.predicted(panel, *_curve(select(rows, sample=0)), draw.BLACK, "formula (mean over designs)")
+        _finish(panel, title, tables.get("fig1g-published", []))
+    for colour, share in zip(draw.COLOURS, NOISES, strict=False):
+        own = [row for row in select(tables["fig1g-noise"], reading="D") if abs(row["noise_over_null"] - share) < 0.01]
         label = "σ² = 0.04 (paper)" if share == 0 else f"σ² = {share:g} of the null risk"
-        predicted(axes[2], *_curve(own), colour, label)
+        draw.predicted(axes[2], *_curve(own), colour, label)
     _finish(axes[2], "Formula with more noise (D = 100)")
     return {"fig1g": figure}
 
 
-def plot_fig4(tables: Tables, size: Size) -> Figures:
+def plot_fig4(tables: Tables, size: Size) -> draw.Figures:
     """Draw a panel for each reading of the model, with published error rates over it."""
-    rows, plateaus = tables["fig4"], tables["fig4-plateaus"]
-    figure, axes = panels(2, width=4.0, height=4.0)
+    figure, axes = draw.panels(2, width=4.0, height=4.0)
     for panel, (reading, title) in zip(axes, READINGS.items(), strict=True):
-        for colour, sample in zip((BLUE, VERMILION), _extremes(plateaus, reading), strict=True):
-            own = select(rows, reading=reading, sample=sample)
+        rows = select(tables["fig4"], reading=reading)
+        for colour, sample in zip((BLUE, VERMILION), unique(rows, "sample"), strict=False):
+            own = select(rows, sample=sample)
             ratio, mean, deviation = (column(own, key) for key in ("ratio", "normalised_risk", "deviation"))
-            simulated(panel, ratio, mean, deviation, colour, f"sample {sample} ± sd over masks")
-        predicted(panel, *_curve(own), BLACK, "formula (mean over designs)")
-        _finish(panel, title)
-        draw_over(panel, tables.get("fig4-published", []))
+            draw.simulated(panel, ratio, mean, deviation, colour, f"sample {sample} ± sd over masks")
+        draw.predicted(panel, *_curve(own), draw.BLACK, "formula (mean over designs)")
+        _finish(panel, title, tables.get("fig4-published", []))
     return {"fig4": figure}
 
 
@@ -556,14 +522,15 @@ def _curve(rows: list[TableRow], key: str = "formula") -> tuple[Float[np.ndarray
     return column(rows, "ratio"), column(rows, key)
 
 
-def _finish(axes: Axes, title: str) -> None:
-    """Label a panel of normalised risk."""
-    null_line(axes)
-    ratio_axis(axes)
+def _finish(axes: draw.Axes, title: str, published: Sequence[TableRow] = ()) -> None:
+    """Label a panel of normalised risk, and draw published error rates over it."""
+    draw.null_line(axes)
+    draw.ratio_axis(axes)
     axes.set_ylim(0, 1.5)
     axes.set_ylabel("normalised test risk")
     axes.set_title(title, fontsize=10)
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    draw_over(axes, published)
 
 
 def _measure_sample(size: Size, reading: Reading, seed: int, jobs: int) -> list[TableRow]:

@@ -36,7 +36,7 @@ computes it also has :data:`BEGUN`; all else is then of the call before."""
 
 BEGUN = "begun"
 """Entry of ``made.json`` about a call that has not written its tables: `scale`, `unit` ("runs" or "parts"), and for
-each the files that are there when it is `finished`."""
+each the file that is there when it is `finished`, or null."""
 
 RUNS = "-runs"
 """End of the name of the table that has a line for each run."""
@@ -73,9 +73,9 @@ class State:
         return f"{self.done} of {self.planned} {self.unit}{scale}" if self.planned else f"not run{damaged}"
 
 
-def begin(out: Path, scale: str, unit: str, finished: Sequence[Sequence[Path]]) -> None:
-    """Record what a call is about to compute: for each part or run the files that are there when it is finished."""
-    files = [[str(path.relative_to(out)) for path in paths] for paths in finished]
+def begin(out: Path, scale: str, unit: str, finished: Sequence[Path | None]) -> None:
+    """Record what a call is about to compute: for each part or run the file that it ends with, if any."""
+    files = [None if path is None else str(path.relative_to(out)) for path in finished]
     write_json(out / MADE, {**json_in(out / MADE), BEGUN: {"scale": scale, "unit": unit, "finished": files}})
 
 
@@ -98,7 +98,7 @@ def state_of(out: Path) -> State:
     try:
         if BEGUN in made:
             begun = made[BEGUN]
-            each = [all((out / path).is_file() for path in paths) for paths in begun["finished"]]
+            each = [path is None or (out / path).is_file() for path in begun["finished"]]
             return State(str(begun["scale"]), sum(each), len(each), unit=str(begun["unit"]))
         tables = map(out.joinpath, made["tables"]) if made.get("tables") else out.glob("*.csv")
         written = any(path.is_file() for path in tables)
@@ -130,20 +130,9 @@ def digest_of(file: Path) -> str:
 
 
 def read_runs(file: Path, columns: Collection[str] = ("seed",)) -> "pd.DataFrame":
-    """Return a table of runs.
+    """Return a table of runs, a CSV file that must have some columns; refuse other files, and a part of a table.
 
-    Parameters
-    ----------
-    file : Path
-        A CSV file.
-    columns : collection of str
-        Those that it must have.
-
-    Raises
-    ------
-    UserError
-        If the file is no such table or a part of one: it cannot be read, has no lines, ends within a line, has lines of
-        another length than its head, a word among numbers, or not the columns.
+    A part ends within a line, or has lines of another length than its head, or a word among numbers.
     """
     import pandas as pd
 
@@ -176,13 +165,7 @@ class EarlierRuns:
     """That has it."""
 
     def lines_of(self, runs: "Sequence[SweepRun]") -> dict[int, int]:
-        """Return the line of each of these runs that the table has, by the run's position.
-
-        Raises
-        ------
-        UserError
-            If the table does not distinguish its runs.
-        """
+        """Return the line of each of these runs that the table has, by the run's position."""
         known = [{**run.variant.values, "label": run.variant.label, "seed": run.seed} for run in runs]
         columns = [str(name) for name in self.table if any(name in values for values in known)]
         keys = [tuple(map(_canonical, line)) for line in self.table[columns].itertuples(index=False)]
@@ -193,21 +176,15 @@ class EarlierRuns:
         return {place: lines[key] for place, key in enumerate(wanted) if key in lines}
 
     def check_data(self, taken: "Sequence[SweepRun]", now: Mapping[str, Sequence[str]]) -> None:
-        """Refuse other data than the earlier runs were trained on, by their fingerprints, where these are known.
+        """Refuse other data than the runs that are taken were trained on, by their fingerprints, where these are known.
 
-        `taken` are the runs that the table has; `now` has the fingerprints of what others are trained on, by name.
-
-        Raises
-        ------
-        UserError
-            If a set of the same name has another content.
+        `now` has the fingerprints, by name, of what others are trained on.
         """
         before: Mapping[str, Sequence[str]] = self.made.get("data") or {}
         for name in sorted(_data_names(taken) & {*now}):
             if name not in before:
-                _log.warning(
-                    "%s does not tell the content of what its runs were trained on: %s", self.folder / MADE, name
-                )
+                _log.warning("%s does not tell the content of what its runs were trained on: %s",
+                             self.folder / MADE, name)  # fmt: skip
             elif set(before[name]) != set(now[name]):
                 raise UserError(
                     f"{name} is not what the runs in {self.folder} were trained on: use the same data, or omit "
@@ -215,20 +192,13 @@ class EarlierRuns:
                 )
 
     def check_columns(self, tables: Mapping[str, Any]) -> None:
-        """Refuse new tables of runs with columns that the earlier one lacks: its lines would count as without scores.
-
-        Raises
-        ------
-        UserError
-            If a column is missing.
-        """
-        for name, rows in tables.items():
-            missing = [column for row in rows for column in row if name.endswith(RUNS) and column not in self.table]
-            if missing:
-                raise UserError(
-                    f"the table of runs in {self.folder} has no column {missing[0]!r}: omit --earlier; what was "
-                    "trained now is kept"
-                )
+        """Refuse new tables of runs with columns that this one lacks: its lines would count as without scores."""
+        columns = {column for name, rows in tables.items() if name.endswith(RUNS) for row in rows for column in row}
+        if missing := sorted(columns - {*self.table}):
+            raise UserError(
+                f"the table of runs in {self.folder} has no column {missing[0]!r}: omit --earlier; what was trained "
+                "now is kept"
+            )
 
     def record(
         self, runs: "Sequence[SweepRun]", trained: "Sequence[SweepRun]", data: Mapping[str, Sequence[str]]
@@ -252,28 +222,17 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[s
     """Return the runs in the table of an earlier call of the same study, version, size and settings of runs.
 
     The size may differ in what only chooses runs (:attr:`r2mae_paper.studies.Entry.chooses`), such as the seeds.
-
-    Raises
-    ------
-    UserError
-        If the folder has no such table, or no record of how it was made, or it was made otherwise.
     """
     made = json_in(folder / MADE)
     if not (version_in(made) and isinstance(made.get("data") or {}, dict) and isinstance(made.get("size"), dict)):
         raise UserError(f"{folder} has no {MADE} that tells how its tables were made: name a folder of reproduce")
-    title, version = made.get("title"), version_in(made)
-    if title != entry.title:
-        raise UserError(f"{folder} has the tables of another study: {title!r}, where {entry.title!r} is wanted")
-    if version != r2mae.__version__:
-        raise UserError(
-            f"the tables in {folder} are of r2mae {version}, not {r2mae.__version__}: train their runs again"
-        )
-    before, now = {**made["size"], **made.get("settings", {})}, jsonable({**size.fields, **settings})
+    before = {**made["size"], **made.get("settings", {}), "title": made.get("title"), "r2mae": version_in(made)}
+    now = {**jsonable({**size.fields, **settings}), "title": entry.title, "r2mae": r2mae.__version__}
     for name in sorted({*before, *now} - {*entry.chooses, *_MACHINE}):
         if (before.get(name) or None) != (now.get(name) or None):  # older records have null where nothing is chosen
             raise UserError(
                 f"the runs in {folder} were made with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
-                "take the same scale and version, or omit --earlier"
+                "take the same study, scale and version, or omit --earlier"
             )
     files = sorted(folder.glob(f"*{RUNS}.csv"))
     if len(files) != 1:
@@ -290,31 +249,14 @@ def read_earlier(folder: Path, entry: "Entry", size: "Size", settings: Mapping[s
     return EarlierRuns(table, made, folder)
 
 
-def check_kept(out: Path, runs: "Sequence[SweepRun]", known: "Sequence[int]", finished: "Sequence[int]") -> None:
-    """Refuse to write over a table with runs that have no folders, and that the new table would not have as they are.
-
-    `known` are the positions of runs that are taken from an earlier table or have finished folders, `finished` of the
-    latter.
-
-    Raises
-    ------
-    UserError
-        If the folder has such a table.
-    """
-    files = sorted(out.glob(f"*{RUNS}.csv"))
-    if len(files) != 1 or not (out / MADE).exists():
-        return
-    table = read_runs(files[0])
-    try:
-        kept = EarlierRuns(table, {}, out).lines_of(runs).keys() & {*known}
-    except UserError:  # its lines are not known one by one
-        return
-    folders = {file.parent for file in out.rglob("results.json")} - {runs[place].folder for place in finished}
-    if (lost := len(table) - len(kept) - len(folders)) > 0:  # these are of runs that the new table leaves out
-        raise UserError(
-            f"{files[0]} has {lost} runs without folders that the new table would not have: give --earlier {out}, and "
-            "as many seeds, to keep them, or choose another --out"
-        )
+def check_kept(out: Path, taken: int) -> None:
+    """Refuse to write over a table with more runs than are taken from an earlier one or have folders."""
+    for file in out.glob(f"*{RUNS}.csv") if (out / MADE).exists() else ():
+        if (lost := len(read_runs(file)) - taken - len([*out.rglob("results.json")])) > 0:
+            raise UserError(
+                f"{file} has {lost} runs without folders that the new table would not have: give --earlier {out}, and "
+                "as many seeds, to keep them, or choose another --out"
+            )
 
 
 def _canonical(value: object) -> str:

@@ -23,13 +23,7 @@ PAPER = (
 
 
 class Size(SimpleNamespace):
-    """How much a study computes. The fields of its list are attributes; :meth:`Entry.size` makes it.
-
-    Parameters
-    ----------
-    fields : mapping
-        Values by name. Lists become tuples.
-    """
+    """How much a study computes. Its fields are attributes, with tuples for lists; :meth:`Entry.size` makes it."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(**{name: _frozen(value) for name, value in fields.items()})
@@ -40,25 +34,13 @@ class Size(SimpleNamespace):
         return vars(self)
 
     def replace(self, **changes: Any) -> "Size":
-        """Return the size with other values of some fields.
-
-        Raises
-        ------
-        UserError
-            If it has no such field.
-        """
+        """Return the size with other values of some fields."""
         for name in changes.keys() - self.fields.keys():
             raise UserError(f"it has no {name}: omit --{name}")
         return Size({**self.fields, **changes})
 
     def with_seeds(self, seeds: int) -> "Size":
-        """Return the size with another number of seeds.
-
-        Raises
-        ------
-        UserError
-            If it has no seeds, or not so many: there are at most as many as `parts` to hold out.
-        """
+        """Return the size with another number of seeds."""
         if "seeds" not in self.fields:
             raise UserError("there are no runs under several seeds: omit --seeds")
         most = self.fields.get("parts")
@@ -101,13 +83,7 @@ class Entry:
     """`full`, `small`, `smoke`: fields of the size at each scale; the small ones override the full ones."""
 
     def size(self, scale: Scale = "full", **changes: Any) -> Size:
-        """Return how much is computed at a scale; `changes` replace fields.
-
-        Raises
-        ------
-        UserError
-            If there is no such scale, or no such field.
-        """
+        """Return how much is computed at a scale; `changes` replace fields."""
         if scale not in self.cost:
             raise UserError(f"--scale {scale} is for studies of training runs: here the small scale takes seconds")
         own = entry_of(self.sizes_of) if self.sizes_of else self
@@ -139,13 +115,7 @@ ENTRIES: Mapping[str, Entry] = MappingProxyType(_read())
 
 
 def entry_of(name: str) -> Entry:
-    """Return the entry of a figure, table or study.
-
-    Raises
-    ------
-    UserError
-        If there is none of this name.
-    """
+    """Return the entry of a figure, table or study."""
     if name not in ENTRIES:
         raise unknown("figure, table or study", name, list(ENTRIES))
     return ENTRIES[name]

@@ -70,13 +70,7 @@ class Study:
 
 
 def get_study(name: str) -> Study:
-    """Import the module of a study.
-
-    Raises
-    ------
-    UserError
-        If there is no such study, or nothing makes this figure or table of the paper.
-    """
+    """Import the module of a study."""
     entry = entry_of(name)
     studies: Sequence[Study] = import_module(f"r2mae_paper.{entry.module}").STUDIES
     (study,) = (study for study in studies if study.entry == entry)

@@ -33,19 +33,7 @@ from r2mae.theory import (
     uniform_spectrum,
 )
 from r2mae.theory.simulate import Simulation, simulate
-from r2mae_paper.drawing import (
-    BLACK,
-    COLOURS,
-    GREY,
-    Axes,
-    Figures,
-    null_line,
-    panels,
-    plain_log,
-    predicted,
-    ratio_axis,
-    simulated,
-)
+from r2mae_paper import drawing as draw
 from r2mae_paper.rows import TableRow, Tables, column, joined, rows_of, select, unique
 from r2mae_paper.simulated import MODELS as SPECTRA
 from r2mae_paper.studies import ENTRIES, Size
@@ -168,59 +156,47 @@ def _signals(name: str, cov: Covariance) -> dict[str, Float[np.ndarray, " d"]]:
     return signals
 
 
-def plot_validation(tables: Tables, size: Size) -> Figures:
+def plot_validation(tables: Tables, size: Size) -> draw.Figures:
     """Draw the cells' differences in standard errors, and the error against d."""
-    figure, (left, right) = panels(2, width=4.6, height=4.2)
+    figure, (left, right) = draw.panels(2, width=4.6, height=4.2)
     _plot_grid(left, tables["validation"])
     _plot_growth(right, tables["validation-growth"], tables["validation-slopes"])
     return {"validation": figure}
 
 
-def _plot_grid(axes: Axes, cells: list[TableRow]) -> None:
-    names = list(MODELS_OF_GRID)
-    for side, (n, marker) in enumerate(zip((cells[0]["n"], cells[-1]["n"]), "oD", strict=True)):
-        chosen = select(cells, n=n)
-        within = [_place(names, row, chosen) + 0.2 * (2 * side - 1) for row in chosen]
+def _plot_grid(axes: draw.Axes, cells: list[TableRow]) -> None:
+    for marker, (colour, n, chosen) in zip("oD", draw.coloured(cells, "n"), strict=True):
+        places = []
+        for number, name in enumerate(MODELS_OF_GRID):
+            same = len(select(chosen, model=name))
+            places += [*number + (0.2 if marker == "D" else -0.2) + np.linspace(-0.14, 0.14, same)]
         label = f"n = {n} ({'ñ < d' if n < chosen[0]['d'] else 'ñ > d'})"
-        axes.plot(
-            column(chosen, "standard_errors"), within, marker, color=COLOURS[side], markersize=3, alpha=0.8, label=label
-        )
-    axes.axvline(0, color=GREY, linewidth=0.8)
+        look = {"color": colour, "markersize": 3, "alpha": 0.8, "label": label}
+        axes.plot(column(chosen, "standard_errors"), places, marker, **look)
+    axes.axvline(0, color=draw.GREY, linewidth=0.8)
     for edge in (-3, 3):
-        axes.axvline(edge, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+        axes.axvline(edge, color=draw.GREY, linewidth=1, linestyle=(0, (4, 3)))
+    draw.name_rows(axes, list(MODELS_OF_GRID))
     axes.set_xlabel("(simulation − formula) / standard error")  # noqa: RUF001
     share = sum(row["agrees"] for row in cells) / len(cells)
     axes.set_title(f"d = {cells[0]['d']}: {share:.1%} of {len(cells)} cells agree")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
-def _plot_growth(axes: Axes, errors: list[TableRow], slopes: list[TableRow]) -> None:
-    for colour, slope in zip(COLOURS, slopes, strict=False):
-        rows = select(errors, case=slope["case"])
+def _plot_growth(axes: draw.Axes, errors: list[TableRow], slopes: list[TableRow]) -> None:
+    for (colour, case, rows), slope in zip(draw.coloured(errors, "case"), slopes, strict=True):
         d, value, error = (column(rows, key) for key in ("d", "relative", "relative_error"))
         fitted = f": slope {slope['slope']:.2f} ± {slope['slope_error']:.2f}" if "slope" in slope else ""
-        low = np.minimum(error, 0.9 * np.abs(value))
-        axes.errorbar(
-            d, np.abs(value), [low, error], fmt="o-", color=colour, markersize=4, linewidth=1,
-            label=f"{slope['case']}{fitted}",
-        )  # fmt: skip
+        ends = [np.minimum(error, 0.9 * np.abs(value)), error]
+        look = {"color": colour, "markersize": 4, "linewidth": 1, "label": f"{case}{fitted}"}
+        axes.errorbar(d, np.abs(value), ends, fmt="o-", **look)
     reach = np.array([min(column(errors, "d")), max(column(errors, "d"))])
-    axes.plot(reach, 3 / reach, color=BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
-    plain_log(axes)
-    plain_log(axes, "x")
+    axes.plot(reach, 3 / reach, color=draw.BLACK, linewidth=1, linestyle=(0, (4, 3)), label="3/d")
+    draw.plain_log(axes)
+    draw.plain_log(axes, "x")
     axes.set_xticks(unique(errors, "d"))
-    axes.set_xlabel("features d")
-    axes.set_ylabel("|relative error of the formula|")
-    axes.set_title("Finite sizes")
+    axes.set(xlabel="features d", ylabel="|relative error of the formula|", title="Finite sizes")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
-
-
-def _place(names: list[str], row: TableRow, chosen: list[TableRow]) -> float:
-    """Return the height at which a row is drawn: that of its model, shifted so that cells do not overlap."""
-    same = select(chosen, model=row["model"])
-    return names.index(row["model"]) + 0.28 * (same.index(row) / max(1, len(same) - 1) - 0.5)
 
 
 _DELTA = 10.0
@@ -245,17 +221,16 @@ def parts_of_bias(size: Size) -> Parts:
     }
 
 
-def plot_bias(tables: Tables, size: Size) -> Figures:
+def plot_bias(tables: Tables, size: Size) -> draw.Figures:
     """Draw a column for each covariance: wide data above, tall data below."""
-    figure, axes = panels(len(MODELS), 2, width=2.7, height=2.7)
-    for place, (side, name) in enumerate((side, name) for side in (WIDE, TALL) for name in MODELS):
+    figure, axes = draw.panels(len(MODELS), 2, width=2.7, height=2.7)
+    for panel, (side, name) in zip(axes, product((WIDE, TALL), MODELS), strict=True):
         rows = select(tables["bias-variance"], side=side, model=name)
-        _curves(axes[place], rows)
-        axes[place].set_title(f"{name}, d = {rows[0]['d']}, n = {rows[0]['n']}", fontsize=9)
+        _curves(panel, rows)
+        panel.set_title(f"{name}, d = {rows[0]['d']}, n = {rows[0]['n']}", fontsize=9)
     for row in (0, len(MODELS)):
         axes[row].set_ylabel("over the null risk")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9)
+    draw.legend_below(figure, axes[0], 5)
     return {"bias-variance": figure}
 
 
@@ -300,16 +275,16 @@ def _design(
     return x * kept, kept
 
 
-def _curves(axes: Axes, rows: list[TableRow]) -> None:
+def _curves(axes: draw.Axes, rows: list[TableRow]) -> None:
     x = column(rows, "ratio")
     for part, colour in (("bias", BLUE), ("variance", VERMILION)):
-        simulated(axes, x, column(rows, part), column(rows, f"{part}_error"), colour, f"{part}, drawn designs")
-        predicted(axes, x, column(rows, f"{part}_formula"), colour, None)
+        draw.simulated(axes, x, column(rows, part), column(rows, f"{part}_error"), colour, f"{part}, drawn designs")
+        draw.predicted(axes, x, column(rows, f"{part}_formula"), colour, None)
     total = column(rows, "bias_formula") + column(rows, "variance_formula")
-    predicted(axes, x, total, BLACK, "risk, formula", "--")
-    predicted(axes, x, column(rows, "bias_whole"), BLUE, "bias of as many whole rows, formula", ":")
-    null_line(axes)
-    ratio_axis(axes)
+    draw.predicted(axes, x, total, draw.BLACK, "risk, formula", "--")
+    draw.predicted(axes, x, column(rows, "bias_whole"), BLUE, "bias of as many whole rows, formula", ":")
+    draw.null_line(axes)
+    draw.ratio_axis(axes)
     if rows[0]["side"] == WIDE:
         axes.set_ylim(0, 2)
 
@@ -330,17 +305,16 @@ def parts_of_estimators(size: Size) -> Parts:
     }
 
 
-def plot_estimators(tables: Tables, size: Size) -> Figures:
+def plot_estimators(tables: Tables, size: Size) -> draw.Figures:
     """Draw how far the ridge's risk is from the pseudo-inverse's, in per cent: the median mask, and the worst."""
-    figure, (axes,) = panels(1, width=5.2, height=3.4)
-    for colour, name in zip(COLOURS, _settings(size), strict=False):
-        rows = select(tables["estimators"], model=name)
+    figure, (axes,) = draw.panels(1, width=5.2, height=3.4)
+    for colour, name, rows in draw.coloured(tables["estimators"], "model"):
         for key, style, label in (("ridge_changes_percent", "o-", name), ("ridge_changes_at_most", ":", None)):
             axes.plot(
                 column(rows, "ratio"), column(rows, key), style, color=colour, markersize=3, linewidth=1, label=label
             )
     axes.set_yscale("log")  # over ten decades
-    ratio_axis(axes, "a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
+    draw.ratio_axis(axes, "a ridge of 1e-6: change of the risk in %\n(median mask; dotted: worst mask)")
     axes.legend(fontsize=8)
     return {"estimators": figure}
 

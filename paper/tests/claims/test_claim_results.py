@@ -76,7 +76,7 @@ def test_smoke_runs_and_other_versions_are_not_judged(tmp_path: Path) -> None:
 def test_tables_before_a_call_that_was_broken_off_are_not_judged(tmp_path: Path) -> None:
     folder = target(tmp_path / "fig2a", "fig2a")
     write_json(folder / MADE, {"scale": "small"})
-    begin(folder, "full", "runs", [[folder / "a"], [folder / "b"]])
+    begin(folder, "full", "runs", [folder / "a", folder / "b"])
     with pytest.raises(UnavailableError, match=r"did not finish .0 of 2 runs, full"):
         Results([tmp_path]).folder("fig2a")
     write_json(folder / MADE, {"scale": "full"})
@@ -86,7 +86,7 @@ def test_tables_before_a_call_that_was_broken_off_are_not_judged(tmp_path: Path)
 def test_an_unfinished_target_says_how_far_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "fig2a"
     folder.mkdir()
-    begin(folder, "small", "runs", [[folder / "a"], [folder / "b"]])
+    begin(folder, "small", "runs", [folder / "a", folder / "b"])
     (folder / "a").touch()
     results = Results([tmp_path])
     assert not results.empty

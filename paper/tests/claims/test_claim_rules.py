@@ -15,7 +15,7 @@ from r2mae.evaluation.power import power_of
 from r2mae_paper.claims import rules
 from r2mae_paper.claims.claim import MEANING, Case, Found, Word, summed, typeset, weakest
 from r2mae_paper.claims.estimates import Estimate, Measured, of_errors, over, over_models, over_sets, share_of
-from r2mae_paper.claims.measures import _families, inner, rises
+from r2mae_paper.claims.measures import _families, points, rises
 from r2mae_paper.claims.results import Results, UnavailableError
 
 Judge = Callable[..., Found]
@@ -125,12 +125,13 @@ def test_no_difference(judge: Judge, values: tuple[float, ...], more: dict[str, 
         (3.0, {}, "reproduced"),
         (3.0, NEVER, "direction only"),
         (2.9, {}, "not reproduced"),
-        (2.9, {"options": {"least": ""}}, "reproduced"),
-        (3.1, {"options": {"least": ""}}, "not reproduced"),
+        (2.9, {"options": {"of": "value.abs().max()", "least": ""}}, "reproduced"),
+        (3.1, {"options": {"of": "value.abs().max()", "least": ""}}, "not reproduced"),
     ],
 )
 def test_limit(judge: Judge, margin: float, more: dict[str, Any], word: str) -> None:
-    assert judge("limit", column(1, -3, 2), **{"measure": "largest", "margin": margin, **more}).verdict == word
+    number = {"measure": "number", "options": {"of": "value.abs().max()"}}
+    assert judge("limit", column(1, -3, 2), **{**number, "margin": margin, **more}).verdict == word
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_limit(judge: Judge, margin: float, more: dict[str, Any], word: str) -> 
 def test_fit(judge: Judge, off: float, worst: float, more: dict[str, Any], word: str) -> None:
     rows = [f"{off},1,2", f"{off},1,2", f"{worst},1,2"]
     table = "\n".join(["value,formula,second", *rows])
-    found = judge("fit", table, **{"measure": "deviation", "columns": ("value", "formula"), **more})
+    found = judge("limit", table, **{"measure": "deviation", "margin": 2, "columns": ("value", "formula"), **more})
     assert found.verdict == word
     assert found.ours == pytest.approx(100 * (off - 1))
 
@@ -169,7 +170,7 @@ def test_rows_that_are_not_there_are_said(judge: Judge) -> None:
     with pytest.raises(UnavailableError, match="no rows with value > 9"):
         judge("difference", column(1), where="value > 9", **VALUES)
     with pytest.raises(UnavailableError, match="no rows with numbers"):
-        judge("fit", "value,formula\n1,\n,1\n", measure="deviation", columns=("value", "formula"))
+        judge("limit", "value,formula\n1,\n,1\n", measure="deviation", columns=("value", "formula"))
 
 
 NUMBERS, WIDTHS = st.floats(-10, 10), st.floats(0.001, 5)
@@ -241,7 +242,7 @@ def test_more_comparisons_have_wider_intervals() -> None:
 def curve(tmp_path: Path, risks: list[float] | np.ndarray, error: float) -> tuple[Results, Case]:
     rows = [f"{(place + 1) / (len(risks) + 1)},{risk},{error}" for place, risk in enumerate(risks)]
     (tmp_path / "fig1a.csv").write_text("\n".join(["ratio,risk,error", *rows]))
-    return Results([tmp_path]), case(columns=("risk", "error"))
+    return Results([tmp_path]), case(columns=("risk", "error"), options={"of": "end - inner"})
 
 
 @pytest.mark.parametrize("risks", [[3.0, 1.0, 0.9, 2.0, 5.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
@@ -252,9 +253,9 @@ def test_the_largest_fall_is_negative_unless_the_curve_rises(tmp_path: Path, ris
 
 
 def test_the_lowest_point_of_a_curve(tmp_path: Path) -> None:
-    (found,) = inner(*curve(tmp_path, [3.0, 1.0, 0.9, 2.0, 5.0], 0.1)).parts.values()
+    (found,) = points(*curve(tmp_path, [3.0, 1.0, 0.9, 2.0, 5.0], 0.1)).parts.values()
     assert found.mean == pytest.approx(2.1), "from the lower end"
-    (rising,) = inner(*curve(tmp_path, [0.0, 1.0, 2.0, 3.0], 0.1)).parts.values()
+    (rising,) = points(*curve(tmp_path, [0.0, 1.0, 2.0, 3.0], 0.1)).parts.values()
     assert rising.mean == -1, "a rising curve has no inner minimum"
 
 

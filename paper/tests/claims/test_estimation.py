@@ -64,7 +64,8 @@ def test_tall_data_have_no_bias(word: str, given: dict[str, float], judge: Calla
 
 def test_the_reason_tells_what_was_found(judge: Callable[..., dict[str, Found]]) -> None:
     found = judge("bias-variance", {"bias-variance": sides(tall=0.5)})
-    assert found[BIAS].reason == "2 of 2 show it. The weakest is spiked."
+    assert "spiked, first at p = 0.1, lowest at p = 0.9; uniform," in found[BIAS].reason
+    assert "2 of 2 show it. The weakest is spiked." in found[BIAS].reason
     assert "1 of 3 show it. The weakest is spiked." in found["bias-alone"].reason
 
 

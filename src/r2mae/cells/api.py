@@ -1,7 +1,7 @@
 """`MaskedAutoencoder`: methods in the style of scverse for an AnnData object, with the command line's training loop."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
-from r2mae.cells.batches import CellData, split_data
-from r2mae.cells.config import CellsConfig
-from r2mae.cells.covariate import align_batches
+from r2mae.cells.batches import split_data
 from r2mae.cells.domain import DOMAIN
 from r2mae.cells.embed import batches_of, embed_rows
+from r2mae.cells.query import QueryDomain
 from r2mae.cells.saved import TrainedModel, load_trained, save_trained
 from r2mae.cells.setup import (
     InMemoryDomain,
@@ -26,8 +25,9 @@ from r2mae.cells.setup import (
     with_current_obs,
     write_setup,
 )
-from r2mae.cells.table import CellTable, load_cells, log_notes, with_batches
+from r2mae.cells.table import CellTable, align_batches, load_cells, log_notes, with_batches
 from r2mae.errors import UserError, unknown
+from r2mae.masking.keys import Key, permutation
 from r2mae.training.loop import fit
 from r2mae.training.progress import ProgressBar
 from r2mae.training.validation import evaluating
@@ -90,6 +90,7 @@ class MaskedAutoencoder:
         masking = {"scheme": scheme, "ratio": ratio, "low": low, "high": high, "mask_input": mask_input}
         self._config = make_config({**setup, **sizes, **masking, "seed": seed})
         self._trained: TrainedModel | None = None
+        self._query: QueryDomain | None = None
 
     @staticmethod
     def setup_anndata(
@@ -175,15 +176,20 @@ class MaskedAutoencoder:
             )
         check_options(options)
         key = self._config.data.batch_key
-        numbered = with_batches(with_current_obs(self._table, self.adata, key), key)
-        self._table = replace(numbered, obs=numbered.obs.copy())
+        current = with_current_obs(self._table, self.adata, key)
+        if self._query is None:
+            current = with_batches(current, key)
+        elif run is not None or "init" in options:
+            raise UserError("a query is trained in memory, from its reference: omit run and init; save() it afterwards")
+        self._table = replace(current, obs=current.obs.copy())
+        domain = InMemoryDomain(self._table) if self._query is None else self._query
         stopping = {"patience": 5, "keep": "best"} if early_stopping else {}
         config = make_config(
             {
                 **{name: self._config[name] for name in _OPTIONS},
                 "scheme": self._config.scheme.to_dict(),
                 "epochs": max_epochs,
-                "batch_size": min(batch_size, max(2, len(self._table))),
+                "batch_size": min(batch_size, max(2, len(domain.table))),
                 "lr": lr,
                 "weight_decay": weight_decay,
                 "validation": round(1 - train_size, 10),
@@ -192,18 +198,11 @@ class MaskedAutoencoder:
                 **options,
             }
         )
-        data = split_data(self._table, config)
-        if run is not None:
-            self._fit(config, data, Path(run), progress)
-            return
-        with tempfile.TemporaryDirectory(prefix="r2mae-") as folder:
-            self._fit(config, data, Path(folder) / "run", progress)
-
-    def _fit(self, config: CellsConfig, data: CellData, run: Path, progress: bool) -> None:
-        domain = InMemoryDomain(self._table)
+        data = split_data(log_notes(domain.table) if self._query else self._table, config)
         reporter = ProgressBar(f"{config.scheme.name}, {len(data.train):,} cells") if progress else None
-        fitted = fit(config, domain, run, data=data, reporter=reporter)
-        self._trained = load_trained(fitted.folder.path, domain, device=config.machine.device)
+        with tempfile.TemporaryDirectory(prefix="r2mae-") as folder:
+            fitted = fit(config, domain, run or Path(folder) / "run", data=data, reporter=reporter)
+            self._trained = domain.completed(load_trained(fitted.folder.path, domain, device=config.machine.device))
         self._config = config
 
     def get_latent_representation(
@@ -230,10 +229,14 @@ class MaskedAutoencoder:
         *,
         genes: str | Iterable[str] | None = None,
         library_size: float | str = 1.0,
+        mask_ratio: float = 0.0,
         transform_batch: str | None = None,
         batch_size: int = 2048,
     ) -> pd.DataFrame:
-        """Return the decoder's expected expression of every gene in unmasked cells, as fractions of the library size.
+        """Return the decoder's expected expression of every gene, as fractions of the library size.
+
+        By default the cells are unmasked. With a mask ratio, the expression is denoised: a gene is predicted from the
+        others, without its own noisy count. Genes that `adata` lacks are always hidden, and so imputed.
 
         Parameters
         ----------
@@ -243,6 +246,9 @@ class MaskedAutoencoder:
             Return only these genes.
         library_size : float or "observed"
             Multiply by a number, or by the total count of each cell.
+        mask_ratio : float
+            Share of the genes to hide at a time, such as 0.25; each gene is returned from the pass that hides it. The
+            fractions of a cell then add up to one only nearly. Best within the range that the model was trained on.
         transform_batch : str, optional
             Training batch that the decoder uses for all cells: the result is the expression as if all came from this
             batch. The encoder uses it only for cells whose batch is unknown to the model.
@@ -250,11 +256,19 @@ class MaskedAutoencoder:
         Returns
         -------
         DataFrame
-            Cells by genes.
+            Cells by genes. Its ``attrs["hidden"]`` is the share of the model's genes that were hidden at a time.
         """
+        if not 0 <= mask_ratio < 1:
+            raise UserError(f"mask_ratio must be 0 or more and below 1, not {mask_ratio}")
         table = self._mapped_table(adata, transform_batch)
         names = table.genes if genes is None else names_of(genes)
-        return self._expected(table, names, library_size, transform_batch, batch_size, hide=False)
+        masks = []
+        if mask_ratio:
+            found = np.setdiff1d(np.arange(len(table.genes)), table.missing)
+            order = found[permutation(Key.root(0).fold("denoising"), len(found))]
+            size = max(1, round(mask_ratio * len(order)))
+            masks = [order.take(range(first, first + size), mode="wrap") for first in range(0, len(order), size)]
+        return self._expected(table, names, library_size, transform_batch, batch_size, masks)
 
     def impute(
         self,
@@ -276,10 +290,11 @@ class MaskedAutoencoder:
         Returns
         -------
         DataFrame
-            Cells by these genes, scaled to each cell's observed library size.
+            Cells by these genes, scaled to each cell's observed library size. Its ``attrs["hidden"]`` is the share of
+            the model's genes that were hidden.
         """
-        table = self._mapped_table(adata, transform_batch)
-        return self._expected(table, names_of(genes), "observed", transform_batch, batch_size, hide=True)
+        table, names = self._mapped_table(adata, transform_batch), names_of(genes)
+        return self._expected(table, names, "observed", transform_batch, batch_size, [_columns_of(names, table)])
 
     def _expected(
         self,
@@ -288,32 +303,32 @@ class MaskedAutoencoder:
         library_size: float | str,
         decoder_batch: str | None,
         size: int,
-        *,
-        hide: bool,
+        masks: Sequence[np.ndarray],
     ) -> pd.DataFrame:
-        """Return the decoder's expected expression of some genes, which may be hidden from the encoder."""
+        """Return the decoder's expected expression of some genes, each from the last mask that hides it, if any."""
         trained = self._require_trained()
         if isinstance(library_size, str) and library_size != "observed":
             raise UserError(f"library_size takes a number or 'observed', not {library_size!r}")
-        column_of = {gene: column for column, gene in enumerate(table.genes)}
-        for gene in genes:
-            if gene not in column_of:
-                raise unknown("gene", gene, column_of)
-        if not genes:
-            raise UserError("genes is empty: name one gene or more")
+        columns = _columns_of(genes, table)
         device = next(trained.model.parameters()).device
-        columns = torch.tensor([column_of[gene] for gene in genes], device=device)
-        parts, hidden = [], np.union1d(table.missing, columns.cpu()) if hide else table.missing
-        unseen = torch.from_numpy(hidden).to(device) if len(hidden) else None
+        hidden = [torch.from_numpy(np.union1d(table.missing, mask)).to(device) for mask in masks or (table.missing,)]
+        parts = []
         with evaluating(trained.model):
             for batch in batches_of(table, device, size):
                 other = None
                 if decoder_batch is not None:
                     other = torch.full_like(batch["batch"], table.batches.index(decoder_batch))
-                share, library = trained.task.expected(trained.model, batch, hidden=unseen, decoder_batch=other)
+                share = torch.empty(0)
+                for unseen in hidden:
+                    found, library = trained.task.expected(
+                        trained.model, batch, hidden=unseen if len(unseen) else None, decoder_batch=other
+                    )
+                    share = found if unseen is hidden[0] else share.index_copy_(1, unseen, found[:, unseen])
                 scale = library[:, None] if library_size == "observed" else float(library_size)
                 parts.append((share[:, columns] * scale).cpu().numpy())
-        return pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
+        frame = pd.DataFrame(np.concatenate(parts), index=table.obs.index, columns=list(genes))
+        frame.attrs["hidden"] = len(hidden[0]) / len(table.genes)
+        return frame
 
     def evaluate(
         self,
@@ -416,17 +431,60 @@ class MaskedAutoencoder:
             Layer with the raw counts of `adata` ("X" for X); by default as in training.
         device : str
             Device to load the model to.
+        """
+        trained = load_trained(Path(folder), DOMAIN, device=device)
+        self = cls._of_reference(trained, adata, layer, None)
+        self._trained = trained
+        return self
+
+    @classmethod
+    def load_query_data(
+        cls,
+        adata: "AnnData",
+        reference_model: "str | Path | MaskedAutoencoder",
+        *,
+        layer: str | None = None,
+    ) -> "MaskedAutoencoder":
+        """Return a model whose :meth:`train` adds new batches to a trained model, in the manner of scArches.
+
+        Training fits the decoder's weights of the new batches, and nothing else; the encoder takes the mean weights of
+        its batches for them. Cells of the other batches have the same representation as before. Genes are mapped by
+        name; missing ones are hidden, and not predicted in training.
+
+        Parameters
+        ----------
+        adata : AnnData
+            Cells of new batches; their column has the name of the reference's `batch_key`. Cells of known batches are
+            not trained on.
+        reference_model : MaskedAutoencoder or path
+            A trained model, or the folder of one.
+        layer : str, optional
+            As in :meth:`load`.
 
         Raises
         ------
         UserError
-            If the folder is damaged or was written by a newer version, or the genes do not fit.
+            As :meth:`load`; or if the model has no batch covariate or knows all batches, so that there is nothing to
+            train.
         """
-        trained = load_trained(Path(folder), DOMAIN, device=device)
+        if isinstance(reference_model, MaskedAutoencoder):
+            reference = reference_model._require_trained()
+        else:
+            reference = load_trained(Path(reference_model), DOMAIN)
+        self = cls._of_reference(reference, adata, layer, reference.config.data.batch_key)
+        self._query = QueryDomain(self._table, reference)
+        return self
+
+    @classmethod
+    def _of_reference(
+        cls, trained: TrainedModel, adata: "AnnData", layer: str | None, batch_key: str | None
+    ) -> "MaskedAutoencoder":
+        """Return a model for cells mapped onto the genes of a trained one."""
         self = cls.__new__(cls)
-        self.adata, self._trained = adata, trained
+        self.adata, self._trained, self._query = adata, None, None
         self._config = trained.config if layer is None else trained.config.replace(layer=layer)
-        self._table = log_notes(load_cells(adata, layer=self._config.data.layer, genes=trained.model.gene_names))
+        genes = trained.model.gene_names
+        self._table = log_notes(load_cells(adata, layer=self._config.data.layer, batch_key=batch_key, genes=genes))
         return self
 
     def _require_trained(self) -> TrainedModel:
@@ -449,3 +507,14 @@ class MaskedAutoencoder:
 
 
 _OPTIONS = ("n_hidden", "n_latent", "seed", "representation", "mask_input", "norm", "layer", "batch_key", "labels")
+
+
+def _columns_of(genes: Sequence[str], table: CellTable) -> Int64[np.ndarray, " genes"]:
+    """Return the columns of one or more genes."""
+    column_of = {gene: column for column, gene in enumerate(table.genes)}
+    for gene in genes:
+        if gene not in column_of:
+            raise unknown("gene", gene, column_of)
+    if not genes:
+        raise UserError("genes is empty: name one gene or more")
+    return np.array([column_of[gene] for gene in genes])

@@ -34,13 +34,7 @@ def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"])
 
 
 def check_expression(table: "CellTable", config: CellsConfig) -> None:
-    """Refuse expression of cells that, dense and with its copies, does not fit into memory.
-
-    Raises
-    ------
-    UserError
-        It says how much memory it needs.
-    """
+    """Refuse expression of cells that, dense and with its copies, does not fit into memory."""
     rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
     genes, limit = table.counts.shape[1], memory_limit()
     if (size := _COPIES * 4 * rows * genes) > limit:
@@ -69,13 +63,7 @@ def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32
 
 
 def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
-    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name.
-
-    Raises
-    ------
-    UserError
-        If the key does not exist, names of cells are not unique, or a cell of the table has no embedding.
-    """
+    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name."""
     if key not in adata.obsm:
         known = list(adata.obsm.keys())
         hint = nearest(key, known) if known else "it has none"
@@ -114,24 +102,10 @@ def baselines_of(source: str) -> tuple[str, ...]:
 def baseline_scores(
     table: "CellTable", config: CellsConfig, name: str, *, adata: "AnnData | None" = None, intervals: bool = True
 ) -> dict[str, float]:
-    """Score a baseline as :func:`r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
+    """Score a baseline as :func:`~r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
 
-    Parameters
-    ----------
-    table : CellTable
-    config : CellsConfig
-        Its seed divides the donors and seeds scVI.
-    name : str
-        A key of ``adata.obsm``, ``expression``, ``pca`` or ``scvi``.
-    adata : AnnData, optional
-        Holds other embeddings in ``.obsm``.
-    intervals
-        As in :func:`r2mae.cells.evaluate.evaluate`.
-
-    Returns
-    -------
-    dict
-        Scores; for scVI also those of the reconstruction of hidden genes.
+    The name is ``expression``, ``pca``, ``scvi`` or a key of ``adata.obsm``; the configuration's seed divides the
+    donors and seeds scVI, whose reconstruction of hidden genes is also scored.
 
     Raises
     ------

@@ -19,21 +19,11 @@ from r2mae.training.task import Batches, Data
 
 
 class CellBatches(Batches):
-    """Cells of a table, read as mini-batches.
-
-    Parameters
-    ----------
-    table : CellTable
-    rows : ndarray of int, optional
-        Indices of the cells in the table; by default all.
-    """
+    """Cells of a table (those of `rows`, by default all), read as mini-batches."""
 
     def __init__(self, table: CellTable, rows: np.ndarray | None = None) -> None:
         self.counts, self._batch = table.counts, table.batch
         self.rows = rows
-
-    def __repr__(self) -> str:
-        return f"CellBatches({len(self):,} cells)"
 
     def __len__(self) -> int:
         """Return the number of cells."""
@@ -42,10 +32,7 @@ class CellBatches(Batches):
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
         """Return these cells in CSR form with the counts above zero; the key has no effect, as nothing is random.
 
-        Returns
-        -------
-        dict
-            `indptr` (int64, cells + 1), `indices` (int32 or int64), `values` (float32), `batch` (int64, cells).
+        They are `indptr` (int64, cells + 1), `indices` (int32 or int64), `values` (float32) and `batch` (int64, cells).
         """
         rows = np.asarray(indices, dtype=np.int64)
         rows = rows if self.rows is None else self.rows[rows]
@@ -71,16 +58,7 @@ class CellBatches(Batches):
 
 
 class DeviceBatches(Batches):
-    """Cells in the memory of a device, where mini-batches are made.
-
-    Parameters
-    ----------
-    counts : csr_matrix
-        Counts of the cells.
-    batch : int64 array, shape (cells,)
-        Batch number of each cell.
-    device : torch.device
-    """
+    """Cells in the memory of a device, where mini-batches are made."""
 
     def __init__(self, counts: csr_matrix, batch: np.ndarray, device: torch.device) -> None:
         self._starts = counts.indptr.astype(np.int64)  # on the host, so that shapes are known without a transfer
@@ -112,25 +90,12 @@ class DeviceBatches(Batches):
 
 @dataclass(frozen=True, repr=False)
 class CellData(Data):
-    """The data of a run on cells.
-
-    Parameters
-    ----------
-    table : CellTable
-        All cells.
-    train, validation : CellBatches
-        Training cells, and validation cells.
-    architecture : dict
-        Description from which the model is built.
-    """
+    """The data of a run on cells: all cells, training and validation cells, and from what the model is built."""
 
     table: CellTable
     train: CellBatches
     validation: CellBatches | None
     architecture: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"CellData({self.table!r}, train={self.train!r}, validation={self.validation!r})"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -141,11 +106,7 @@ class CellData(Data):
 def load_data(config: CellsConfig) -> CellData:
     """Read the cells of a run and split them into training and validation; the split depends on the seed alone.
 
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.cells.table.load_cells`; and as :func:`r2mae.cells.donors.check_probes` for the columns of the
-        probes, so that mistakes are found before a model is trained.
+    Mistakes in the columns of the probes are found here, before a model is trained.
     """
     table = load_cells(
         config.data.source,

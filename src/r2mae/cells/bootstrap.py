@@ -1,6 +1,6 @@
 """Bootstrap intervals over test donors: how much a score depends on the choice of test donors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float64
@@ -11,8 +11,6 @@ from r2mae.masking.keys import Key
 
 RESAMPLES = 1000
 _EQUAL = 1e-9  # limits that differ by less differ by rounding alone
-
-Summary = Callable[[Mapping[str, Float64[np.ndarray, " resamples"]]], Float64[np.ndarray, " resamples"] | None]
 
 
 def donor_weights(
@@ -30,31 +28,13 @@ def donor_weights(
 
 
 def cluster_bootstrap(
-    predictions: Sequence[Predictions],
-    *,
-    summary: Mapping[str, Summary] | None = None,
-    confidence: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    predictions: Sequence[Predictions], averaged: Sequence[str] = (), *, resamples: int = RESAMPLES
 ) -> dict[str, Interval]:
-    """Percentile intervals of all scores under resampling of test donors.
+    """Return 95 % percentile intervals of all scores, and of ``score``, the mean of some, over draws of test donors.
 
     Cells of one donor are similar, so an interval over cells would be far too narrow. The probes are not fitted again:
     this interval shows how the score depends on the test donors. An interval over seeds shows how it depends on
     weights, masks and training donors. With fewer than ten donors percentile intervals, too, are too narrow.
-
-    Parameters
-    ----------
-    predictions : sequence of ClassPredictions or NumberPredictions
-        Predictions for one split of the donors.
-    summary : mapping of str to function, optional
-        Scores that are computed from the others, such as their mean.
-    confidence : float
-        Coverage.
-    resamples : int
-        Number of resamples, each of as many donors as there are.
-    seed : int
-        Seed for the draws.
 
     Returns
     -------
@@ -66,29 +46,29 @@ def cluster_bootstrap(
     """
     if not predictions:
         return {}
-    weights = donor_weights(predictions, resamples=resamples, seed=seed)
+    weights = donor_weights(predictions, resamples=resamples)
     every = np.zeros((1, weights.shape[1]))
     every[0, np.concatenate([one.donors for one in predictions])] = 1.0
-    drawn: dict[str, np.ndarray] = {}
     point: dict[str, np.ndarray] = {}
-    counts: dict[str, int] = {}
+    drawn: dict[str, np.ndarray] = {}
+    donors: dict[str, int] = {}
     for one in predictions:
         scores = one.weighted(weights)
-        drawn.update(scores)
-        point.update(one.weighted(every))
-        counts.update(dict.fromkeys(scores, len(np.unique(one.donors))))
-    for name, function in (summary or {}).items():
-        score, resampled = function(point), function(drawn)
-        if score is not None and resampled is not None:
-            point[name], drawn[name], counts[name] = score, resampled, int(every.sum())
-    return {name: _interval(float(point[name][0]), drawn[name], counts[name], confidence) for name in drawn}
+        drawn |= scores
+        point |= one.weighted(every)
+        donors |= dict.fromkeys(scores, len(np.unique(one.donors)))
+    if averaged:
+        donors["score"] = int(every.sum())
+        point["score"], drawn["score"] = (
+            np.mean([scores[name] for name in averaged], axis=0) for scores in (point, drawn)
+        )
+    return {name: _interval(float(point[name][0]), drawn[name], donors[name]) for name in drawn}
 
 
-def _interval(point: float, values: Float64[np.ndarray, " resamples"], donors: int, confidence: float) -> Interval:
-    none = Interval(point, float("nan"), float("nan"), donors, "none")
+def _interval(point: float, values: Float64[np.ndarray, " resamples"], donors: int) -> Interval:
     finite = values[np.isfinite(values)]
-    if donors < 2 or 2 * len(finite) <= len(values) or not np.isfinite(point):
-        return none
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(finite, [tail, 1 - tail])
-    return Interval(point, float(low), float(high), donors, "bootstrap") if high - low > _EQUAL else none
+    if donors > 1 and 2 * len(finite) > len(values) and np.isfinite(point):
+        low, high = np.quantile(finite, [0.025, 0.975])
+        if high - low > _EQUAL:
+            return Interval(point, float(low), float(high), donors, "bootstrap")
+    return Interval(point, float("nan"), float("nan"), donors, "none")

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
@@ -12,6 +13,7 @@ from r2mae.errors import UserError, nearest
 from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
+from r2mae.training.fields import PartialFraction, Range
 from r2mae.training.scheme import SchemeSpec
 
 _HLCA = SchemeDefaults(ratio=0.25, low=0.1, high=0.5, options=HLCA_CURRICULUM)
@@ -57,7 +59,7 @@ class CellsDataConfig(DataConfig):
         cell_type=100000 on SEA-AD).
     """
 
-    validation: float = 0.1
+    validation: PartialFraction = 0.1
     layer: str | None = None
     batch_key: str | None = None
     donor_key: str | None = None
@@ -66,19 +68,13 @@ class CellsDataConfig(DataConfig):
     exclude: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     auroc_labels: tuple[str, ...] = ()
-    n_top_genes: int | None = None
-    min_genes: int = 0
-    test_donors: float = 0.4
+    n_top_genes: Annotated[int, Range(2)] | None = None  # masking needs two genes
+    min_genes: Annotated[int, Range(0)] = 0
+    test_donors: Annotated[float, Range(above=0, below=1)] = 0.4
     max_cells: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_top_genes is not None and self.n_top_genes < 2:  # masking needs two genes
-            raise UserError(f"n_top_genes must be 2 or more, not {self.n_top_genes!r}")
-        if self.min_genes < 0:
-            raise UserError(f"min_genes must be 0 or more, not {self.min_genes}")
-        if not 0 < self.test_donors < 1:
-            raise UserError(f"test_donors must be a fraction between 0 and 1, not {self.test_donors}")
         self._check_rules()
         for entry in self.max_cells:
             if not re.fullmatch(r".+=[1-9]\d*", entry):
@@ -120,6 +116,8 @@ class CellsConfig(RunConfig):
 
     Parameters
     ----------
+    init : str, optional
+        Begin with the weights of this run on cells, of the same sizes; genes and batches are mapped by name.
     timing : {"hlca", "sea-ad"}
         The schedule of `dynamic`, `r2mae-dynamic` and the curricula, in fractions of the run: that of the paper's runs
         on HLCA or on SEA-AD.
@@ -132,6 +130,7 @@ class CellsConfig(RunConfig):
     decides_scheme: ClassVar[frozenset[str]] = frozenset({"timing"})
     common_fields: ClassVar[tuple[str, ...]] = ("labels", "donor_key", "batch_key")
 
+    init: str | None = None
     timing: Literal["hlca", "sea-ad"] = "hlca"
     data: CellsDataConfig = CellsDataConfig()
     model: Any = MLPSettings()
@@ -140,8 +139,8 @@ class CellsConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._has_batch_norm and self.micro_batch < 2:
-            raise UserError("batch normalisation needs two cells in a micro-batch: raise batch_size")
+        if self.init is not None:
+            object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
 
     @property
     def scheme_defaults(self) -> SchemeDefaults:
@@ -165,17 +164,7 @@ class CellsConfig(RunConfig):
                 f"{name!r} with these options: omit it"
             )
 
-    @property
-    def re_estimates_statistics(self) -> bool:
-        """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
-
-    @property
-    def _has_batch_norm(self) -> bool:
-        """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.model.ignores
-
     def measured_in_words(self) -> str:
         """Return which layer and which batch statistics the scores were measured with, as a sentence."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
         return f"Representation: the {self.evaluation.representation} layer. {statistics}".strip()

@@ -49,11 +49,7 @@ class Stored(NamedTuple):
 class Counts:
     """Counts of cells by genes, with no gene twice in a cell.
 
-    Parameters
-    ----------
-    matrix : csr_matrix
-    places : tuple, optional
-        Where its `data` and `indices` are, if they are mapped from files.
+    `places` says where the matrix's `data` and `indices` are, if they are mapped from files.
     """
 
     matrix: csr_matrix
@@ -229,21 +225,9 @@ def packed(matrix: csr_matrix | Stored, choice: Choice) -> tuple[Counts, Rows]:
 
 
 def copied(matrix: Stored, choice: Choice, source: Path, where: str) -> tuple[Counts, Rows, Path]:
-    """Map the uncompressed copy of the chosen counts, which is made once for each state of a file.
+    """Map the uncompressed copy of the chosen counts, which is made once for each state of the source.
 
-    Parameters
-    ----------
-    matrix : Stored
-    choice : Choice
-    source : Path
-        The file or folder of the counts.
-    where : str
-        Name of the matrix.
-
-    Returns
-    -------
-    Counts, ndarray of int, Path
-        The counts, the indices of their cells, and the folder of the copy.
+    Returns the counts, the indices of their cells, and the folder of the copy.
 
     Raises
     ------

@@ -23,15 +23,18 @@ from r2mae.domains.options import (
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
+from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    from torch import nn
 
     from r2mae.cells.batches import CellData
     from r2mae.cells.task import CountModel, GeneTask
     from r2mae.evaluation.items import ItemRecorder
+    from r2mae.training.initial import Origin
 
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
@@ -42,6 +45,27 @@ def _write(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) -> Non
     from r2mae.cells.embed import write_embedding
 
     write_embedding(output, arrays, source)
+
+
+def check_run_of_cells(folder: RunFolder) -> None:
+    """Refuse a folder that is no run on cells."""
+    if (name := folder.read_config()["domain"]) != CellsDomain.name:
+        raise UserError(f"{folder.path} is a run of the domain {name!r}, not {CellsDomain.name!r}: name a run on cells")
+
+
+def check_init(config: CellsConfig) -> None:
+    """Refuse an `init` that is no finished run on cells, or has a model of other sizes."""
+    folder = RunFolder(str(config.init))
+    check_run_of_cells(folder)
+    if not folder.trained:
+        raise UserError(f"{folder.path} (init) is not finished: rerun its command to resume, then start from it")
+    own, theirs = config.model.architecture(), folder.description.architecture
+    for name in dict.fromkeys([*own, "mask_input"]):
+        if own.get(name, False) != theirs.get(name, False):
+            raise UserError(
+                f"{folder.path} (init) has another {name} than the run ({str(theirs.get(name, False))[:60]}, here "
+                f"{own.get(name, False)}): give the run that of the weights (--{name.replace('_', '-')})"
+            )
 
 
 class CellsDomain(Domain):
@@ -114,6 +138,20 @@ class CellsDomain(Domain):
         from r2mae.cells.sources import path_of
 
         path_of(config.data.source)
+
+    def check(self, config: CellsConfig) -> None:
+        """Refuse missing data, and a run of `init` that is missing, unfinished or of other sizes."""
+        super().check(config)
+        if config.init is not None:
+            check_init(config)
+
+    def load_initial_weights(self, config: CellsConfig, model: "nn.Module") -> "Origin | None":
+        """Load the weights that `init` names into a fresh model."""
+        if config.init is None:
+            return None
+        from r2mae.cells.initial import load_initial_weights
+
+        return load_initial_weights(config, model)
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""

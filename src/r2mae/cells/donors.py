@@ -26,10 +26,9 @@ _AGE = r"^(\d+)[- ]year[- ]old(?: human)? stage$"  # of CELLxGENE's column devel
 
 
 class DonorSplit(NamedTuple):
-    """Donors of the cells that no rule excludes, and which of them are test donors.
+    """Donors of the cells that no rule for all probes excludes, and which of them are test donors.
 
-    Without a donor column, every cell counts as a donor of its own, and `grouped` is False. Rules for a single probe
-    have not been applied yet.
+    Without a donor column, every cell counts as a donor of its own, and `grouped` is False.
     """
 
     names: tuple[str, ...]
@@ -96,14 +95,7 @@ def choose_test_donors(
 ) -> Bool[np.ndarray, " donors"]:
     """Choose the test donors, in about the same proportion in every stratum.
 
-    Parameters
-    ----------
-    names : sequence of str, one per donor
-    strata : sequence of str, one per donor
-    test_fraction : float
-        Fraction of the donors.
-    key : Key
-        Key for the random choice.
+    `names` and `strata` have an entry for each donor; `test_fraction` is that of the donors.
     """
     n = len(names)
     wanted = min(max(int(np.floor((1 - test_fraction) * n + 1e-9)), 1), n - 1) if n > 1 else n
@@ -129,26 +121,13 @@ def choose_test_donors(
 
 
 def probe_cells(table: "CellTable", config: CellsConfig) -> tuple[tuple[ProbeCells, ...], tuple[str, ...]]:
-    """Choose the cells of every probe.
+    """Choose the cells of every probe, in the order of labels, then regress; note which cells were removed, and why.
 
     Rules for one probe remove cells from this probe alone and do not affect the split of the donors. Cells without a
     known value are removed: missing or "Unknown" labels, and text that is not a number ("60-69"). So are cells of
     classes that fewer than two donors have, and test cells of classes that no training donor has. Then each donor
     keeps at most ``max_cells / donors`` cells, where ``donors`` counts the training or the test donors. A column has no
     probe if its training or test donors have fewer than two values left.
-
-    Parameters
-    ----------
-    table : CellTable
-    config : CellsConfig
-        Its labels, regress, exclude, only, donor_key, test_donors, max_cells and seed.
-
-    Returns
-    -------
-    probes : tuple of ProbeCells
-        In the order of labels, then regress.
-    notes : tuple of str
-        Which cells were removed, and why.
 
     Raises
     ------
@@ -222,24 +201,9 @@ def probe_values(table: "CellTable", column: str, kind: Kind) -> tuple[np.ndarra
 def limit_cells(
     rows: Int64[np.ndarray, " n"], donors: Int64[np.ndarray, " n"], max_cells: int, key: Key
 ) -> Int64[np.ndarray, " m"]:
-    """Choose at most ``max_cells / donors`` rows of each donor (at least one), and `max_cells` in all.
+    """Choose at most ``max_cells / donors`` of the ascending rows of each donor (at least one), `max_cells` in all.
 
-    Parameters
-    ----------
-    rows : ndarray of int, shape (n,)
-        Indices in ascending order.
-    donors : ndarray of int, shape (n,)
-        Donor of each row.
-    max_cells : int
-        Largest number of rows.
-    key : Key
-        Key for the random choice. Each row of the table has its own number, so that probes of several columns choose
-        the same rows.
-
-    Returns
-    -------
-    ndarray of int
-        Indices in ascending order.
+    Each row of the table has its own random number, so that probes of several columns choose the same rows.
     """
     if len(rows) <= max_cells // max(len(np.unique(donors)), 1):
         return rows

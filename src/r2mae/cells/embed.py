@@ -46,18 +46,9 @@ def embed_rows(
     rows: Int64[np.ndarray, " n"] | None = None,
     size: int = _BATCH,
 ) -> Float32[np.ndarray, "n latent"]:
-    """Embed cells of a table, without a mask.
+    """Embed cells of a table (by default all), without a mask, `size` cells at a time.
 
-    Parameters
-    ----------
-    task, model
-        Those of a run.
-    table : CellTable
-        Its batches must be numbered as in the model.
-    rows : ndarray of int, optional
-        Indices of the cells; by default all.
-    size : int
-        Cells at a time.
+    The table's batches must be numbered as in the model.
     """
     device = next(model.parameters()).device
     hidden = torch.from_numpy(table.missing).to(device) if len(table.missing) else None
@@ -75,23 +66,9 @@ def embed_source(
     transform_batch: str | None = None,
     layer: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Embed the cells of a file; return `embedding`, `cells` (their names), and each label column that exists.
+    """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
 
-    Parameters
-    ----------
-    config, task, model
-        Those of a run.
-    source : str
-        A named set or a path.
-    transform_batch : str, optional
-        See :func:`r2mae.cells.covariate.align_batches`.
-    layer : str, optional
-        Layer with the counts of this file ("X" for X); by default as in the run.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.cells.table.load_cells`.
+    `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
     """
     data = config.data if layer is None else replace(config.data, layer=layer)
     mapped = load_cells(

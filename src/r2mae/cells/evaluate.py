@@ -6,17 +6,17 @@ The paper's evaluation (appendix "Single-cell gene expression models").
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Bool, Float, Int64
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
@@ -85,10 +85,10 @@ def evaluate(
     Returns
     -------
     dict
-        The scores of :func:`evaluate_embedding`. If there are validation cells, also ``reconstruction_r`` (mean over
-        :data:`RATIOS`), ``reconstruction_r_0.1`` and so on, ``masked_loss`` (nats per hidden gene, mean over
-        :data:`LOSS_RATIOS`), and ``masked_loss_0.1`` and so on. A score that is undefined for the data is omitted;
-        :func:`r2mae.cells.donors.check_probes` gives the reason. With "both", also each score as ``as_trained_…``.
+        The scores of :func:`evaluate_embedding`. With validation cells also ``reconstruction_r`` (mean over
+        :data:`RATIOS`) and ``masked_loss`` (nats per hidden gene, mean over :data:`LOSS_RATIOS`), and both at each
+        ratio, such as ``masked_loss_0.1``. Undefined scores are omitted; :func:`r2mae.cells.donors.check_probes` gives
+        the reason. With "both", also each score as ``as_trained_…``.
     """
     task = replace(task, representation=representation or config.evaluation.representation)
 
@@ -119,7 +119,7 @@ def _masked_scores(
         def prepare(ratio: float) -> None:
             use(_ALL_RATIOS.index(ratio))
 
-        scores = reconstruction_scores(expected, task.genes, data.validation, device, prepare)
+        scores = reconstruction_scores(expected, task.genes, data.validation, device=device, prepare=prepare)
         losses = masked_gene_losses(task, model, data.validation, prepare=prepare, items=items)
     named = {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
     return scores | _finite_scores({"masked_loss": float(np.mean(losses)), **named})
@@ -147,11 +147,11 @@ def evaluate_embedding(
     Returns
     -------
     dict
-        ``score``: the mean of balanced accuracy and macro F1 of every label column and of both Spearman correlations of
-        every number column, if defined for the test donors (the paper's average score); a label in
-        `auroc_labels` counts with its two AUROCs instead. For a label column ``_bacc``, ``_f1``, ``_auroc``, and
-        ``_auroc_donor`` if each donor has one value; for a number column ``_spearman_cell`` and ``_spearman_donor``;
-        ``effective_rank`` and ``spectral_entropy`` of at most 10,000 cells.
+        ``score``: the mean of the ranked scores of labels and numbers that are defined for the test donors: as in the
+        paper balanced accuracy and macro F1 of each label (both AUROCs for one in `auroc_labels`), and both Spearman
+        correlations of each number. For a label column ``_bacc``, ``_f1``, ``_auroc``, and ``_auroc_donor`` if each
+        donor has one value; for a number column ``_spearman_cell`` and ``_spearman_donor``; ``effective_rank`` and
+        ``spectral_entropy`` of at most 10,000 cells.
 
     Raises
     ------
@@ -167,13 +167,12 @@ def evaluate_embedding(
         for one in probes
     ]
     scores = {name: value for one in predictions for name, value in one.scores().items()}
-    averaged = [name for name in averaged_scores(config) if np.isfinite(scores.get(name, np.nan))]
+    ranked = [metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked]
+    averaged = [name for name in ranked if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}
     if intervals and config.data.donor_key is not None:
-        summary = {"score": partial(_mean_score, names=averaged)} if averaged else {}
-        limits = cluster_bootstrap(predictions, summary=summary)
-        for name, interval in limits.items():
+        for name, interval in cluster_bootstrap(predictions, averaged).items():
             scores[f"{name}_donors_low"], scores[f"{name}_donors_high"] = interval.low, interval.high
     return _finite_scores(scores | spectrum_scores(features[np.searchsorted(wanted, sample)]))
 
@@ -184,20 +183,6 @@ def embedded_rows(
     """Return the rows whose effective rank is measured, and all rows that are embedded, in ascending order."""
     sample = np.sort(permutation(Key.root(config.seed).fold("effective rank"), len(table.obs))[:_RANK_CELLS])
     return sample, np.unique(np.concatenate([sample, *(part for one in probes for part in (one.train, one.test))]))
-
-
-def averaged_scores(config: CellsConfig) -> list[str]:
-    """Return the names of the scores that the paper averages and ranks.
-
-    These are balanced accuracy and macro F1 of each label, or AUROC over cells and over donors for a label in
-    `auroc_labels` (as in the paper's Table 4 for ADNC), and both Spearman correlations of each number.
-    """
-    ends = {
-        label: ("auroc", "auroc_donor") if label in config.data.auroc_labels else ("bacc", "f1")
-        for label in config.data.labels
-    }
-    names = [f"{label}_{end}" for label in config.data.labels for end in ends[label]]
-    return names + [f"{number}_{end}" for number in config.data.regress for end in ("spearman_cell", "spearman_donor")]
 
 
 def predict(
@@ -227,28 +212,15 @@ def predict(
     return ClassPredictions(cells.column, truth, probability, cells.test_donors, cells.donor_level)
 
 
-def reconstruction_scores(
-    expected: Expected,
-    genes: int,
-    cells: Batches,
-    device: torch.device | None = None,
-    prepare: Callable[[float], object] = _nothing,
-) -> dict[str, float]:
-    """Return the scores of :func:`reconstruction` at :data:`RATIOS` and their mean, without undefined ones."""
-    values = reconstruction(expected, genes, cells, device=device, prepare=prepare)
-    named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(RATIOS, values, strict=True)}
-    return _finite_scores({"reconstruction_r": float(np.mean(values)), **named})
-
-
 @torch.no_grad()
-def reconstruction(
+def reconstruction_scores(
     expected: Expected,
     genes: int,
     cells: Batches,
     ratios: Sequence[float] = RATIOS,
     device: torch.device | None = None,
     prepare: Callable[[float], object] = _nothing,
-) -> list[float]:
+) -> dict[str, float]:
     """Correlate expected with measured expression of hidden genes, on masks that are the same for every model.
 
     It is the Pearson correlation of μ and the log-normalised expression over the hidden genes of a cell, averaged over
@@ -274,8 +246,8 @@ def reconstruction(
 
     Returns
     -------
-    list of float
-        One per ratio; NaN if no cell has a correlation.
+    dict
+        ``reconstruction_r``, the mean over the ratios, and ``reconstruction_r_0.1`` and so on, if defined.
     """
     device = device or torch.device("cpu")
     key = Key.root(0).fold("reconstruction masks")
@@ -288,10 +260,12 @@ def reconstruction(
             prepare(ratio)
             hidden = column_mask(genes, ratio, key.fold(number, first), device=device).nonzero()[:, 0]
             r = pearson(expected(batch, hidden)[:, hidden], measured[:, hidden])
-            known = r.isfinite()
-            sums[number] += float(r[known].double().sum())
-            counts[number] += int(known.sum())
-    return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
+            r = r[r.isfinite()]
+            sums[number] += float(r.double().sum())
+            counts[number] += len(r)
+    values = np.divide(sums, counts, out=np.full(len(ratios), np.nan), where=counts > 0)
+    named = {f"reconstruction_r_{ratio:g}": value for ratio, value in zip(ratios, values, strict=True)}
+    return _finite_scores({"reconstruction_r": float(np.mean(values)), **named})
 
 
 @torch.no_grad()
@@ -306,20 +280,8 @@ def masked_gene_losses(
     """Return the mean loss of hidden genes at each ratio, in nats, on masks that are the same for every model.
 
     Some genes are much harder than others, and all cells of a mini-batch hide the same ones. The mean is therefore over
-    at least :data:`GENE_SETS` draws of genes, each for a small part of the cells.
-
-    Parameters
-    ----------
-    task, model
-        Those of a run; the model's mode is restored.
-    cells : Batches
-        Validation cells.
-    ratios : sequence of float
-        Mask ratios.
-    prepare : callable, optional
-        Called with a ratio before the model runs at this ratio.
-    items : ItemRecorder, optional
-        Records the share of each cell in ``masked_loss``, over all its draws.
+    at least :data:`GENE_SETS` draws of genes, each for a small part of the cells. `prepare` is called with a ratio
+    before the model runs at it; `items` records the share of each cell in ``masked_loss``, over all its draws.
     """
     device, key = next(model.parameters()).device, Key.root(0).fold("evaluation masks")
     parts = np.array_split(np.arange(len(cells)), max(1, len(cells) // _SMALL_BATCH))
@@ -376,12 +338,6 @@ def _checked_features(table: "CellTable", embedding: np.ndarray | Lookup, rows: 
             f"omit these cells, or check the training"
         )
     return features
-
-
-def _mean_score(
-    scores: Mapping[str, Float64[np.ndarray, " resamples"]], names: Sequence[str]
-) -> Float64[np.ndarray, " resamples"]:
-    return np.asarray(np.mean([scores[name] for name in names], axis=0))
 
 
 def _finite_scores(scores: dict[str, float]) -> dict[str, float]:

@@ -14,20 +14,12 @@ _BINS = 20
 def highly_variable_genes(
     matrix: csr_matrix | Stored, number: int, library: Float64[np.ndarray, " cells"]
 ) -> Int64[np.ndarray, " chosen"]:
-    """Return the columns of the most variable genes, in ascending order.
+    """Return the columns of the most variable genes, in ascending order; `library` is the total count of each cell.
 
     scanpy's defaults (``normalize_total``, ``log1p``, ``highly_variable_genes`` of flavor "seurat"): every cell is
     scaled to the median library, and the log-dispersion (variance over mean) of a gene is compared with those of genes
     of similar mean, in 20 bins. As in scanpy, all genes that tie with the last one are chosen. Sums are in float64, so
     that the choice depends neither on memory nor on the size of blocks.
-
-    Parameters
-    ----------
-    matrix : csr_matrix or Stored
-    number : int
-        How many genes to choose.
-    library : float64 array (cells,)
-        Total count of each cell.
 
     Raises
     ------

@@ -34,19 +34,13 @@ def hidden_losses(
 
     Parameters
     ----------
-    logits : tensor, shape (cells, genes)
-        Logits of all genes, over which the softmax is taken.
-    log_theta : tensor, shape (genes,)
-        log θ.
-    library : tensor, shape (cells,)
-        Total counts of the cells, above zero.
+    logits, log_theta, library
+        Logits and log θ of all genes, over which the softmax is taken; total counts of the cells, above zero.
     columns : int64 tensor, shape (hidden,), optional
         Indices of the hidden genes, none twice; by default the losses of all genes are returned.
-    places : int64 tensor, shape (entries,)
-        Positions of the hidden counts above zero in the flattened (cells, hidden) array, none twice. An entry with a
-        count of 0 has no effect, and may have any position.
-    counts : tensor, shape (entries,)
-        The counts at these positions.
+    places, counts : tensors, shape (entries,)
+        The hidden counts above zero and their positions in the flattened (cells, hidden) array, none twice. An entry
+        with a count of 0 has no effect, and may have any position.
     """
     log_theta = log_theta if columns is None else log_theta.index_select(0, columns)
     losses: Tensor = _HiddenLosses.apply(  # type: ignore[no-untyped-call]

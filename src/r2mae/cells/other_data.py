@@ -26,7 +26,7 @@ def other_data(
     Raises
     ------
     UserError
-        As :func:`r2mae.cells.table.load_cells` and :func:`r2mae.cells.covariate.align_batches`.
+        As :func:`r2mae.cells.table.load_cells`.
     """
     own = config.data
     model = {"genes": genes, "batches": batches, "transform_batch": transform_batch}
@@ -39,17 +39,11 @@ def other_data(
 
 
 def possible_probes(table: CellTable, config: CellsConfig) -> tuple[CellsConfig, Notes]:
-    """Omit the probes that are impossible for these cells, so that everything else can be measured.
+    """Omit the probes that are impossible for these cells, so that everything else can be measured; say which, and why.
 
     These are probes of columns that obs lacks, or that have fewer than two values. If the donor column or a column of a
     rule is missing, there is one donor, or rules leave no cell, all probes are omitted: probes that share donors, or
     use other cells, would not be comparable with those of the run.
-
-    Returns
-    -------
-    config : CellsConfig
-    notes : tuple of str
-        Which probes were omitted, and why.
     """
     columns, lacks = (*config.data.labels, *config.data.regress), {}
     for column in columns:

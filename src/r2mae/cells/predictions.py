@@ -83,17 +83,9 @@ class ClassPredictions:
 
 @dataclass(frozen=True, eq=False)
 class NumberPredictions:
-    """Predicted numbers, such as ages, for test cells.
+    """Predicted numbers, such as ages, for test cells; donors as in :class:`ClassPredictions`.
 
-    Parameters
-    ----------
-    column : str
-        Column of obs.
-    truth, predicted : ndarray, shape (cells,)
-    donors : ndarray of int, shape (cells,)
-        Donor of each cell, as a column number of the weights.
-    grouped : bool
-        Whether donors are known, so that they can be scored too.
+    `grouped` says whether donors are known, so that they can be scored too.
     """
 
     column: str

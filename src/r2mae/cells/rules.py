@@ -32,11 +32,6 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     """Read a configuration's rules, and check them against the table.
 
     The text before ``=`` is a column of obs, or the label or number column of a probe, a colon and a column of obs.
-
-    Raises
-    ------
-    UserError
-        For an unknown column, a probe that does not exist, or a value that no cell has.
     """
     data, rules = config.data, []
     probed = (*data.labels, *data.regress)
@@ -74,13 +69,7 @@ def apply_rules(
     """Omit cells by the rules for one probe, or by those for all probes if `probe` is None.
 
     If `only` has several values of a column, a cell needs one of them; if it has several columns, a cell needs each.
-
-    Returns
-    -------
-    kept : ndarray of bool
-        Cells that were kept before and still are.
-    notes : tuple of str
-        How many cells each rule omitted.
+    Returns the cells that were kept before and still are, and notes on how many each rule omitted.
 
     Raises
     ------

@@ -1,20 +1,22 @@
 """Saves and loads models of `MaskedAutoencoder`, as run folders, which the command line reads too."""
 
 import tempfile
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import yaml
+from safetensors import safe_open
 
 from r2mae.cells.batches import architecture_of
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.domain import CellsDomain
+from r2mae.cells.domain import CellsDomain, check_run_of_cells
 from r2mae.cells.task import CountModel, GeneTask
 from r2mae.errors import UserError
 from r2mae.files import sync
-from r2mae.training.bn_statistics import statistics_of
+from r2mae.training.bn_statistics import Statistics, set_statistics, statistics_of
 from r2mae.training.folder import RunFolder
 from r2mae.training.metrics import COLUMNS, read_metrics
 from r2mae.training.saving import load_model, save_model
@@ -22,7 +24,7 @@ from r2mae.training.saving import load_model, save_model
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model with everything that `MaskedAutoencoder` needs.
+    """A trained model, in evaluation mode, with everything that `MaskedAutoencoder` needs.
 
     Parameters
     ----------
@@ -30,15 +32,17 @@ class TrainedModel:
         Configuration of the training.
     task : GeneTask
     model : CountModel
-        In evaluation mode.
     history : DataFrame or None
         Loss, ratio and validation loss by step.
+    as_trained : mapping
+        The batch statistics of training; the model has those of unmasked inputs.
     """
 
     config: CellsConfig
     task: GeneTask
     model: CountModel
     history: pd.DataFrame | None
+    as_trained: Statistics
 
 
 def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False) -> None:
@@ -65,7 +69,9 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
         if history is not None:
             history.reset_index()[list(COLUMNS)].to_csv(run.metrics_file, index=False)
         architecture = architecture_of(model.gene_names, model.batch_names, config)
-        save_model(run, architecture, model, {"domain": CellsDomain.name}, statistics_of(model))
+        unmasked, model = statistics_of(model), deepcopy(model)
+        set_statistics(model, trained.as_trained)
+        save_model(run, architecture, model, {"domain": CellsDomain.name}, unmasked)
         for file in (run.config_file, run.metrics_file, run.statistics, run.weights, run.model_file):
             if file.exists():
                 file.replace(folder / file.name)
@@ -75,19 +81,13 @@ def save_trained(folder: Path, trained: TrainedModel, *, overwrite: bool = False
 
 
 def load_trained(path: Path, domain: CellsDomain, *, device: str = "cpu") -> TrainedModel:
-    """Read a finished run on cells, or a model that :func:`save_trained` wrote.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.training.saving.load_model`; or if the run is of another domain.
-    """
+    """Read a finished run on cells, or a model that :func:`save_trained` wrote; refuse what is damaged."""
     folder = RunFolder(path)
-    name = folder.read_config().get("domain")
-    if name != domain.name:
-        raise UserError(f"{path} is a run of the domain {name!r}, not {domain.name!r}: name a run on cells")
+    check_run_of_cells(folder)
     config, task, model = load_model(path, domain, device=device, unmasked=True)
+    with safe_open(folder.weights, "pt") as weights:
+        as_trained = {name: weights.get_tensor(name) for name in statistics_of(model)}
     task = replace(task, representation=config.evaluation.representation)
     has_metrics = folder.metrics_file.is_file()
     history = read_metrics(folder.metrics_file).astype({"step": np.int64}).set_index("step") if has_metrics else None
-    return TrainedModel(config, task, model, history)
+    return TrainedModel(config, task, model, history, as_trained)

@@ -30,17 +30,14 @@ _KL_WARMUP = 400  # epochs, as in scvi-tools
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence the messages and warnings of scvi-tools and of Lightning, which trains it."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(level)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from r2mae.errors import UserError, unknown
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from r2mae.cells.saved import TrainedModel
+
 _SETUP = "r2mae_setup"
 
 
@@ -54,10 +56,7 @@ def names_of(names: str | Iterable[str]) -> tuple[str, ...]:
 def with_current_obs(table: CellTable, adata: "AnnData", batch_key: str | None) -> CellTable:
     """Return the table with its counts and batches, and with the other columns of obs as they are in `adata` now.
 
-    Raises
-    ------
-    UserError
-        If `adata` now has other cells than the table, or another order of cells.
+    If `adata` now has other cells than the table, or another order of cells, it is refused.
     """
     obs, kept = adata.obs, table.obs
     if not obs.index.equals(kept.index):
@@ -70,48 +69,42 @@ def with_current_obs(table: CellTable, adata: "AnnData", batch_key: str | None) 
     return replace(table, obs=obs)
 
 
-_SCORES = "call evaluate({}=...) on the trained model"
-_REFUSED_OPTIONS: Mapping[str, str] = {
-    "data": "the cells are those of adata",
-    "model": "here it is always mlp; `r2mae pretrain cells` has --model",
-    "preset": "pass n_hidden and n_latent to MaskedAutoencoder(...)",
-    "epochs": "pass max_epochs",
-    "representation": "pass representation to MaskedAutoencoder(...)",
-    "mask_input": "pass mask_input to MaskedAutoencoder(...)",
-    "norm": "pass norm to MaskedAutoencoder(...)",
-    "validation": "pass train_size, which is 1 - validation",
-    "layer": "call MaskedAutoencoder.setup_anndata(adata, layer=...) before the model is made",
-    "batch_key": "call MaskedAutoencoder.setup_anndata(adata, batch_key=...) before the model is made",
-    "n_top_genes": "choose genes before the model is made: scanpy.pp.highly_variable_genes(adata, subset=True, ...)",
-    "min_genes": "omit cells before the model is made: scanpy.pp.filter_cells(adata, min_genes=...)",
-    **{
-        name: _SCORES.format(name)
-        for name in ("labels", "regress", "donor_key", "exclude", "only", "auroc_labels", "test_donors", "max_cells")
-    },
-}
+_HOMES = (
+    (("labels", "regress", "donor_key", "exclude", "only", "auroc_labels", "test_donors", "max_cells"), "evaluate()"),
+    (("layer", "batch_key"), "MaskedAutoencoder.setup_anndata(), before the model is made"),
+    (("model", "preset", "representation", "mask_input", "norm"), "MaskedAutoencoder(), as n_hidden and the like"),
+    (
+        ("n_top_genes", "min_genes", "data"),
+        "adata, before the model is made (scanpy.pp.highly_variable_genes)",
+    ),
+    (("epochs",), "max_epochs"),
+    (("validation",), "train_size, which is 1 - validation"),
+)
+"""Options of a configuration that are set elsewhere, and where."""
 
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse fields of a configuration that the AnnData object or other methods set."""
-    for name in options:
-        if name in _REFUSED_OPTIONS:
-            raise UserError(f"train() does not take {name}: {_REFUSED_OPTIONS[name]}")
+    for names, home in _HOMES:
+        for name in names:
+            if name in options:
+                raise UserError(f"train() does not take {name}: it is set by {home}")
 
 
 class InMemoryDomain(CellsDomain):
     """The domain for cells in memory, identified by a hash of their counts instead of a file's."""
 
     def __init__(self, table: CellTable) -> None:
-        self._table = table
+        self.table = table
+
+    def completed(self, trained: "TrainedModel") -> "TrainedModel":
+        """Return the model to use, from the one that was trained."""
+        return trained
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of counts, genes and batches."""
-        digest = hashlib.blake2b(digest_size=16)
-        cells = self._table.counts.shape[0]
-        for first in range(0, cells, 4096):
-            part = self._table.counts.rows(np.arange(first, min(first + 4096, cells)))
-            for array in (part.indptr, part.indices, part.data):
-                digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update("\0".join((*self._table.genes, *self._table.batches)).encode())
-        digest.update(self._table.batch.tobytes())
+        matrix, digest = self.table.counts.matrix, hashlib.blake2b(self.table.batch.tobytes(), digest_size=16)
+        for array in (matrix.indptr, matrix.indices, matrix.data):
+            digest.update(np.ascontiguousarray(array).data)
+        digest.update("\0".join((*self.table.genes, *self.table.batches)).encode())
         return digest.hexdigest()

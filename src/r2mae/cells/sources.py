@@ -16,6 +16,7 @@ from r2mae.cells.counts import Stored
 from r2mae.cells.sets import SETS
 from r2mae.errors import UserError, nearest, unknown
 from r2mae.registry import JOBS
+from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -77,13 +78,7 @@ class Source:
 
 
 def path_of(source: str | Path) -> Path:
-    """Return the file of a named set, or the path itself.
-
-    Raises
-    ------
-    UserError
-        If it is neither, or the file of the set does not exist.
-    """
+    """Return the file of a named set, or the path itself; refuse what does not exist."""
     name = str(source)
     if name in SETS:
         return next(iter(locate(SETS[name]).values()))
@@ -101,18 +96,12 @@ def path_of(source: str | Path) -> Path:
 
 
 def memory_limit() -> int:
-    """Return the memory that counts may use, in bytes: half of the machine's (or the container's).
+    """Return the memory that counts may use, in bytes: half of what is free (8 GiB if unknown).
 
     The processes of a comparison, which all read the counts, divide it among them.
     """
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not POSIX
-        total = 8 << 30
-    container = Path("/sys/fs/cgroup/memory.max")
-    if container.is_file() and (text := container.read_text().strip()).isdigit():
-        total = min(total, int(text))
-    return total // (2 * max(1, int(os.environ.get(JOBS, "1"))))
+    free = available_memory() or 8 << 30
+    return free // (2 * max(1, int(os.environ.get(JOBS, "1"))))
 
 
 @contextmanager
@@ -138,13 +127,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def read_element(path: Path, store: Any, name: str) -> Any:
-    """Read a part of an opened file by anndata.
-
-    Raises
-    ------
-    UserError
-        If it declares more than half of the memory, or is kept in other files.
-    """
+    """Read a part of an opened file by anndata, unless it is too large for the memory or kept in other files."""
     from anndata.io import read_elem
 
     _check_parts(path, store[name], name)
@@ -175,13 +158,7 @@ def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
 
 @contextmanager
 def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[Source]:
-    """Open a source; annotations are read, and counts that are stored by rows can be read while it is open.
-
-    Raises
-    ------
-    UserError
-        For a file or layer that cannot be used.
-    """
+    """Open a source; annotations are read, and counts that are stored by rows can be read while it is open."""
     if isinstance(source, str | Path):
         path = path_of(source)
         with opened(path) as store:

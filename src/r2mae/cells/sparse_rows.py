@@ -23,14 +23,7 @@ _MAX_DENSITY = (
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A matrix in CSR form, on the CPU; no entry is given twice.
-
-    Parameters
-    ----------
-    indptr, indices : int32 or int64 tensors, shapes (cells + 1,) and (entries,)
-        Where each row ends, and the column of each entry; both of one type.
-    values : float32 tensor, shape (entries,)
-    """
+    """A matrix in CSR form, on the CPU; no entry is given twice, and `indptr` and `indices` are of one type."""
 
     indptr: Int[Tensor, " ends"]
     indices: Int[Tensor, " entries"]
@@ -44,15 +37,7 @@ class SparseRows:
 
 
 def log_rows(batch: Mapping[str, Tensor], seen: Int64[Tensor, " seen"] | None = None) -> SparseRows:
-    """Return log(1 + count) of a batch in CSR form.
-
-    Parameters
-    ----------
-    batch : mapping of tensors
-        See :mod:`r2mae.cells.task`.
-    seen : int64 tensor, optional
-        Which entries, in rising order; by default all.
-    """
+    """Return log(1 + count) of a batch in CSR form; `seen` chooses entries, in rising order."""
     ends, indices, values = batch["indptr"], batch["indices"], batch["values"].float()
     if seen is None:
         return SparseRows(ends.to(indices.dtype), indices, values.log1p())

@@ -11,11 +11,10 @@ import pandas as pd
 from jaxtyping import Int64
 
 from r2mae.cells.counts import ENTRY, Choice, Counts, Rows, Stored, Totals, check_counts, copied, mapped, packed
-from r2mae.cells.covariate import align_batches
 from r2mae.cells.genes import highly_variable_genes
 from r2mae.cells.rules import cells_in_words
 from r2mae.cells.sources import Source, memory_limit, open_source
-from r2mae.errors import UserError, nearest
+from r2mae.errors import UserError, nearest, unknown
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -82,7 +81,7 @@ def load_cells(
     """Read a named set, an .h5ad file, a zarr folder or an AnnData object, which the table shares nothing with.
 
     Counts of a file are checked block by block, so that they need little memory before the genes are chosen. If the
-    chosen counts then fit into memory (half of the machine's), they are read; else they stay on disk. They are mapped
+    chosen counts then fit into half of the free memory, they are read; else they stay on disk. They are mapped
     from an .h5ad file in which they are neither compressed nor in chunks, if all of its genes and cells are used;
     otherwise they are copied once, uncompressed, into the data folder, and mapped from there.
 
@@ -105,7 +104,7 @@ def load_cells(
         Map the cells onto these genes, those of a model, by name; missing genes are hidden, that is zero, and others
         ignored. All cells are kept then.
     batches, transform_batch
-        Number the batches as a model does; see :func:`r2mae.cells.covariate.align_batches`.
+        Number the batches as a model does; see :func:`align_batches`.
 
     Raises
     ------
@@ -158,13 +157,7 @@ def log_notes(table: CellTable) -> CellTable:
 
 
 def with_batches(table: CellTable, batch_key: str | None) -> CellTable:
-    """Number the cells' batches by a column of obs.
-
-    Raises
-    ------
-    UserError
-        If the column is not there, or cells have no value in it.
-    """
+    """Number the cells' batches by a column of obs, in which every cell must have a value."""
     check_columns(table, batch_key, None, ())
     codes, batches = _batches(table.obs, batch_key)
     return replace(table, batch=codes, batches=batches)
@@ -252,6 +245,40 @@ def _take(source: Source, choice: Choice, backed: bool | None) -> tuple[Counts, 
     made, kept, folder = copied(matrix, choice, source.path, source.where)
     size = sum(file.stat().st_size for file in folder.iterdir()) / 2**30
     return made, kept, (f"counts are read from an uncompressed copy, {folder} ({size:.2f} GiB)",)
+
+
+def align_batches(
+    name: str, obs: pd.DataFrame, batch_key: str | None, known: tuple[str, ...], transform_batch: str | None = None
+) -> Int64[np.ndarray, " cells"]:
+    """Number the batches of new cells as in training, for the encoder.
+
+    A cell keeps its own batch if the model knows it; all other cells get `transform_batch`, one of the model's batches.
+
+    Raises
+    ------
+    UserError
+        If a batch is unknown to the model or missing, and no `transform_batch` is given; or if that is unknown itself.
+    """
+    if transform_batch is not None and transform_batch not in known:
+        raise unknown("batch", transform_batch, known)
+    if len(known) == 1:
+        return np.zeros(len(obs), dtype=np.int64)
+    instead = -1 if transform_batch is None else known.index(transform_batch)
+    hint = f"name a training batch to take for them, such as transform_batch={known[0]!r} (--transform-batch)"
+    if batch_key is None or batch_key not in obs:
+        if transform_batch is None:
+            lacks = "the run names no column of batches" if batch_key is None else f"obs has no column {batch_key!r}"
+            raise UserError(f"{name}: batch_key: {lacks}, and the model tells batches apart: {hint}")
+        return np.full(len(obs), instead, dtype=np.int64)
+    names, missing = obs[batch_key].astype(str), obs[batch_key].isna().to_numpy()
+    numbers = np.where(missing, -1, pd.Index(known).get_indexer(pd.Index(names)))
+    new = sorted({str(one) for one in names[(numbers < 0) & ~missing]})
+    if new and transform_batch is None:
+        listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
+        raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {hint}")
+    if missing.any() and transform_batch is None:
+        raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {hint}")
+    return np.where(numbers < 0, instead, numbers).astype(np.int64)
 
 
 def _batches(obs: pd.DataFrame, key: str | None) -> tuple[Int64[np.ndarray, " cells"], tuple[str, ...]]:

@@ -11,7 +11,7 @@ A batch is a mapping of tensors in CSR form, on the device: `indptr` (int64, cel
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -38,6 +38,8 @@ class CountModel(nn.Module, ABC):
 
     gene_names: tuple[str, ...] = ()  # genes of the training data
     batch_names: tuple[str, ...] = ()
+    gene_rows: ClassVar[tuple[str, ...]] = ()  # parameters with one row for each gene
+    batch_rows: ClassVar[tuple[str, ...]] = ()  # and for each batch, if there are several: encoder's, then decoder's
     log_theta: Tensor
     """log θ of every gene, shape (genes,)."""
 
@@ -50,14 +52,7 @@ class CountModel(nn.Module, ABC):
     ) -> Float[Tensor, "cells latent"]:
         """Return the representation.
 
-        Parameters
-        ----------
-        log_counts : tensor, shape (cells, columns)
-            log(1 + count).
-        batch : int64 tensor, shape (cells,)
-            Number of each cell's batch.
-        columns : int64 tensor, optional
-            Indices of the genes in `log_counts`, if all other genes are zero; by default all genes.
+        `log_counts` is log(1 + count) of the genes with the indices `columns` (default all); all other genes are zero.
         """
 
     @abstractmethod
@@ -82,17 +77,10 @@ class CountModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class KeptGenes:
-    """The input of the model: the kept genes. All other genes are hidden, which means that they are zero.
+    """The input of the model: log(1 + counts) of the kept genes. Hidden genes are zero.
 
-    Parameters
-    ----------
-    log_counts : Float tensor, shape (cells, kept), or SparseRows
-        log(1 + counts).
-    columns : int64 tensor, shape (kept,), optional
-        Indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones, which is always so in
-        sparse form.
-    batch : int64 tensor, shape (cells,)
-        Batch number of each cell.
+    `columns` are the indices of the kept genes; None if `log_counts` has all genes, with zeros for hidden ones, which
+    is always so in sparse form. `batch` is the batch number of each cell.
     """
 
     log_counts: Tensor | SparseRows
@@ -167,15 +155,7 @@ class GeneTask(Task[Any, "CountModel"]):
 
         With one ratio, all cells hide the same genes, and the model gets only the kept ones, so that no time is spent
         on multiplying by zeros. With a ratio for each cell, a fixed count of genes (the rounded one) is hidden in each.
-
-        Parameters
-        ----------
-        batch : mapping of tensors
-            In CSR form; see the module.
-        ratio : float or ndarray of shape (cells,)
-            One ratio for all cells, or one for each.
-        key : Key
-            See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
+        See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
         """
         device = batch["values"].device
         on_host = device.type == "cpu"

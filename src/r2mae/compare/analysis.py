@@ -16,6 +16,7 @@ from r2mae.compare.comparison import BASELINE, Comparison
 from r2mae.compare.wording import (
     BEST_FIXED,
     CONFIDENCE,
+    correction_sentence,
     decidable_differences,
     decimals,
     edge_warning,
@@ -26,6 +27,7 @@ from r2mae.compare.wording import (
 )
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.multiple import corrected_p_values
 from r2mae.evaluation.pairing import REASONS, compare_paired
 from r2mae.evaluation.spectrum import SPECTRUM
 from r2mae.evaluation.statistics import (
@@ -40,6 +42,7 @@ from r2mae.evaluation.statistics import (
 SUMMARY_COLUMNS = ("label", "metric", "mean", "low", "high", "n", "method")
 DIFFERENCE_COLUMNS = (
     "label", "metric", "against", "mean", "low", "high", "n", "method", "verdict", "decides", "over", "why", "items",
+    "p", "p_corrected",
 )  # fmt: skip
 
 
@@ -97,7 +100,9 @@ class Analysis:
         itself is the best fixed ratio under every seed. `decides` is the smallest true difference that as many seeds
         with this spread decide four times in five; NaN if the spread is unknown. `over` is "seeds" or "seeds and
         items": the units that the interval samples. `why` is the reason, and `items` the number of items
-        (:mod:`r2mae.evaluation.pairing`).
+        (:mod:`r2mae.evaluation.pairing`). `p` is the p-value of the interval. `p_corrected`, in the metric of the
+        headline and against the best fixed ratio, counts all schemes and all looks
+        (:mod:`r2mae.evaluation.multiple`); otherwise, and for fixed ratios and baselines, it is NaN.
     best_fixed : mapping of metric name to Reference
         The best fixed ratio in a metric, chosen for each seed. Empty without fixed ratios.
     default_fixed : str or None
@@ -211,13 +216,19 @@ def analyse(comparison: Comparison) -> Analysis:
     places = {
         str(name): decimals(part["mean"], (part["high"] - part["low"]) / 2) for name, part in summary.groupby("metric")
     }
-    from_best = _from_best_fixed(differences, primary)
     others = [label for label in comparison.labels if label not in {*fixed, *comparison.baselines}]
+    from_best = _from_best_fixed(differences, primary)
+    chances = from_best.loc[from_best["label"].isin(others), "p"].dropna()
+    if len(chances):
+        corrected = corrected_p_values(chances, looks=comparison.looks)
+        differences.loc[chances.index, "p_corrected"] = corrected
+        from_best = _from_best_fixed(differences, primary)
     first = places[primary.name]
     sentences = [
         standings(from_best, primary, others, "Against") if len(others) > 1 else "",  # the headline covers a single one
         standings(from_best, primary, comparison.baselines, "Baselines, against"),
         decidable_differences(from_best, primary, [*others, *comparison.baselines], first),
+        correction_sentence(from_best, comparison.looks),
         interval_sentence(from_best, primary),
         comparison.measured,
         *(f"{sentence}." for sentence in comparison.unread),
@@ -314,7 +325,8 @@ def _difference(
     one = found.difference
     verdict, decides = ("same", np.nan) if itself else (one.verdict, found.smallest_detectable)
     numbers = (one.mean, one.low, one.high, one.n, one.method, verdict, decides)
-    return (label, metric.name, reference.name, *numbers, found.over, REASONS[found.reason], found.items)
+    units = (found.over, REASONS[found.reason], found.items)
+    return (label, metric.name, reference.name, *numbers, *units, np.nan if itself else one.p, np.nan)
 
 
 def _from_best_fixed(differences: pd.DataFrame, metric: Metric) -> pd.DataFrame:

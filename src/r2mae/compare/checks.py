@@ -16,8 +16,8 @@ from r2mae.terminal import Terminal
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.measure import log_notes
 from r2mae.training.memory import check_fits_memory
+from r2mae.training.pretrain import log_notes
 
 _SIZE_NEUTRAL = ("machine", "scheme", "seed")  # do not change a model's size
 

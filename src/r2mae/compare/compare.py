@@ -97,7 +97,9 @@ def compare(
         return gather(everything, domain, base, extra=labels)
 
 
-_COMPARISON_FILES = {"runs", "figures", "compare.json", "results.csv", "times.csv", "results.json", "report.html"}
+_COMPARISON_FILES = {
+    "runs", "figures", "compare.json", "looks.json", "results.csv", "times.csv", "results.json", "report.html",
+}  # fmt: skip
 
 
 def check_belongs(out: Path, base: RunConfig) -> None:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,16 @@ class NamedFigure:
     title: str
     caption: str
     draw: Callable[[], Figure]
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as SVG, for its file and for the page."""
+        return svg(self.figure)
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The figure, drawn once."""
+        return self.draw()
 
 
 def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[NamedFigure]:
@@ -135,38 +145,20 @@ def _suffix(analysis: Analysis, metric: Metric) -> str:
     return "" if metric == analysis.primary else f"_{metric.name}"
 
 
-def save_figures(comparison: Comparison, analysis: Analysis, folder: str | Path) -> list[Path]:
-    """Write every figure as PNG and SVG, each file atomically. Equal comparisons give equal files.
-
-    Parameters
-    ----------
-    comparison, analysis
-        The comparison to draw, and its analysis.
-    folder : str or Path
-        Folder of the files; created if missing.
-
-    Returns
-    -------
-    list of Path
-        The files written.
-    """
+def save_figures(figures: Sequence[NamedFigure], folder: str | Path) -> list[Path]:
+    """Write figures as PNG and SVG, each file atomically, and return the paths. Equal figures give equal files."""
     paths: list[Path] = []
-    for named in comparison_figures(comparison, analysis):
-        paths += save_figure(named.draw(), folder, named.name)
+    for named in figures:
+        paths += save_figure(named.figure, folder, named.name, drawn=named.svg)
     return paths
 
 
-def inline_svg(figure: Figure, prefix: str) -> str:
-    """Return a figure as an ``<svg class="plot">`` element for a page.
+def inline_svg(text: str, prefix: str) -> str:
+    """Return the SVG of a figure as an ``<svg class="plot">`` element for a page, with the page's background.
 
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    prefix : str
-        Prefix of every id, since ids of several figures on a page must differ.
+    Every id gets the prefix, since ids of several figures on a page must differ.
     """
-    text = svg(figure, transparent=True)
+    text = text.replace("fill: #ffffff", "fill: none")
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     # HTML does not need the two namespaces; without them the page contains no address of another site.
     text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href=", "href=")

@@ -1,6 +1,7 @@
 """The report of a comparison: one HTML file that needs no network, and can be read without scripts."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,24 @@ from matplotlib.colors import to_hex
 
 from r2mae.compare.analysis import Analysis, fixed_labels
 from r2mae.compare.comparison import Comparison
-from r2mae.compare.figures import colours_of, comparison_figures, inline_svg
+from r2mae.compare.figures import NamedFigure, colours_of, comparison_figures, inline_svg
 from r2mae.compare.results_json import to_json
-from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number
+from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, difference_places, interval, number
 from r2mae.evaluation.metrics import Metric
 from r2mae.files import atomic_write
 
 
-def write_report(path: str | Path, comparison: Comparison, analysis: Analysis) -> None:
-    """Write ``report.html``, atomically.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    comparison, analysis
-        What to report.
-    """
+def write_report(
+    path: str | Path, comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None
+) -> None:
+    """Write ``report.html``, atomically; arguments are those of :func:`render_report`."""
     with atomic_write(path) as file:
-        file.write(render_report(comparison, analysis))
+        file.write(render_report(comparison, analysis, figures))
 
 
-def render_report(comparison: Comparison, analysis: Analysis) -> str:
-    """Return the page; everything that comes from outside is escaped."""
+def render_report(comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure] | None = None) -> str:
+    """Return the page; what comes from outside is escaped. `figures` are those of the comparison, if drawn."""
+    figures = comparison_figures(comparison, analysis) if figures is None else figures
     templates = Environment(
         loader=PackageLoader("r2mae.compare"),
         autoescape=True,
@@ -41,10 +37,10 @@ def render_report(comparison: Comparison, analysis: Analysis) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("report.html.j2").render(c=_context(comparison, analysis))
+    return templates.get_template("report.html.j2").render(c=_context(comparison, analysis, figures))
 
 
-def _context(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
+def _context(comparison: Comparison, analysis: Analysis, figures: Sequence[NamedFigure]) -> dict[str, Any]:
     findings = to_json(comparison, analysis)
     return {
         "title": comparison.title,
@@ -58,9 +54,7 @@ def _context(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "comparisons": _comparisons(comparison, analysis),
         "choices": findings["best_fixed"] if len(fixed_labels(comparison)) > 1 else {},
         "labels_of": {metric.name: metric.label for metric in analysis.metrics},
-        "figures": [
-            (named, Markup(inline_svg(named.draw(), named.name))) for named in comparison_figures(comparison, analysis)
-        ],
+        "figures": [(named, Markup(inline_svg(named.svg, named.name))) for named in figures],
         "seeds": sorted(set(comparison.table["seed"])),
         "config": _yaml(findings["config"]),
         "environment": _yaml(findings["environment"]),
@@ -111,12 +105,17 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     verdict = line["verdict"]
     value = {"sort": line["mean"], "verdict": verdict, "words": verdict, "pairs": line["n"]}
     if verdict == "same":
-        return {**value, "text": "", "ends": "", "words": "is the best fixed", "decides": "", "over": ""}
+        return {
+            **value,
+            **dict.fromkeys(("text", "ends", "decides", "over", "corrected"), ""),
+            "words": "is the best fixed",
+        }
     places = difference_places(line["mean"], line["low"], line["high"], analysis.decimals[metric.name])
     ends = interval(line["low"], line["high"], places, signed=True)
     missed = verdict == "undecided" and math.isfinite(line["decides"])
     value |= {"text": number(line["mean"], places, signed=True), "ends": ends, "over": line["over"] if ends else ""}
-    return {**value, "decides": number(line["decides"], places) if missed else ""}
+    corrected = chance(line["p_corrected"]) if math.isfinite(line["p_corrected"]) else ""
+    return {**value, "decides": number(line["decides"], places) if missed else "", "corrected": corrected}
 
 
 def _yaml(value: Any) -> str:

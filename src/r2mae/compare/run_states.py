@@ -104,9 +104,7 @@ def _score(config: dict[str, Any], results: dict[str, Any] | None) -> float | No
 def finished(run: SweepRun) -> bool:
     """Return whether a run is trained and measured."""
     folder = RunFolder(run.folder)
-    if run.variant.baseline:
-        return folder.baseline_for(run.config) is not None
-    return folder.trained and folder.results_for(run.config) is not None
+    return (run.variant.baseline is not None or folder.trained) and folder.results_for(run.config) is not None
 
 
 def last_step(folder: RunFolder) -> int:

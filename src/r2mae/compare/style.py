@@ -88,15 +88,18 @@ def png(figure: Figure) -> bytes:
     return figure_bytes(figure, ".png", dpi=_DPI)
 
 
-def svg(figure: Figure, *, transparent: bool = False) -> str:
+def svg(figure: Figure) -> str:
     """Return a figure as SVG with its text as text, the same for equal figures."""
-    return figure_bytes(figure, ".svg", transparent=transparent).decode()
+    return figure_bytes(figure, ".svg").decode()
 
 
-def save_figure(figure: Figure, folder: str | Path, name: str) -> list[Path]:
-    """Write a figure as PNG and SVG, each atomically, and return the two paths. Equal figures give equal files."""
+def save_figure(figure: Figure, folder: str | Path, name: str, *, drawn: str | None = None) -> list[Path]:
+    """Write a figure as PNG and SVG, each atomically, and return the two paths. Equal figures give equal files.
+
+    `drawn` is its SVG, if there is one already.
+    """
     paths = []
-    for suffix, content in (("png", png(figure)), ("svg", svg(figure).encode())):
+    for suffix, content in (("png", png(figure)), ("svg", (drawn or svg(figure)).encode())):
         path = Path(folder) / f"{name}.{suffix}"
         with atomic_write(path, "wb") as file:
             file.write(content)

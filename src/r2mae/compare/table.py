@@ -15,6 +15,7 @@ from r2mae.compare.analysis import Analysis
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, difference_places, interval, number, seeds
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.multiple import ERROR
 
 _ANY_WIDTH = 10_000
 _OMITTED_NOTE = "Other scores do not fit: widen the terminal, or open report.html."
@@ -137,7 +138,9 @@ def _difference(analysis: Analysis, label: str) -> tuple[Text, Text]:
     if difference["verdict"] == "same":
         return Text(BEST_FIXED, style="dim"), Text("")
     verdict = difference["verdict"]
-    return Text(_estimate(difference, analysis, signed=True)), Text(verdict, style=_STYLES[verdict])
+    alone = verdict != "undecided" and difference["p_corrected"] > ERROR  # false for NaN
+    words = Text(f"{verdict}*" if alone else verdict, style=_STYLES[verdict])
+    return Text(_estimate(difference, analysis, signed=True)), words
 
 
 def _means(analysis: Analysis, metric: Metric, labels: Sequence[str]) -> list[Text]:

@@ -81,7 +81,7 @@ def _fixed_ratios(base: RunConfig, given: Mapping[str, Any]) -> list[float]:
 
 
 def _with_scheme(base: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
-    return base.replace(scheme=SchemeSpec.resolve(name, options, base.scheme_defaults))
+    return replace(base, scheme=SchemeSpec.resolve(name, options, base.scheme_defaults))
 
 
 def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[Variant]) -> list[Variant]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.multiple import ERROR
 from r2mae.evaluation.pairing import SEEDS_AND_ITEMS
 
 BEST_FIXED = "best fixed"
@@ -140,8 +141,12 @@ def headline(
         return f"{first}. {lead_in} has no seed in common with the fixed ratios."
     difference = against_best.iloc[0].to_dict()
     sentences = f"{first}. {lead_in} {_difference_phrase(difference, places)}."
-    if len(others) > 1 and difference["verdict"] == "better":
-        sentences += f" It is the best of {len(others)} schemes, and the interval is not corrected for that choice."
+    if difference["verdict"] == "better" and math.isfinite(difference["p_corrected"]):
+        holds = "so it is" if difference["p_corrected"] <= ERROR else "so it is not"
+        sentences += (
+            f" Corrected for the number of schemes and of looks, p is {chance(difference['p_corrected'])}, {holds} "
+            "decided."
+        )
     return sentences
 
 
@@ -167,6 +172,39 @@ def standings(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], le
         if verdict in groups
     ]
     return f"{lead} the best fixed ratio in {metric.label}: {'; '.join(parts)}."
+
+
+def chance(p: float) -> str:
+    """Return a p-value as text; a dash if it is not finite."""
+    if not math.isfinite(p):
+        return "–"  # noqa: RUF001
+    return "below 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
+    """Return a sentence on the corrected p-values of the schemes; "" if there is nothing to correct.
+
+    Parameters
+    ----------
+    from_best
+        As for :func:`headline`.
+    looks : int
+        How many times findings were shown, each time with other seeds.
+    """
+    rows = from_best[np.isfinite(from_best["p_corrected"].astype(float))]
+    if rows.empty or (len(rows) == 1 and looks == 1):
+        return ""
+    counted = [f"{len(rows)} schemes (Holm)"] if len(rows) > 1 else []
+    counted += [f"{looks} looks with more and more seeds"] if looks > 1 else []
+    decided = [str(label) for label in rows.loc[rows["p_corrected"] <= ERROR, "label"]]
+    verb = "is" if len(decided) == 1 else "are"
+    lost = rows[(rows["verdict"] != "undecided") & (rows["p_corrected"] > ERROR)]
+    marks = "; * marks verdicts that do not hold then" if len(lost) else ""
+    outcome = f"{listing(decided)} {verb} still decided" if decided else "no difference is decided"
+    return (
+        f"Each interval and verdict is of one comparison. Corrected for {listing(counted)}, {outcome}, with p at most "
+        f"{ERROR:g}{marks}."
+    )
 
 
 def decidable_differences(from_best: pd.DataFrame, metric: Metric, labels: Sequence[str], places: int) -> str:

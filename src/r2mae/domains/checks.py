@@ -30,7 +30,7 @@ def check_run(domain: "Domain", config: RunConfig, folders: Iterable[Path]) -> N
         Their folders. Runs that have taken steps no longer need their initial weights.
     """
     from r2mae.training.folder import RunFolder
-    from r2mae.training.loggers import check_logger
+    from r2mae.training.metrics import check_logger
 
     check_logger(config.machine.logger)
     if getattr(config, _INIT, None) is not None and all(_has_weights(RunFolder(folder)) for folder in folders):

@@ -6,9 +6,11 @@ function's own default counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from r2mae.training.fields import option, options_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +19,26 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class NoOptions:
     """No options."""
+
+
+def as_in_run(group: type, *names: str, base: type = NoOptions) -> type:
+    """Return a dataclass with some fields of a group of the configuration as options, by default as in the run.
+
+    Parameters
+    ----------
+    group : type
+        Such as :class:`r2mae.training.config.EvaluationConfig` of the domain; its docstring is their help.
+    *names : str
+        The fields.
+    base : type
+        Dataclass with further options.
+    """
+    known = {one.name: one for one in options_of(group)}
+    fields = [
+        (name, known[name].kind | None, option(None, help=known[name].help, default_text="as in the run"))
+        for name in names
+    ]
+    return make_dataclass("AsInRun", fields, bases=(base,), frozen=True)
 
 
 @dataclass(frozen=True)
@@ -149,20 +171,6 @@ def _write_npz(output: Path, arrays: "Mapping[str, np.ndarray]", source: str) ->
 
 
 NPZ = Exporter(".npz", _write_npz, replaces=True)
-
-
-@dataclass(frozen=True)
-class MeasuredStatistics:
-    """Options of evaluations of models with batch normalisation, see docs/batch-statistics.md.
-
-    Parameters
-    ----------
-    bn_statistics : {"yes", "no", "both"}, optional
-        With batch normalisation: statistics re-estimated on the inputs of each evaluation (yes), those of training (no,
-        as in the paper), or scores with each (both); by default as in the run.
-    """
-
-    bn_statistics: Literal["yes", "no", "both"] | None = None
 
 
 @dataclass(frozen=True)

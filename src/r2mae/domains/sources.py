@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.training.config import DEFAULT_SCHEME, RunConfig
-from r2mae.training.layers import Layer, merged, naming, scheme_of
-from r2mae.training.scheme import SchemeSpec, check_options, kind_of
+from r2mae.training.config import RunConfig
+from r2mae.training.layers import Layer, SchemeRequest, merged, naming
+from r2mae.training.scheme import check_options, kind_of
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
@@ -39,10 +39,9 @@ class Sources:
     @property
     def known(self) -> dict[str, Any]:
         """The values of all layers by flat names, and the scheme's name and options."""
-        values, scheme, options = scheme_of(merged(self.domain.config, self.layers, dict))
-        if isinstance(scheme, SchemeSpec):
-            options, scheme = scheme.given_options, scheme.name
-        return {**values, **({} if scheme is None else {"scheme": scheme}), **options}
+        values = merged(self.domain.config, self.layers, dict)
+        scheme = values.pop("scheme")
+        return {**values, **({} if scheme.name is None else {"scheme": scheme.name}), **scheme.options}
 
 
 def first_of(file: str, written: Mapping[str, Any]) -> dict[str, str | None]:
@@ -100,7 +99,7 @@ def find_layers(
         layers.append(Layer(domain.set_defaults[data], f"the set {data}"))
     if preset is None and own is not None:
         with naming(file):
-            values = {**of_file} if of_run else preset_values(domain, own, of_file["model"])
+            values = of_file if of_run else preset_values(domain, own)
         if model in (None, values.get("model", model)):  # a file may be for several models
             layers.append(Layer({"preset": own} if of_run else values, str(file)))
     if file is not None:
@@ -108,24 +107,20 @@ def find_layers(
     if preset == NO_PRESET:
         layers.append(Layer({"preset": None}))
     elif preset is not None:
-        values = preset_values(domain, preset, model or of_file.get("model"))
+        values = preset_values(domain, preset)
         if model not in (None, values.get("model", model)):
-            raise _preset_of_another_model(domain, preset, str(model))
+            own = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
+            hint = nearest(preset, own) if own else "omit --preset"
+            domain.config.settings_of(model)  # which refuses an unknown one
+            raise UserError(f"the model {model!r} has no preset {preset!r}: {hint}")
         layers.append(Layer(values))
     if model is not None:
         layers.append(Layer({"model": model}))
     return tuple(layers)
 
 
-def preset_values(domain: "Domain", preset: str, model: str | None = None) -> dict[str, Any]:
-    """Return the fields that a preset sets, with its full name, and with its model if it does not fit every one.
-
-    Parameters
-    ----------
-    domain : Domain
-    preset : str
-        Its name, or without its model: of `model` vit-mae, ``tiny`` means ``vit-mae-tiny``.
-    model : str, optional
+def preset_values(domain: "Domain", preset: str) -> dict[str, Any]:
+    """Return the fields that a preset sets, with its name, and with its model if it does not fit every one.
 
     Raises
     ------
@@ -134,29 +129,11 @@ def preset_values(domain: "Domain", preset: str, model: str | None = None) -> di
     """
     if not domain.presets:
         raise UserError(f"the domain {domain.name!r} has no presets: omit --preset")
-    full = preset if preset in domain.presets or model is None else f"{model}-{preset}"
-    if full not in domain.presets:
-        if model in domain.config.models:
-            raise _preset_of_another_model(domain, preset, str(model))
-        alike = [name for name in domain.presets if name.endswith(f"-{preset}")]
-        raise (
-            unknown("preset", preset, alike or domain.presets)
-            if model is None
-            else unknown("model", model, domain.config.models)
-        )
-    values = domain.presets[full]
+    if preset not in domain.presets:
+        raise unknown("preset", preset, [name for name in domain.presets if preset in name] or domain.presets)
+    values = domain.presets[preset]
     settings = values.keys() & {*domain.config.model.own_fields()}
-    return {**({"model": domain.config.default_model()} if settings else {}), **values, "preset": full}
-
-
-def _preset_of_another_model(domain: "Domain", preset: str, model: str) -> UserError:
-    """Return the error for a preset that the model does not have; it suggests those that it has."""
-    if model not in domain.config.models:
-        return unknown("model", model, domain.config.models)
-    own = [name for name in domain.presets if preset_values(domain, name).get("model", model) == model]
-    return UserError(
-        f"the model {model!r} has no preset {preset!r}: {nearest(preset, own) if own else 'omit --preset'}"
-    )
+    return {**({"model": domain.config.model.name} if settings else {}), **values, "preset": preset}
 
 
 def _is_of_run(file: str | None) -> bool:
@@ -190,22 +167,18 @@ def make_base(sources: Sources, given: Mapping[str, Any]) -> tuple[RunConfig, di
     UserError
         As :func:`make_config`.
     """
-    kind, layers = sources.domain.config, _with_given(sources, given)
-    options = merged(kind, layers, _options_of_schemes)
-    config = kind.of_layers([*layers, Layer({"scheme": DEFAULT_SCHEME, "seed": kind.seed})])
+    kind = sources.domain.config
+
+    def make(values: dict[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+        scheme = values["scheme"]
+        if scheme.name is not None:
+            kind_of(scheme.name)  # which refuses unknown ones, although the schemes of the command are others
+        config: RunConfig = kind.of_values({**values, "scheme": SchemeRequest(), "seed": kind.seed})
+        return config, check_options(scheme.options)
+
+    config, options = merged(kind, _with_given(sources, given), make)
     config.check_given(given)
     return config, options
-
-
-def _options_of_schemes(values: Mapping[str, Any]) -> dict[str, Any]:
-    _, scheme, options = scheme_of(values)
-    if isinstance(scheme, SchemeSpec):
-        return scheme.given_options
-    if not isinstance(scheme, str | None):
-        raise UserError(f"scheme takes a name, not {str(scheme)[:80]!r}")
-    if scheme is not None:
-        kind_of(scheme)  # which refuses unknown ones, although the schemes of the command are others
-    return check_options(options)
 
 
 def _with_given(sources: Sources, given: Mapping[str, Any]) -> list[Layer]:

@@ -11,7 +11,9 @@ from r2mae.lazy import lazy_exports
 if TYPE_CHECKING:
     from r2mae.evaluation.attributes import AttributeHead, AttributeScores, fit_attributes, score_attributes
     from r2mae.evaluation.crossed import Components, components, crossed_difference, crossed_interval
+    from r2mae.evaluation.gaussian import GaussianConditionalMean
     from r2mae.evaluation.head import LinearHead, fit_head
+    from r2mae.evaluation.multiple import corrected_p_values, holm, level_of_look
     from r2mae.evaluation.power import detectable, power_of, seeds_needed
     from r2mae.evaluation.probes import LinearProbe, RidgeProbe
     from r2mae.evaluation.spectrum import Spectrum, effective_rank
@@ -31,6 +33,7 @@ __all__ = [
     "BestFixed",
     "Components",
     "Difference",
+    "GaussianConditionalMean",
     "Interval",
     "LinearHead",
     "LinearProbe",
@@ -39,12 +42,15 @@ __all__ = [
     "Spectrum",
     "best_fixed",
     "components",
+    "corrected_p_values",
     "crossed_difference",
     "crossed_interval",
     "detectable",
     "effective_rank",
     "fit_attributes",
     "fit_head",
+    "holm",
+    "level_of_look",
     "mean_interval",
     "paired_difference",
     "power_of",
@@ -58,7 +64,9 @@ __getattr__, __dir__ = lazy_exports(
     {
         "attributes": ("AttributeHead", "AttributeScores", "fit_attributes", "score_attributes"),
         "crossed": ("Components", "components", "crossed_difference", "crossed_interval"),
+        "gaussian": ("GaussianConditionalMean",),
         "head": ("LinearHead", "fit_head"),
+        "multiple": ("corrected_p_values", "holm", "level_of_look"),
         "power": ("detectable", "power_of", "seeds_needed"),
         "probes": ("LinearProbe", "RidgeProbe"),
         "spectrum": ("Spectrum", "effective_rank"),

@@ -124,8 +124,9 @@ def crossed_interval(scores: Any, *, confidence: float = 0.95) -> Interval:
 
 def t_interval(mean: float, parts: Components, seeds: int, *, confidence: float = 0.95) -> Interval:
     """Return the t interval of a mean with these components of variance."""
-    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * sqrt(parts.variance)
-    return Interval(mean, mean - half, mean + half, seeds, "crossed t")
+    error = sqrt(parts.variance)
+    half = float(stats.t.ppf((1 + confidence) / 2, parts.df)) * error
+    return Interval(mean, mean - half, mean + half, seeds, "crossed t", error, parts.df)
 
 
 def crossed_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:

@@ -27,6 +27,8 @@ class Interval:
         Number of values.
     method : str
         ``"t"``, or ``"none"`` for one value; other modules add methods.
+    error, df : float
+        Standard error of the mean and its degrees of freedom, if the interval is one of Student's t; otherwise NaN.
     """
 
     mean: float
@@ -34,6 +36,15 @@ class Interval:
     high: float
     n: int
     method: str
+    error: float = float("nan")
+    df: float = float("nan")
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of a mean of 0, by Student's t; NaN without a standard error."""
+        if self.error == 0.0:
+            return 1.0 if self.mean == 0.0 else 0.0
+        return 2 * float(stats.t.sf(abs(self.mean) / self.error, self.df))
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,8 @@ class Difference:
         scores in steps (an accuracy on few samples), and do not show the spread.
     verdict : {"better", "worse", "undecided"}
         Whether the first is better. "undecided" if the interval contains 0, or if there is no interval.
+    p : float
+        Two-sided p-value of no difference, not corrected; NaN without an interval of Student's t.
     """
 
     mean: float
@@ -56,6 +69,7 @@ class Difference:
     n: int
     method: str
     verdict: str
+    p: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +140,10 @@ def mean_interval(values: Any, *, confidence: float = 0.95) -> Interval:
         return Interval(mean, float("nan"), float("nan"), 1, "none")
     if np.ptp(array) == 0.0:
         constant = float(array[0])
-        return Interval(constant, constant, constant, n, "t")
+        return Interval(constant, constant, constant, n, "t", 0.0, n - 1)
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * array.std(ddof=1) / np.sqrt(n))
-    return Interval(mean, mean - half, mean + half, n, "t")
+    error = float(array.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half, n, "t", error, n - 1)
 
 
 def paired_difference(a: Any, b: Any, *, higher_is_better: bool = True, confidence: float = 0.95) -> Difference:
@@ -167,7 +182,7 @@ def judge(found: Interval, *, higher_is_better: bool) -> Difference:
     verdict = "undecided"
     if found.low > 0.0 or found.high < 0.0:  # both comparisons are false for NaN
         verdict = "better" if (found.low > 0.0) == higher_is_better else "worse"
-    return Difference(found.mean, found.low, found.high, found.n, found.method, verdict)
+    return Difference(found.mean, found.low, found.high, found.n, found.method, verdict, found.p)
 
 
 def best_fixed(scores: Any, *, higher_is_better: bool = True) -> BestFixed:

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
-    from r2mae.genome.store.intervals import Intervals, read_regions
-    from r2mae.genome.store.parts import divide, window_starts
+    from r2mae.genome.store.intervals import Intervals, divide, read_regions, window_starts
     from r2mae.genome.store.tracks import add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
 
@@ -44,8 +43,7 @@ __getattr__, __dir__ = lazy_exports(
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore",),
         "r2mae.genome.store.build": ("build_store",),
-        "r2mae.genome.store.intervals": ("Intervals", "read_regions"),
-        "r2mae.genome.store.parts": ("divide", "window_starts"),
+        "r2mae.genome.store.intervals": ("Intervals", "divide", "read_regions", "window_starts"),
         "r2mae.genome.store.tracks": ("add_track",),
         "r2mae.genome.store.zarr_exchange": ("export_zarr",),
     },

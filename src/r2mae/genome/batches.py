@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.parts import WindowStarts
+from r2mae.genome.store.intervals import WindowStarts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key, uniforms
 from r2mae.training.task import Batches
@@ -57,11 +57,6 @@ class WindowBatches(Batches):
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
     columns : sequence of int, optional
         The store's aligned species to keep, in this order; by default all.
-
-    Raises
-    ------
-    UserError
-        If there is no such track.
     """
 
     store: AlignmentStore
@@ -92,14 +87,7 @@ class WindowBatches(Batches):
         return replace(self, starts=self.starts.only(places))
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
-        """Return these windows; the key draws which are on the other strand.
-
-        Parameters
-        ----------
-        indices : sequence of int
-        key : Key
-            ``key.row`` is the row of the first window in the global batch.
-        """
+        """Return these windows; the key, of the first row of the batch, draws which are on the other strand."""
         contigs, first = self.starts.at(indices)
         length = self.starts.length
         tokens, soft = self.store.soft_windows(contigs, first, length)

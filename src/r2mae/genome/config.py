@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.genome.models import MODELS, GpnMsaSettings
 from r2mae.genome.variants.settings import NO_VARIANTS, VariantSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
+from r2mae.training.fields import Fraction, NonNegative, PartialFraction, Range, Size
 
 MOST_WINDOWS = 2000
 """Default of the most held-out windows that a model is measured on."""
@@ -45,28 +46,19 @@ class GenomeDataConfig(DataConfig):
         Share of the training windows that are replaced by their reverse complement, drawn again each time.
     """
 
-    validation: float = 0.1
-    window: int = 128
-    stride: int | None = None
+    validation: PartialFraction = 0.1
+    window: Annotated[int, Range(2)] = 128
+    stride: Size | None = None
     species: tuple[str, ...] = ()
     validation_regions: tuple[str, ...] = ()
     test_regions: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    most_unknown: float = 0.5
-    reverse: float = 0.5
+    most_unknown: PartialFraction = 0.5  # a window needs a base that can be hidden
+    reverse: Fraction = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.window < 2:
-            raise UserError(f"window must be 2 or more, not {self.window}")
-        if self.stride is not None and self.stride < 1:
-            raise UserError(f"stride must be 1 or more, not {self.stride}")
-        for name in ("most_unknown", "reverse"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} must be a fraction from 0 to 1, not {getattr(self, name)}")
-        if self.most_unknown == 1:
-            raise UserError("most_unknown must be below 1: a window needs a base that can be hidden")
         if self.validation_regions and self.validation != GenomeDataConfig.validation:
             raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
         self._check_species()
@@ -107,21 +99,16 @@ class GenomeTaskConfig(TaskConfig):
 
     corruption: Literal["80-10-10", "mask"] = "80-10-10"
     exact: bool = True
-    repeat_weight: float = 0.1
+    repeat_weight: NonNegative = 0.1
     weight_track: str | None = None
-    missing_weight: float = 0.0
+    missing_weight: NonNegative = 0.0
     conservation: tuple[str, ...] = ()
-    flip: float = 0.5
+    flip: Fraction = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("repeat_weight", "missing_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"{name} must be a number of 0 or more, not {getattr(self, name)}")
         if self.missing_weight and self.weight_track is None:
             raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
-        if not 0 <= self.flip <= 1:
-            raise UserError(f"flip must be a fraction from 0 to 1, not {self.flip}")
         if len(self.conservation) not in (0, 2):
             raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
         if self.conservation and self.weight_track is not None:
@@ -139,12 +126,7 @@ class GenomeEvaluationConfig(VariantSettings, EvaluationConfig):
         less time and give less precise scores; below 500 each is masked several times.
     """
 
-    eval_windows: int = MOST_WINDOWS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.eval_windows < 1:
-            raise UserError(f"eval_windows must be 1 or more, not {self.eval_windows}")
+    eval_windows: Size = MOST_WINDOWS
 
 
 @dataclass(frozen=True, kw_only=True)

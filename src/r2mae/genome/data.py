@@ -7,10 +7,9 @@ from typing import Any
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
-from r2mae.genome.source import chosen_species, read_source
+from r2mae.genome.source import chosen_species, open_store
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals
-from r2mae.genome.store.parts import Parts, divide, window_starts
+from r2mae.genome.store.intervals import Intervals, Parts, divide, window_starts
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Data
 
@@ -29,7 +28,7 @@ class GenomeData(Data):
     ----------
     store : AlignmentStore
     train : WindowBatches
-        Training windows, on either strand.
+        On either strand.
     validation, test : WindowBatches, optional
         Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
     architecture : dict
@@ -55,15 +54,8 @@ class GenomeData(Data):
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and split it into training, validation and test windows.
-
-    Raises
-    ------
-    UserError
-        If there is no store, it lacks species or regions, or a part has no window.
-    """
-    read_source(config.data.source)
-    store = AlignmentStore(config.data.source)
+    """Open a store and split it into training, validation and test windows."""
+    store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
     parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))
     stride = config.data.stride
@@ -90,15 +82,8 @@ def load_data(config: GenomeConfig) -> GenomeData:
 
 
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name.
-
-    Raises
-    ------
-    UserError
-        If species of the model are missing; and as :func:`load_data`.
-    """
-    read_source(config.data.source)
-    store = AlignmentStore(config.data.source)
+    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
+    store = open_store(config.data.source)
     windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
@@ -109,13 +94,7 @@ def unweighted(config: GenomeConfig) -> GenomeConfig:
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
-    """Return the numbers of the store's aligned species with these names; None if these are all, in order.
-
-    Raises
-    ------
-    UserError
-        If the store lacks some.
-    """
+    """Return the numbers of the store's aligned species with these names; None if these are all, in order."""
     if tuple(names) == store.species[1:]:
         return None
     numbers = {name: place for place, name in enumerate(store.species[1:])}

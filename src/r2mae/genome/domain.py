@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.domains.base import Domain
@@ -96,7 +97,7 @@ class GenomeDomain(Domain):
             ModelFormat(
                 "gpn",
                 "a folder for GPNRoFormerForMaskedLM of the original GPN-MSA; of runs with --one-hot",
-                "r2mae.genome.export:export",
+                "r2mae.genome.models.weights:export",
                 examples=("runs/genome --to gpn -o gpn_msa",),
             ),
         ),
@@ -125,17 +126,18 @@ class GenomeDomain(Domain):
 
     def check_source(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, without torch."""
-        from r2mae.genome.source import read_source
+        from r2mae.genome.source import open_store
 
-        read_source(config.data.source)
+        open_store(config.data.source)
 
     def check(self, config: GenomeConfig) -> None:
         """Refuse data that are not a store, unknown species, tracks and regions, and wrong variants, without torch."""
         from r2mae.genome.source import check
-        from r2mae.genome.variants.labelled import check_variants
+        from r2mae.genome.variants.labelled import shape_of
 
         check(config)
-        check_variants(config.evaluation)
+        if config.evaluation.variants is not None:
+            shape_of(config.evaluation)
 
     def load(self, config: GenomeConfig) -> "GenomeData":
         """Open the store of a run, and split it."""
@@ -183,10 +185,11 @@ class GenomeDomain(Domain):
 
     def baselines_of(self, config: GenomeConfig) -> tuple[str, ...]:
         """Return alignment and composition, and with variants also the columns of their file."""
-        from r2mae.genome.variants.labelled import column_names
+        from r2mae.genome.variants.files import open_variants
         from r2mae.genome.variants.settings import BENIGN
 
-        columns = () if config.evaluation.variants is None else column_names(config.evaluation)
+        file = config.evaluation.variants
+        columns = () if file is None else open_variants(Path(file).expanduser()).names
         return ("alignment", "composition", *columns, *(column + BENIGN for column in columns))
 
     def score_baseline(

@@ -18,8 +18,7 @@ from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
 from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
-from r2mae.genome.source import read_source
-from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.source import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, AlignmentTask, HiddenBases, WindowModel
@@ -46,6 +45,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the scores of a pretrained model on the test windows, or without any on the validation windows.
 
+    These are ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
+    ``accuracy_0.15`` and so on. There are none if no windows are held out.
+
     Parameters
     ----------
     task, model, data
@@ -54,12 +56,6 @@ def evaluate(
         Most windows to use, evenly spaced.
     progress : callable, optional
         Called with the number of windows done and the total.
-
-    Returns
-    -------
-    dict
-        ``masked_loss`` (nats per hidden base) and ``accuracy``: means over :data:`RATIOS`; ``masked_loss_0.15``,
-        ``accuracy_0.15`` and so on. Empty if no windows are held out.
     """
     if data.measured is None:
         return {}
@@ -86,24 +82,6 @@ def curve_scores(
     In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
     weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
     500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
-
-    Parameters
-    ----------
-    predict : callable
-        The model or baseline.
-    windows : WindowBatches
-        The windows to mask.
-    ratios : sequence of float
-        The mask ratios.
-    device : device
-        Device of `predict`.
-    progress : callable, optional
-        Called with the number of windows done and the total.
-
-    Raises
-    ------
-    UserError
-        If a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
@@ -166,12 +144,9 @@ def baseline_scores(
 
 def composition(data: GenomeData) -> Float64[Tensor, "4"]:
     """Return the fractions of A, C, G and T in the training windows, on the strand of the reference."""
-    batches = WindowBatches(data.store, data.train.starts, reverse=0)
-    rows = np.linspace(0, len(batches) - 1, min(_SAMPLE, len(batches))).round().astype(np.int64)
-    counts = torch.ones(BASES, dtype=torch.float64)  # no base is impossible
-    for first in range(0, len(rows), 256):
-        target = batches.batch(rows[first : first + 256], EVALUATION_KEY)["target"]
-        counts += torch.bincount(target.flatten().long(), minlength=len(LETTERS))[:BASES]
+    starts = data.train.spread(_SAMPLE).starts
+    bases = data.store.reference_windows(*starts.at(np.arange(len(starts))), starts.length)
+    counts = torch.from_numpy(np.bincount(bases.ravel(), minlength=len(LETTERS))[:BASES]).double() + 1  # all can occur
     return counts / counts.sum()
 
 
@@ -212,14 +187,8 @@ def embed_windows(
     dict
         ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
         ``repeats``, the fraction that is soft-masked.
-
-    Raises
-    ------
-    UserError
-        If `source` is not a store, lacks species of the model, or has no window in the regions.
     """
-    read_source(source)
-    store = AlignmentStore(source)
+    store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = adjacent_windows(store, unweighted(config), part, model.species)
     starts = windows.starts

@@ -3,45 +3,29 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from r2mae.domains.options import as_in_run
+from r2mae.genome.config import GenomeEvaluationConfig
+from r2mae.genome.variants.settings import VariantSettings
 from r2mae.training.fields import argument, option
 
 
 @dataclass(frozen=True)
-class HiddenBases:
-    """Options of the default evaluation.
-
-    Parameters
-    ----------
-    eval_windows : int, optional
-        Most held-out windows for loss and accuracy; by default as in the run.
-    """
-
-    eval_windows: int | None = None
-
-
-@dataclass(frozen=True)
-class LabelledVariants:
-    """Options of the evaluation on variants.
+class Variants:
+    """The variants of an evaluation.
 
     Parameters
     ----------
     variants : str
         A file of variants: VCF, .tsv, .csv or Parquet.
-    label : str, optional
-        The column that scores are compared with; for a VCF also a key of INFO.
-    positive : str, optional
-        The value of the label that marks harmful variants; by default 1, or true.
-    classes : str, optional
-        A column of classes, which are also measured one by one.
-    contrasts : list of str
-        Pairs of these classes to discriminate, harmful first: stop_gained/synonymous.
     """
 
     variants: str = option(metavar="FILE")
-    label: str | None = None
-    positive: str | None = None
-    classes: str | None = None
-    contrasts: tuple[str, ...] = ()
+
+
+HiddenBases = as_in_run(GenomeEvaluationConfig, "eval_windows")
+"""Options of the default evaluation."""
+LabelledVariants = as_in_run(VariantSettings, "label", "positive", "classes", "contrasts", base=Variants)
+"""Options of the evaluation on variants."""
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Float32
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, check_output_is_not_source, exclusive, read_json, write_json
-from r2mae.genome.config import GenomeConfig
 from r2mae.genome.heatmap import check_figure, draw_scores
-from r2mae.genome.source import read_source
+from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
-from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions, tally
+from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions
 from r2mae.genome.variants.files import (
     RegionVariants,
     Scored,
@@ -31,7 +30,7 @@ from r2mae.genome.variants.files import (
     open_variants,
     text_file,
 )
-from r2mae.genome.variants.sites import ROWS, SiteLogs, model_scorer, scores_of
+from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
 from r2mae.training.validation import evaluating
@@ -43,28 +42,17 @@ _PLAN = "plan.json"
 
 
 class OpenRun(NamedTuple):
-    """A finished run with the store that its model is applied to."""
+    """A finished run, the store that its model is applied to, and its predictions there."""
 
-    config: GenomeConfig
     model: WindowModel
     store: AlignmentStore
+    logs: SiteLogs
     model_fingerprint: str
     """Fingerprint of the model's weights and description."""
 
-    def scorer(self, rows: int) -> SiteLogs:
-        """Return the scorer of the model on the store."""
-        return model_scorer(self.store, self.model, self.config.data.window, rows=rows)
-
 
 def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:
-    """Open a finished run, and its own store or another.
-
-    Raises
-    ------
-    UserError
-        If `run` is not a finished run of this domain, the store is missing or lacks species of the model, or a batch
-        does not hold two windows.
-    """
+    """Open a finished run, and its own store or another."""
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
@@ -77,12 +65,12 @@ def open_run(run: str | Path, data: str | None, device: str, batch_size: int) ->
         raise UserError(
             f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
         )
-    source = data or str(found["data"].get("source"))
-    read_source(source)
+    store = open_store(data or str(found["data"].get("source")))
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
     if data is None:
         folder.check_data(config.data.source, DOMAIN.fingerprint(config))
-    return OpenRun(config, model, AlignmentStore(source), fingerprint(folder.weights, folder.model_file))
+    logs = site_scorer(store, model, config.data.window, rows=batch_size)
+    return OpenRun(model, store, logs, fingerprint(folder.weights, folder.model_file))
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -107,7 +95,7 @@ def score_variants(
     figure: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Score a file of variants, or all substitutions of a region, in memory that does not grow with their number.
+    """Score a file of variants, or all substitutions of a region; memory does not grow with them, but for Parquet.
 
     The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
     folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
@@ -152,38 +140,39 @@ def score_variants(
         source = open_variants(path)
         check_output(output, source.kind)
         check_output_is_not_source(output, path)
-    opened = open_run(run, data, device, batch_size)
+    model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
     if source is None:
-        source = RegionVariants(opened.store, [variants])
+        source = RegionVariants(store, [variants])
         if figure is not None:
             check_figure(Path(figure), source.intervals.positions)
     source.check_column(column)
     total = sum(len(block.rows) for block in source.blocks(BLOCK))
+    if figure is not None and not total:
+        raise UserError(f"{variants}: no base of the reference is known there, and --figure has nothing to draw")
     plan = {
         "variants": fingerprint(path) if path.is_file() else variants,
-        "model": opened.model_fingerprint,
-        "store": opened.store.fingerprint,
+        "model": model_fingerprint,
+        "store": store.fingerprint,
         "block": BLOCK,
         "batch_size": batch_size,
-        "device": next(opened.model.parameters()).device.type,
+        "device": next(model.parameters()).device.type,
     }
     counts = np.zeros(len(REASONS), np.int64)
-    with _saved_scores(output, plan) as folder, evaluating(opened.model):
-        logs = opened.scorer(batch_size)
 
-        def scored() -> Iterator[Scored]:
-            counts[:], done = 0, 0
-            for number, block in enumerate(source.blocks(BLOCK)):
-                found = substitutions(block.alleles, opened.store)
-                yield block, _block_scores(folder / f"{number}.npy", found, logs), found.reasons
-                counts[:] += tally(found.reasons)
-                done += len(block.rows)
-                if progress is not None:
-                    progress(done, total)
+    def scored(folder: Path) -> Iterator[Scored]:
+        done = 0
+        for number, block in enumerate(source.blocks(BLOCK)):
+            found = substitutions(block.alleles, store)
+            yield block, _block_scores(folder / f"{number}.npy", found, logs), found.reasons
+            counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
+            done += len(block.rows)
+            if progress is not None:
+                progress(done, total)
 
-        source.write(output, column, scored())
-        if figure is not None:
-            draw_scores(Path(figure).expanduser(), scored())
+    with _saved_scores(output, plan) as folder, evaluating(model):
+        source.write(output, column, scored(folder))
+    if figure is not None:
+        draw_scores(Path(figure).expanduser(), output, column)
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
@@ -199,12 +188,8 @@ def is_region(variants: str) -> bool:
 def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Path]:
     """Yield a folder for finished scores, next to the output; it is deleted if no error occurs.
 
-    Scores of another plan (other variants, another model) are deleted.
-
-    Raises
-    ------
-    UserError
-        If another process writes this output.
+    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
+    UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
     with exclusive(output):
@@ -217,10 +202,9 @@ def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Path]:
 
 def _block_scores(path: Path, found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
     """Return the scores of a block, NaN where there is a reason; they are read from a file, or written to it."""
-    wanted: Bool[np.ndarray, " n"] = found.reasons == 0
     try:
         scores: Float32[np.ndarray, " n"] = np.load(path)
-        if scores.dtype == np.float32 and np.array_equal(np.isfinite(scores), wanted):
+        if scores.dtype == np.float32 and np.array_equal(np.isfinite(scores), found.reasons == 0):
             return scores
     except (OSError, ValueError, EOFError):  # missing or damaged
         pass
@@ -250,7 +234,7 @@ def write_logits(
     """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
     Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one.
+    add up to one. The number of positions is returned.
 
     Parameters
     ----------
@@ -262,25 +246,14 @@ def write_logits(
         ``.tsv`` or ``.tsv.gz``.
     data, batch_size, device, progress
         As :func:`score_variants`.
-
-    Returns
-    -------
-    int
-        Number of positions.
-
-    Raises
-    ------
-    UserError
-        For mistakes in run, store or regions.
     """
     output = Path(output).expanduser()
     check_output(output, "tsv")
     for region in regions:
         check_output_is_not_source(output, Path(region).expanduser())
-    opened = open_run(run, data, device, batch_size)
-    store, logs, done = opened.store, opened.scorer(batch_size), 0
-    intervals = read_regions(regions, store.layout)
-    with evaluating(opened.model), text_file(output) as write:
+    model, store, logs, _ = open_run(run, data, device, batch_size)
+    intervals, done = read_regions(regions, store.layout), 0
+    with evaluating(model), text_file(output) as write:
         write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
         for contig, start, end in intervals.rows():
             for first in range(start, end, BLOCK):
@@ -288,12 +261,7 @@ def write_logits(
                 contigs = np.full(len(positions), contig)
                 tokens = store.reference_windows(contigs, positions, 1)[:, 0].tolist()
                 for place, token, values in zip(positions, tokens, logs(contigs, positions).tolist(), strict=True):
-                    fields = [
-                        store.contigs[contig],
-                        f"{place + 1}",
-                        LETTERS[token],
-                        *(f"{value:.6g}" for value in values),
-                    ]
+                    fields = [store.contigs[contig], f"{place + 1}", LETTERS[token], *(f"{one:.6g}" for one in values)]
                     write("\t".join(fields) + "\n")
                 done += len(positions)
                 if progress is not None:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from r2mae.errors import UserError, unknown
 from r2mae.genome.config import NO_SPECIES, GenomeConfig
+from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
-from r2mae.genome.store.meta import Layout, read_meta
-from r2mae.genome.store.tracks import read_track, track_digest
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.memory import available_memory
 
@@ -15,36 +14,24 @@ _HIDDEN = 0.4  # share of hidden positions in the estimate of memory; lower rati
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
-def read_source(data: str) -> Layout:
-    """Return the contents of a store.
-
-    Raises
-    ------
-    UserError
-        If `data` is not a store; for a file, such as an alignment, the message says how to build one.
-    """
+def open_store(data: str) -> AlignmentStore:
+    """Open a store; for a file, such as an alignment, the error says how to build one."""
     path = Path(data).expanduser()
     if path.is_file():
         raise UserError(
             f"{data} is a file, and runs read an alignment store: build one first with "
             f"r2mae data alignment build {data} -o {path.name.split('.')[0] or 'store'}"
         )
-    return read_meta(path)
+    return AlignmentStore(path)
 
 
 def check(config: GenomeConfig) -> None:
-    """Refuse a missing store, species, tracks and regions that it does not have, and a step that exceeds the memory.
-
-    Raises
-    ------
-    UserError
-        For each of these.
-    """
-    layout = read_source(config.data.source)
-    chosen_species(layout.species, config.data.species)
-    read_regions(_regions(config), layout)
+    """Refuse a missing store, species, tracks and regions that it does not have, and a step that exceeds the memory."""
+    store = open_store(config.data.source)
+    chosen_species(store.species, config.data.species)
+    read_regions(_regions(config), store.layout)
     for track in _tracks(config):
-        read_track(Path(config.data.source).expanduser(), track, layout)
+        store.track(track)
     if config.init is not None and not Path(config.init).is_dir():
         raise UserError(f"{config.init} (init): there is no such folder: name a run, or a folder of GPN-MSA's weights")
     _check_memory(config)
@@ -85,8 +72,8 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
     A track that the store lacks is omitted: a store that is only used for evaluation needs none.
     """
-    digests = (track_digest(Path(config.data.source).expanduser(), name) for name in _tracks(config))
-    parts = [read_source(config.data.source).content, *filter(None, digests)]
+    store = open_store(config.data.source)
+    parts = [store.fingerprint, *filter(None, map(store.track_digest, _tracks(config)))]
     files = [path for path in (Path(name).expanduser() for name in _regions(config)) if path.is_file()]
     return "-".join([*parts, fingerprint(*files)] if files else parts)
 
@@ -99,12 +86,7 @@ def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ..
     known : sequence of str
         The species of the store, the reference first.
     wanted : sequence of str
-        `species` of the configuration.
-
-    Raises
-    ------
-    UserError
-        For a name that the store does not have, or that of the reference.
+        `species` of the configuration; a name that the store does not have, or that of the reference, is refused.
     """
     if not wanted:
         return tuple(known[1:])

@@ -4,9 +4,7 @@ A batch is a :class:`r2mae.genome.batches.WindowBatch`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
@@ -40,16 +38,9 @@ class WindowModel(nn.Module, ABC):
         aligned: UInt8[Tensor, "batch length others"],
         columns: Int64[Tensor, "batch most"],
     ) -> tuple[Float[Tensor, "batch most bases"], Float[Tensor, "batch most width"]]:
-        """Return logits over A, C, G and T at some positions, and the last hidden states there.
+        """Return logits over A, C, G and T at some positions (`columns` of each row), and the last hidden states there.
 
-        Parameters
-        ----------
-        target : int64 tensor, shape (batch, length)
-            A C G T - unknown and hidden as 0 to 6.
-        aligned : uint8 tensor, shape (batch, length, others)
-            Tokens of the aligned species, 0 to 5.
-        columns : int64 tensor, shape (batch, most)
-            Positions of each row.
+        In `target`, A C G T - unknown and hidden are 0 to 6; the aligned species have 0 to 5.
         """
         states = self.encode(target, aligned, columns=columns)
         return self.head(states), states
@@ -62,19 +53,14 @@ class WindowModel(nn.Module, ABC):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all positions, or only at those in `columns`.
-
-        Raises
-        ------
-        ValueError
-            If the windows are longer than the model's maximum, or have a different number of species.
-        """
+        """Return the last hidden states at all positions, or only at those in `columns`."""
 
     @abstractmethod
     def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
         """Return logits over A, C, G and T."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HiddenBases(MaskedTokens):
     """A mini-batch with hidden bases. Positions are numbered through the batch: row x length + column.
 
@@ -116,28 +102,8 @@ class AlignmentTask(MaskedTokenTask):
     repeat_weight: float = 0.1
     flip: float = 0.0
 
-    @classmethod
-    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTask":
-        """Build from the plain values of a run folder."""
-        return cls(
-            width=int(architecture["width"]),
-            corruption=architecture["corruption"],
-            exact=bool(architecture["exact"]),
-            repeat_weight=float(architecture["repeat_weight"]),
-            flip=float(architecture["flip"]),
-        )
-
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
-        """Hide bases of the target. Gaps, unknown positions and the aligned species are never hidden.
-
-        Parameters
-        ----------
-        batch : WindowBatch
-        ratio : float or ndarray of shape (batch,)
-            Fraction of each window's bases to hide.
-        key : Key
-            ``key.row`` is the row of the first window in the global batch.
-        """
+        """Hide a fraction of the bases of each target. Gaps, unknown positions and aligned species are never hidden."""
         clean = batch["target"].long()
         candidates = clean < BASES
         inputs, hidden, columns = self.hide(clean, candidates, ratio, key, mask_id=MASK, vocabulary=BASES)
@@ -168,13 +134,9 @@ class AlignmentTask(MaskedTokenTask):
 
     def losses(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, " positions"]:
         """Return the cross entropy over A, C, G and T of each hidden base, in nats; 0 at all other positions."""
-        found = self.entropies(output, corrupted) * corrupted.real
-        return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found.flatten())
-
-    def entropies(self, output: Output, corrupted: HiddenBases) -> Float[Tensor, "batch most"]:
-        """Return the cross entropies at all `columns`, including those that only fill a row."""
-        logits, targets = output.prediction.float(), corrupted.targets
-        return cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        logits, targets = output.prediction.float().flatten(0, 1), corrupted.targets.flatten()
+        found = cross_entropy(logits, targets, reduction="none") * corrupted.real.flatten()
+        return found.new_zeros(len(corrupted.hidden)).scatter(0, corrupted.places, found)
 
     @torch.no_grad()
     def embed(self, model: WindowModel, batch: WindowBatch) -> Float[Tensor, "batch width"]:

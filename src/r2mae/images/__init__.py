@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
     from r2mae.images.models.vit_mae.task import PatchTask
     from r2mae.images.patches import (
-        block_mask,
         normalised,
         patch_loss,
         patchify,
@@ -33,7 +32,6 @@ __all__ = [
     "PixelTask",
     "Splits",
     "VisionTransformerMAE",
-    "block_mask",
     "element_mask",
     "load_images",
     "load_splits",
@@ -56,7 +54,7 @@ __getattr__, __dir__ = lazy_exports(
         "r2mae.images.models.vit_mae.model": ("VisionTransformerMAE",),
         "r2mae.images.models.vit_mae.task": ("PatchTask",),
         "patches": (
-            *("block_mask", "normalised", "patch_loss", "patchify", "restore"),
+            *("normalised", "patch_loss", "patchify", "restore"),
             *("standardised", "take_patches", "unpatchify"),
         ),
         "task": ("PixelTask",),

@@ -18,14 +18,7 @@ CHUNK_BYTES = 1 << 26  # of images in memory at a time where all of a set are re
 class StoredImages(ABC):
     """Images on disk, with the part of an array's interface of shape (n, height, width, channels) that is used.
 
-    Parameters
-    ----------
-    image : (int, int, int)
-        Height, width and channels.
-    rows : int64 ndarray of shape (n,)
-        Which of the images on disk these are, in this order.
-    dtype : dtype
-        uint8 or float32.
+    `rows` are those of the images on disk that these are, in this order; `dtype` is uint8 or float32.
     """
 
     def __init__(self, image: tuple[int, ...], rows: Int64[np.ndarray, " n"], dtype: Any = np.uint8) -> None:
@@ -45,13 +38,7 @@ class StoredImages(ABC):
         return math.prod(self.shape)
 
     def take(self, rows: Int64[np.ndarray, " batch"], axis: int = 0) -> np.ndarray:
-        """Read some images into memory, in this order; along the first axis, as an array's method would.
-
-        Raises
-        ------
-        IndexError
-            If a row does not exist.
-        """
+        """Read some images into memory, in this order; along the first axis, as an array's method would."""
         return self.read(self.rows[rows])
 
     @abstractmethod
@@ -67,11 +54,6 @@ class NpyImages(StoredImages):
     """Images in a .npy file of uint8 or float32 in C order, read one by one.
 
     A memory map of the file would be faster, but what was read of it counts as memory of the process.
-
-    Parameters
-    ----------
-    path : Path
-        The file, of shape (n, height, width) or (n, height, width, channels).
     """
 
     def __init__(self, path: Path) -> None:

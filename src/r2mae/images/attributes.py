@@ -50,23 +50,9 @@ def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
 
 
 def read_tables(name: str, folder: Folder, attributes: File, partition: File | None, how: Reading) -> Parts:
-    """Read images with their attributes, and their official parts.
+    """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set.
-    folder : Folder
-        Contains the images, at any depth.
-    attributes, partition : File
-        The tables. Without `partition`, or if it names no test image, all are training images.
-    how : Reading
-        Size, and where decoded images are kept.
-
-    Returns
-    -------
-    Parts
-        In the order of the images' names.
+    Without `partition`, or if it names no test image, all are training images.
 
     Raises
     ------

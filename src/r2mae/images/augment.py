@@ -14,9 +14,8 @@ the data is random, and so are the pairs.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import parent_process
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -65,20 +64,10 @@ _TWO_PI = 2 * math.pi
 
 
 def augment(images: Tensor, targets: Tensor, key: Key, config: "FinetuneConfig") -> tuple[Tensor, Tensor]:
-    """Crop, flip, change, erase and mix images, in MAE's order.
+    """Crop, flip, change, erase and mix images, in MAE's order; the images become floats of about 0 to 1.
 
-    Parameters
-    ----------
-    images : tensor, shape (batch, height, width, channels)
-        uint8 (0 to 255) or float (0 to 1), on any device; cropped already if crops are from original images.
-    targets : tensor, shape (batch, classes)
-    key : Key
-        Key of the step; ``key.row`` is the row of the first image in the global batch.
-    config : FinetuneConfig
-
-    Returns
-    -------
-    images (float, about 0 to 1), targets
+    They are uint8 (0 to 255) or float (0 to 1), on any device, and cropped already if crops are from original images.
+    ``key`` is that of the step; ``key.row``, here and below, is the row of the first image in the global batch.
     """
     if config.crop < 1 and config.crop_from == "resized":
         size = (int(images.shape[1]), int(images.shape[2]))
@@ -109,11 +98,6 @@ def crop_flip(
         Smallest and largest fraction of the image's area.
     flip : bool
         Whether images are flipped, as by :func:`random_flip`.
-
-    Returns
-    -------
-    float32 tensor of shape (batch, size, size, channels)
-        0 to 1, on the device of `images`.
     """
     height, width = images.shape[1:3]
     boxes = random_boxes(len(images), (height, width), key, scale=scale)
@@ -125,14 +109,7 @@ def crops_of_originals(
 ) -> UInt8[np.ndarray, "batch height width channels"]:
     """Crop a random rectangle of the original of every image, and resize it, bicubic with antialiasing, by Pillow.
 
-    Parameters
-    ----------
-    images : DecodedImages
-        Images that are decoded on access; their shape is that of the crops.
-    rows : int64 ndarray of shape (batch,)
-        Which of them.
-    key, scale
-        As for :func:`crop_flip`.
+    `images` are decoded on access, and their shape is that of the crops; see :func:`crop_flip`.
     """
     if not isinstance(images, DecodedImages):
         raise TypeError(f"{images!r} are not decoded from files on access")
@@ -140,19 +117,17 @@ def crops_of_originals(
     how = replace(images.how, resize=None, resize_mode="squash", draft=False)
     made = np.empty((len(rows), *images.shape[1:]), np.uint8)
 
-    def cut(numbers: Sequence[int]) -> None:
-        for number in numbers:
-            file = images.files[int(images.rows[rows[number]])]
-            across, down, _ = header(file)
-            left, top, wide, tall = random_boxes(1, (down, across), key.rows(key.row + number), scale=scale)[0]
-            original = decode(file, (down, across, channels), how)
-            picture = Image.fromarray(original if channels > 1 else original[..., 0])
-            box = (int(left), int(top), int(left + wide), int(top + tall))
-            crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
-            made[number] = np.asarray(crop).reshape(made.shape[1:])
+    def cut(number: int) -> None:
+        file = images.files[int(images.rows[rows[number]])]
+        across, down, _ = header(file)
+        left, top, wide, tall = random_boxes(1, (down, across), key.rows(key.row + number), scale=scale)[0].tolist()
+        original = decode(file, (down, across, channels), how)
+        picture = Image.fromarray(original if channels > 1 else original[..., 0])
+        box = (left, top, left + wide, top + tall)
+        crop = picture.resize((width, height), Image.Resampling.BICUBIC, box=box)
+        made[number] = np.asarray(crop).reshape(made.shape[1:])
 
-    for _ in in_threads(cut, range(len(rows)), threads=1 if parent_process() else None):
-        pass
+    in_threads(cut, len(rows))
     return made
 
 
@@ -179,15 +154,10 @@ def random_boxes(
     scale: tuple[float, float] = (0.2, 1.0),
     aspect: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Boxes:
-    """Draw the crops of `count` images of one size (height, width).
+    """Draw the crops of `count` images of one size (height, width): left, top, width and height in pixels.
 
     Area and aspect are drawn up to ten times, until the rectangle, in whole pixels, fits into the image; then its
     position is drawn. If none fits, the crop is the largest centred rectangle with an aspect within the limits.
-
-    Returns
-    -------
-    int64 ndarray of shape (count, 4)
-        Left, top, width and height in pixels.
 
     Raises
     ------
@@ -221,7 +191,7 @@ def resize(
     boxes: Boxes | None = None,
     flip: Bool[np.ndarray, " batch"] | None = None,
 ) -> Float32[Tensor, "batch _height _width channels"]:
-    """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other.
+    """Resize a rectangle of every image, bicubic with antialiasing, along one axis after the other; 0 to 1, clipped.
 
     The same as Pillow's ``Image.resize((width, height), BICUBIC, box)`` apart from its rounding to whole levels; as
     there, pixels next to the rectangle have a part in its rim.
@@ -236,11 +206,6 @@ def resize(
         Left, top, width and height; by default the whole image.
     flip : bool ndarray of shape (batch,), optional
         Which results are flipped left to right; by default none.
-
-    Returns
-    -------
-    float32 tensor of shape (batch, height, width, channels)
-        0 to 1; overshoot is clipped.
     """
     tall, wide = (size, size) if isinstance(size, int) else size
     batch, height, width, _ = images.shape
@@ -256,10 +221,10 @@ def resize(
 
 
 class _Taps(NamedTuple):
-    """The source pixels of every pixel along an axis, and their weights, which sum to one."""
+    """The source pixels of every pixel along an axis, and their weights, which sum to one; (batch, size, taps)."""
 
-    places: Int64[np.ndarray, "batch size taps"]
-    weights: Float32[np.ndarray, "batch size taps"]
+    places: np.ndarray
+    weights: np.ndarray
 
 
 def _kernel_taps(
@@ -341,21 +306,7 @@ def _largest_crop(image: tuple[int, int], aspect: tuple[float, float]) -> tuple[
 
 
 def rand_augment(images: Images, key: Key, magnitude: float = 9.0) -> Images:
-    """Change every image at random.
-
-    Parameters
-    ----------
-    images : tensor, shape (batch, height, width, channels)
-        0 to 1; 1 or 3 channels.
-    key : Key
-        ``key.row`` is the row of the first image in the global batch: an image's changes depend on its row alone.
-    magnitude : float
-        0 to 10.
-
-    Returns
-    -------
-    tensor, as `images`
-    """
+    """Change every image, of values 0 to 1, at random, with a magnitude of 0 to 10."""
     made = images.permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
     names = list(OPERATIONS)
     for number in range(CHANGES):
@@ -494,25 +445,14 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     """Mix every image with its partner, by mixup or by cutmix; one of them for all of them, each half of the time.
 
-    Parameters
-    ----------
-    images, targets
-        An even number of rows, of which the first is in an even row of the global batch.
-    key : Key
-        Of the step. Its row does not matter: all images of the global batch share λ.
-    mixup, cutmix : float
-        α of the Beta(α, α) that λ is drawn from; 0 for none.
-
-    Returns
-    -------
-    images, targets : tensors
-        Targets are λ of the own plus 1 − λ of the partner's, where λ is the share of the own image: for cutmix one
-        minus the area of the box that remained inside the image.
+    `mixup` and `cutmix` are the α of the Beta(α, α) that λ is drawn from; 0 for none. All images of the global batch
+    share λ. Targets are λ of the own plus 1 − λ of the partner's, where λ is the share of the own image: for cutmix one
+    minus the area of the box that remained inside the image.
 
     Raises
     ------
     ValueError
-        For rows that make no pairs.
+        For rows that make no pairs: an odd number, or from an odd row of the global batch on.
     """
     if len(images) % 2 or key.row % 2:
         raise ValueError(f"mixing needs pairs, not {len(images)} images from row {key.row} on")
@@ -541,11 +481,9 @@ def beta(alpha: float, uniform: float) -> float:
 
 
 def cut_box(height: int, width: int, share: float, key: Key) -> Box:
-    """Return the box that is cut out: 1 − `share` of the area around a random centre, as far as it is in the image.
+    """Return the box that is cut out, as (top, left, bottom, right), the last two exclusive.
 
-    Returns
-    -------
-    (top, left, bottom, right), the last two exclusive
+    It has 1 − `share` of the area around a random centre, as far as it is in the image.
     """
     side = math.sqrt(1 - share)
     tall, wide = int(height * side), int(width * side)
@@ -564,15 +502,6 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
 
     The rectangle has 2 % to a third of the area and an aspect ratio from 0.3 to 3.3. The noise is standard normal
     around the middle of the range of standardised pixels: 0.5 ± 0.25 for pixels from 0 to 1.
-
-    Parameters
-    ----------
-    images : tensor, shape (batch, height, width, channels)
-        0 to 1.
-    key : Key
-        ``key.row`` is the row of the first image in the global batch.
-    probability : float
-        Of an image to be erased.
     """
     key = key.fold("erase")
     draws = uniforms(key, len(images), 1 + 4 * _ATTEMPTS)
@@ -592,14 +521,7 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
 
 
 def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) -> Box | None:
-    """Return the first rectangle within the image; None if none does.
-
-    Parameters
-    ----------
-    height, width : int
-    draws : ndarray, shape (attempts, 4)
-        Random numbers in [0, 1) for area, aspect, row and column of each attempt.
-    """
+    """Return the first rectangle within the image, given numbers for area, aspect, row and column of each attempt."""
     low, high = map(math.log, _ASPECTS)
     for area, shape, row, column in draws.tolist():
         size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width

@@ -1,15 +1,16 @@
-"""Baselines for models of images: raw pixels, principal components, the mean image."""
+"""Baselines for models of images: raw pixels, principal components, the mean image, the Gaussian conditional mean."""
 
-import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor, nn
 
+from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.items import ItemRecorder
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
@@ -24,6 +25,7 @@ from r2mae.images.evaluate import (
     masked_scores,
 )
 from r2mae.images.formats import memory_limit
+from r2mae.images.listing import warn
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.validation import EVALUATION_KEY, read_all
@@ -46,21 +48,10 @@ def baseline_scores(
 ) -> dict[str, float]:
     """Score a baseline as :func:`r2mae.images.evaluate.evaluate` scores a model, as far as its scores apply.
 
-    Parameters
-    ----------
-    config, data
-        Of the run or comparison.
-    name : {"pixels", "pca", "mean"}
-        ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal
-        components of the training images as the representation is wide; hidden pixels are replaced by their means
-        before the projection. ``mean``: the mean training image as the prediction of every image; no embedding.
-    probe, progress, items
-        As for a model.
-
-    Returns
-    -------
-    dict
-        Scores under the names of a model's.
+    ``pixels``: the pixels, from 0 to 1, as an embedding, without reconstruction. ``pca``: as many principal components
+    of the training images as the representation is wide; it fills in nothing, so it has no error at hidden pixels.
+    ``mean``: the mean training image as the prediction of every image; no embedding. ``gaussian``: hidden pixels are
+    predicted from the kept ones (:mod:`r2mae.evaluation.gaussian`); no embedding.
     """
     identify_labels(items, data.splits)
     test = ImageBatches(data.splits.test.images)
@@ -72,35 +63,56 @@ def baseline_scores(
         stored = [images for images in parts if isinstance(images, StoredImages)]
         size = sum(images.size * (images.dtype.itemsize if probe == "head" else 4) for images in stored)
         if size > memory_limit():
-            told = f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory"
-            logging.getLogger("r2mae").warning("%s", told)
+            warn(f"pixels: not measured, since {size / 2**30:,.3g} GiB of images do not fit into memory")
             return {}
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
-    components = config.model.latent if name == "pca" else 0
-    model = fit_components(data.train.unaugmented, components, seed=config.seed)
-    # Hidden pixels are replaced by their means: for a projection, zero would mean a dark visible pixel.
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
+    if name == "gaussian":
+        gaussian = _GaussianImages(data.train.unaugmented)
+        task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
+        return masked_scores(task, gaussian, test, items=items)
+    model = fit_components(data.train.unaugmented, config.model.latent if name == "pca" else 0, seed=config.seed)
     task = PixelTask(model.pixels, exact=config.task.exact, fill=tuple(model.mean.tolist()), together=together)
     scores: dict[str, float] = {}
     if config.model.reconstructs:  # otherwise the model's errors are not over pixels
-        scores = masked_scores(task, model, test, items=items) | {"clean_mse": clean_mse(task, model, test, items)}
-    elif items is not None:
+        scores = masked_scores(task, model, test, items=items) if name == "mean" else {}
+        scores["clean_mse"] = clean_mse(task, model, test, items)
+    if items is not None and (name == "pca" or not scores):
         read_all(items.recording(test))  # items are identified by what an evaluation reads
     if not model.axes.shape[1]:
         return scores
     return scores | embedding_scores(partial(embed_set, task, model), data.splits, config.seed, **options)
 
 
-class Components(PixelAutoencoder):
-    """Principal components as an autoencoder; without an axis its output is the mean image.
+class _GaussianImages(nn.Module):
+    """The Gaussian conditional mean of images' pixels, kept between 0 and 1, as a model that takes the mask."""
 
-    Parameters
-    ----------
-    mean : ndarray, shape (pixels,)
-        The mean training image.
-    axes : ndarray, shape (pixels, components)
-        Orthonormal, by falling variance.
-    """
+    def __init__(self, images: ImageBatches) -> None:
+        super().__init__()
+        rows = np.arange(len(images))
+        self.gaussian = GaussianConditionalMean.fit(_Parts(lambda: _float_batches(images, rows)))
+        self.pixels = len(self.gaussian.mean)
+        self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
+
+    def forward(
+        self, flat: Float[Tensor, "batch pixels"], hidden: Bool[Tensor, "batch pixels"]
+    ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch pixels"]]:
+        filled = self.gaussian.fill(flat.numpy(), hidden.numpy()).clip(0.0, 1.0)
+        return torch.from_numpy(filled.astype(np.float32)), flat
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An iterable that begins anew each time."""
+
+    parts: Callable[[], Iterator[np.ndarray]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return self.parts()
+
+
+class Components(PixelAutoencoder):
+    """Principal components, orthonormal by falling variance, as an autoencoder; without any, the mean image."""
 
     def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
         super().__init__()
@@ -121,19 +133,10 @@ class Components(PixelAutoencoder):
 
 
 def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> Components:
-    """Compute mean and principal axes of images, in batches.
+    """Compute the mean of images, and as many principal axes, or all along which they vary, in batches.
 
     The same images give the same axes, also in sign. Images of more than 4,096 numbers give theirs by a sample of at
-    most 4,096 images.
-
-    Parameters
-    ----------
-    images : ImageBatches
-        Training images.
-    components : int
-        How many axes; fewer where the images vary along fewer. 0: the mean alone.
-    seed : int
-        Of the sample.
+    most 4,096 images, drawn by the seed.
     """
     everything = np.arange(len(images))
     total = sum((part.sum(axis=0, dtype=np.float64) for part in _float_batches(images, everything)), np.float64(0))
@@ -142,11 +145,8 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
     if not components:
         return Components(mean, np.zeros((pixels, 0), np.float32))
     if pixels <= _MAX_COVARIANCE:
-        covariance = np.zeros((pixels, pixels))
-        for part in _float_batches(images, everything):
-            centred = part - mean
-            covariance += centred.T @ centred
-        axes = _leading_eigenvectors(covariance, components)
+        centred = (part - mean for part in _float_batches(images, everything))
+        axes = _leading_eigenvectors(sum((part.T @ part for part in centred), np.zeros((pixels, pixels))), components)
     else:
         most = min(_MAX_COVARIANCE, max(2, _SAMPLE_BYTES // (4 * pixels)))
         rows = np.sort(permutation(Key.root(seed).fold("principal axes"), len(images))[:most])
@@ -155,7 +155,9 @@ def fit_components(images: ImageBatches, components: int, *, seed: int = 0) -> C
         # The shorter side: axes of the images' inner products, brought back to pixels.
         axes = sample.T @ _leading_eigenvectors((sample @ sample.T).astype(np.float64), components)
         axes /= np.linalg.norm(axes, axis=0)
-    return Components(mean, np.ascontiguousarray(_fix_signs(axes), dtype=np.float32))
+    if axes.size:  # libraries differ in sign: the largest entry of every axis is positive
+        axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
+    return Components(mean, np.ascontiguousarray(axes, dtype=np.float32))
 
 
 def _flat_pixels(images: ImageSet) -> np.ndarray:
@@ -180,11 +182,3 @@ def _leading_eigenvectors(symmetric: Float[np.ndarray, "n n"], count: int) -> Fl
     kept = (values > _NOISE * values[-1]) & (values > 0)
     found: np.ndarray = vectors[:, kept][:, ::-1]
     return found
-
-
-def _fix_signs(axes: Float[np.ndarray, "pixels components"]) -> Any:
-    """Flip the sign of every axis so that its largest entry is positive, as libraries differ in sign."""
-    if not axes.size:
-        return axes
-    places = np.abs(axes).argmax(axis=0)
-    return axes * np.sign(axes[places, np.arange(axes.shape[1])])

@@ -15,6 +15,7 @@ from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
+from r2mae.images.formats import memory_limit
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import local_processes
@@ -24,17 +25,7 @@ Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches(Batches):
-    """Images of a set, read as mini-batches.
-
-    Parameters
-    ----------
-    images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, or read or decoded for every batch.
-    rows : ndarray of int, optional
-        Indices of the images; by default all.
-    augment : {"none", "crop-flip"}
-        Augmentation of a batch: none, or :func:`r2mae.images.augment.crop_flip`.
-    """
+    """Images of a set, or those of some rows, read as mini-batches; with "crop-flip" augmented by :func:`crop_flip`."""
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
@@ -44,9 +35,6 @@ class ImageBatches(Batches):
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.images) if self.rows is None else len(self.rows)
-
-    def __repr__(self) -> str:
-        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
 
     @property
     def unaugmented(self) -> "ImageBatches":
@@ -66,7 +54,7 @@ class ImageBatches(Batches):
         return crop_flip(images, (height, width), key.fold("augment"))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ImageData(Data):
     """The data of a run on images.
 
@@ -86,14 +74,12 @@ class ImageData(Data):
     validation: ImageBatches | None
     architecture: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
-
 
 def reading_of(config: RunConfig) -> dict[str, Any]:
     """Return how a configuration says that images are read, as fields of :class:`r2mae.images.decode.Reading`."""
     data = {name: getattr(config.data, name) for name in ("resize", "resize_mode", "skip_broken", "draft")}
-    return {**data, "cache": config["cache"], "processes": local_processes(config.machine.devices)}
+    limit = memory_limit() // local_processes(config.machine.devices)  # each of them reads the images
+    return {**data, "cache": config["cache"], "max_bytes": limit}
 
 
 def load_data(config: ImagesConfig) -> ImageData:
@@ -125,13 +111,7 @@ def validation_rows(
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:
-    """Refuse to fine-tune on images without labels.
-
-    Raises
-    ------
-    UserError
-        If there are fewer than two classes.
-    """
+    """Refuse to fine-tune on images of fewer than two classes."""
     if len(images.classes or ()) < 2:
         raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
 
@@ -146,10 +126,6 @@ def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:
 
 def mean_colour(images: AnyImages) -> list[float]:
     """Return the mean pixel of images for each channel, 0 to 1."""
+    total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
     scale = 255.0 if images.dtype == np.uint8 else 1.0
-    if isinstance(images, np.ndarray):
-        means = images.mean(axis=(0, 1, 2), dtype=np.float64)
-    else:
-        total = sum((chunk.sum(axis=(0, 1, 2), dtype=np.float64) for chunk in in_chunks(images)), np.float64(0))
-        means = np.asarray(total / math.prod(images.shape[:3]))
-    return [float(value) / scale for value in means]
+    return [float(value) / scale for value in np.asarray(total / math.prod(images.shape[:3]))]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import measured_in_words
@@ -17,6 +17,7 @@ from r2mae.training.config import (
     RunConfig,
     TaskConfig,
 )
+from r2mae.training.fields import NonNegative, Range, Size
 
 _Own = TypeVar("_Own", bound="ImagesConfig")
 
@@ -43,23 +44,19 @@ class ImagesDataConfig(DataConfig):
         Skip image files that cannot be decoded, with their number in a note, instead of refusing the set.
     """
 
-    resize: int | None = None
+    resize: Size | None = None
     resize_mode: Literal["squash", "crop"] = "squash"
-    test_fraction: float = 0.2
+    test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
     augment: Literal["none", "crop-flip"] = "none"
     draft: bool = False
     skip_broken: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resize is not None and self.resize < 1:
-            raise UserError(f"resize must be 1 or more, not {self.resize!r}")
         if self.resize_mode != "squash" and self.resize is None:
             raise UserError("resize_mode needs --resize N: add it, or omit resize_mode")
         if self.draft and self.resize is None:
             raise UserError("draft needs --resize N: add it, or omit draft")
-        if not 0 < self.test_fraction < 1:
-            raise UserError(f"test_fraction must be between 0 and 1, not {self.test_fraction}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +106,8 @@ class ImagesEvaluationConfig(EvaluationConfig):
     """
 
     bn_statistics: Literal["yes", "no", "both"] = "yes"
-    finetune_epochs: float = 0.0
+    finetune_epochs: NonNegative = 0.0
     finetune_recipe: Literal["short", "mae"] = "short"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.finetune_epochs < 1e9:
-            raise UserError(f"finetune_epochs must be 0 (none) or more, not {self.finetune_epochs}")
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -153,8 +145,6 @@ class ImagesConfig(RunConfig):
         super().__post_init__()
         if self.init is not None:
             self._check_init(self.init)
-        if self._has_batch_norm and self.micro_batch < 2:
-            raise UserError("batch normalisation needs two images in a micro-batch: raise batch_size")
         if self.evaluation.finetune_epochs and self.model.name not in FINETUNABLE:
             names = " and ".join(FINETUNABLE)
             raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
@@ -187,19 +177,9 @@ class ImagesConfig(RunConfig):
             )
         object.__setattr__(self, "init", str(Path(path).absolute()))
 
-    @property
-    def re_estimates_statistics(self) -> bool:
-        """Whether embeddings use re-estimated batch statistics."""
-        return self._has_batch_norm and self.evaluation.bn_statistics != "no"
-
-    @property
-    def _has_batch_norm(self) -> bool:
-        """Whether the model may have batch normalisation."""
-        return "bn_statistics" not in self.model.ignores
-
     def measured_in_words(self) -> str:
         """Return sentences on the batch statistics of the scores, if the model has any, and on fine-tuning."""
-        statistics = measured_in_words(self.evaluation.bn_statistics) if self._has_batch_norm else ""
+        statistics = measured_in_words(self.evaluation.bn_statistics) if self.has_batch_norm else ""
         epochs = self.evaluation.finetune_epochs
         finetuned = f"Fine-tuned on the labels for {epochs:g} epochs." if epochs else ""
         return f"{statistics} {finetuned}".strip()

@@ -1,6 +1,5 @@
 """Sets of images, by name or from a path, and their split into training and test images. No torch."""
 
-import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,12 +16,11 @@ from r2mae.catalogue import locate
 from r2mae.errors import UserError, unknown
 from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.attributes import find_tables, read_tables
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, array_to_square
 from r2mae.images.folder import log_others, read_folder
 from r2mae.images.formats import check_memory, read_idx, read_npy, read_npz
 from r2mae.images.image_set import ImageSet, Part, Parts, image_sets
-from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed
-from r2mae.images.resize import array_to_square
+from r2mae.images.listing import ARCHIVES, SUFFIXES, File, Folder, is_archive, list_archive, list_folder, listed, warn
 from r2mae.images.sets import SETS
 from r2mae.images.shards import is_numbered, is_shard, read_shards
 from r2mae.masking.keys import Key, permutation
@@ -36,17 +34,13 @@ _FILES = (".npy", ".npz", "idx3-ubyte", "idx3-ubyte.gz", *ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy, a .npz or an idx file"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class Splits:
     """Training and test images of one set, and its official validation part, with the same classes and attributes."""
 
     train: ImageSet
     test: ImageSet
     validation: ImageSet | None = None
-
-    def __repr__(self) -> str:
-        validation = "" if self.validation is None else f", validation={self.validation!r}"
-        return f"Splits(train={self.train!r}, test={self.test!r}{validation})"
 
 
 def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet | None]:
@@ -66,10 +60,9 @@ def load_images(source: str | Path, **reading: Any) -> tuple[ImageSet, ImageSet 
 
     Returns
     -------
-    images : ImageSet
-        All images, or the training images if there is an official split.
-    test : ImageSet or None
-        The official test images. The official validation part is returned by :func:`load_splits` only.
+    images, test : ImageSet, ImageSet or None
+        The training and the official test images, or all images. :func:`load_splits` also returns an official
+        validation part.
 
     Raises
     ------
@@ -86,7 +79,7 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
     Parameters
     ----------
     source, **reading
-        As for :func:`load_images`; also `processes`.
+        As for :func:`load_images`.
     test_fraction : float
         Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
     seed : int
@@ -102,7 +95,7 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
     whole, test, validation = load_parts(source, Reading(**reading))
     if test is not None:
         if test_fraction != TEST_FRACTION:
-            _log(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
+            warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
         return Splits(whole, test, validation)
     count = len(whole)
     if count < 2:
@@ -125,7 +118,7 @@ def load_parts(source: str | Path, how: Reading) -> Parts:
     path = Path(source).expanduser()
     if _is_named(source):
         if path.exists():
-            _log(f"{source} is the public set: ./{source} is the path here")
+            warn(f"{source} is the public set: ./{source} is the path here")
         parts = _read_named(str(source), how)
     elif str(source) and path.is_dir():  # Path("") would be the current folder
         parts = _read_folder(path, how)
@@ -168,23 +161,8 @@ def held_out_rows(
     """Draw the test images of a random split, stratified by label.
 
     A class of m images has m · `test_fraction` test images, rounded such that the total is right. It always keeps one
-    training image; a class of one image is not tested.
-
-    Parameters
-    ----------
-    count : int
-        Number of images.
-    labels : int64 ndarray of shape (count,), or None
-        None: all of one class.
-    test_fraction : float
-        In (0, 1).
-    seed : int
-        The result is a pure function of it, the labels and the fraction.
-
-    Returns
-    -------
-    int64 ndarray of shape (test,)
-        In ascending order; empty only if every class has a single image.
+    training image; a class of one image is not tested. The rows, in ascending order, are a pure function of labels,
+    fraction and seed. There are none only if every class has a single image.
     """
     classes = np.zeros(count, np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
     members = np.bincount(classes)
@@ -314,7 +292,3 @@ def _resized(source: str | Path, part: ImageSet, how: Reading) -> ImageSet:
         squares[start : start + len(chunk)] = array_to_square(chunk, side, how.resize_mode)
         start += len(chunk)
     return replace(part, images=squares)
-
-
-def _log(text: str) -> None:
-    logging.getLogger("r2mae").warning("%s", text)

@@ -1,13 +1,13 @@
-"""Decodes image files to pixels with PIL, in threads. No torch."""
+"""Decodes image files to pixels with PIL, in threads, and resizes them. No torch."""
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import parent_process
-from typing import IO, Any, Literal, NamedTuple, TypeVar, cast
+from typing import IO, Literal, cast
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -18,9 +18,9 @@ from r2mae.errors import UserError
 from r2mae.images.arrays import StoredImages
 from r2mae.images.formats import BrokenFileError, reading
 from r2mae.images.listing import File
-from r2mae.images.resize import ResizeMode, to_square
 
 Cache = Literal["auto", "memory", "mmap", "none"]
+ResizeMode = Literal["squash", "crop"]
 
 # An explicit list, so that no file reaches a decoder that starts programs (EPS).
 _DECODERS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000")
@@ -38,8 +38,6 @@ _TURNS = {  # by the orientation in EXIF; Pillow's exif_transpose also writes th
 }
 _SWAP_SIDES = tuple(_TURNS[number] for number in (5, 6, 7, 8))
 
-Result = TypeVar("Result")
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -50,7 +48,7 @@ class Reading:
     resize : int or None
         Side in pixels of the square to which every image is resized.
     resize_mode : {"squash", "crop"}
-        See :func:`r2mae.images.resize.to_square`.
+        See :func:`to_square`.
     max_bytes : int or None
         Limit of the images in memory (default: half of the machine's).
     cache : {"auto", "memory", "mmap", "none"}
@@ -60,15 +58,8 @@ class Reading:
         Skip files that cannot be decoded, and log how many.
     draft : bool
         Let the JPEG decoder reduce an image by 2, 4 or 8, if it is resized to less than that anyway.
-    processes : int
-        Number of processes of this machine that read the same images independently; "auto" divides the memory by it.
     advised : bool
         Whether error messages may suggest the options --resize, --cache and --skip-broken.
-
-    Raises
-    ------
-    UserError
-        A side below one pixel, or `draft` without a size.
     """
 
     resize: int | None = None
@@ -77,7 +68,6 @@ class Reading:
     cache: Cache = "memory"
     skip_broken: bool = False
     draft: bool = False
-    processes: int = 1
     advised: bool = True
 
     def __post_init__(self) -> None:
@@ -87,28 +77,8 @@ class Reading:
             raise UserError("draft needs --resize N: add it, or omit draft")
 
 
-class Header(NamedTuple):
-    """Size in pixels of the upright image, and whether it is greyscale, from the start of a file."""
-
-    width: int
-    height: int
-    grey: bool
-
-
 class DecodedImages(StoredImages):
-    """Images that are decoded on access.
-
-    Parameters
-    ----------
-    files : sequence of File
-        Files of images.
-    shape : (height, width, channels)
-        Shape of each decoded image.
-    how : Reading
-        Its resize, resize_mode and draft are used.
-    rows : int64 ndarray of shape (n,)
-        Which of the files these images are.
-    """
+    """Images that are decoded on access: the rows of `files`, of one shape (height, width, channels)."""
 
     def __init__(
         self, files: Sequence[File], shape: tuple[int, int, int], how: Reading, rows: Int64[np.ndarray, " n"]
@@ -117,42 +87,44 @@ class DecodedImages(StoredImages):
         super().__init__(shape, rows)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
-        """Decode some images; in threads, unless this is a worker process.
-
-        Raises
-        ------
-        UserError
-            If one of them cannot be decoded.
-        """
-        images = np.empty((len(rows), *self.shape[1:]), np.uint8)
+        """Decode some images; in threads, unless this is a worker process."""
         height, width, channels = self.shape[1:]
+        images = np.empty((len(rows), height, width, channels), np.uint8)
 
-        def fill(places: Sequence[int]) -> None:
-            for place in places:
-                images[place] = decode(self.files[int(rows[place])], (height, width, channels), self.how)
+        def fill(place: int) -> None:
+            images[place] = decode(self.files[int(rows[place])], (height, width, channels), self.how)
 
-        for _ in in_threads(fill, range(len(rows)), threads=1 if parent_process() else None):
-            pass
+        in_threads(fill, len(rows))
         return images
 
 
-def in_threads(
-    job: Callable[[Sequence[Any]], Result], items: Sequence[Any], *, threads: int | None = None
-) -> Iterator[Result]:
-    """Run `job` on consecutive blocks of items in threads; yield results, and raise the first error, in order.
+def in_threads(job: Callable[[int], object], count: int, *, label: str | None = None) -> None:
+    """Run `job` for the numbers below `count` in threads, in a worker process in its only one; raise the first error.
 
-    Warnings on metadata are ignored, and decompression bombs are refused.
+    Warnings on metadata are ignored, and decompression bombs are refused. With a `label`, a progress bar is shown.
     """
-    blocks = [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
-    threads = min(8, os.cpu_count() or 1, len(blocks)) if threads is None else threads
-    with warnings.catch_warnings():  # applies to all threads, so it must be set by the one that starts them
+    blocks = [range(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
+    threads = 1 if parent_process() else min(8, os.cpu_count() or 1, len(blocks))
+
+    def run(block: range) -> None:
+        for number in block:
+            job(number)
+
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())  # applies to all threads, so the one that starts them sets it
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        if threads < 2:
-            yield from map(job, blocks)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(job, blocks)  # on an error, map cancels blocks that have not started
+        done: Iterable[None] = map(run, blocks)
+        if threads > 1:
+            done = stack.enter_context(ThreadPoolExecutor(threads)).map(run, blocks)  # an error cancels what waits
+        if label is not None:
+            from rich.progress import track
+
+            from r2mae.terminal import Terminal
+
+            done = track(done, label, len(blocks), console=Terminal(stderr=True), transient=True)
+        for _ in done:
+            pass
 
 
 @contextmanager
@@ -186,28 +158,26 @@ def _upright_transpose(image: Image.Image) -> Image.Transpose | None:
     return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
 
 
-def header(file: File) -> Header:
-    """Read size and colour without decoding."""
+def header(file: File) -> tuple[int, int, bool]:
+    """Read width and height of the upright image, and whether it is greyscale, without decoding."""
     with _open_image(file) as image:
         width, height = image.size
         if _upright_transpose(image) in _SWAP_SIDES:
             width, height = height, width
-        return Header(width, height, image.mode in _GREY)
+        return width, height, image.mode in _GREY
 
 
 def headers_of(files: Sequence[File]) -> tuple[Int64[np.ndarray, "n 3"], dict[int, BrokenFileError]]:
-    """Read width, height and whether it is greyscale of all images; zeros for broken ones, and their errors by row."""
+    """Read :func:`header` of all images; zeros for broken ones, and their errors by row."""
     found, broken = np.zeros((len(files), 3), np.int64), {}
 
-    def look(rows: Sequence[int]) -> None:
-        for row in rows:
-            try:
-                found[row] = header(files[row])
-            except BrokenFileError as error:
-                broken[row] = error
+    def look(row: int) -> None:
+        try:
+            found[row] = header(files[row])
+        except BrokenFileError as error:
+            broken[row] = error
 
-    for _ in in_threads(look, range(len(files))):
-        pass
+    in_threads(look, len(files))
     return found, broken
 
 
@@ -226,3 +196,29 @@ def decode(file: File, shape: tuple[int, int, int], how: Reading) -> UInt8[np.nd
         if how.resize is not None:
             decoded = to_square(decoded, how.resize, how.resize_mode)
         return np.asarray(decoded).reshape(shape)
+
+
+def to_square(image: Image.Image, side: int, mode: ResizeMode) -> Image.Image:
+    """Resize an image to a square, bilinear with antialiasing.
+
+    "squash" takes the complete image, whatever its proportions. With "crop" its shorter side becomes `side`, and the
+    rest of the longer one is cut off at both ends alike.
+    """
+    if image.size == (side, side):
+        return image
+    box = None
+    if mode == "crop":
+        width, height = image.size
+        short = min(width, height)
+        left, top = (width - short) / 2, (height - short) / 2
+        box = (left, top, left + short, top + short)
+    return image.resize((side, side), Image.Resampling.BILINEAR, box=box)
+
+
+def array_to_square(images: np.ndarray, side: int, mode: ResizeMode) -> np.ndarray:
+    """Resize every image of a uint8 or float32 array by :func:`to_square`; floats stay in [0, 1]."""
+    squares = np.empty((len(images), side, side, images.shape[3]), images.dtype)
+    for row, channel in np.ndindex(len(images), images.shape[3]):
+        plane = Image.fromarray(np.ascontiguousarray(images[row, ..., channel]))
+        squares[row, ..., channel] = to_square(plane, side, mode)
+    return np.clip(squares, 0, 1, out=squares) if images.dtype == np.float32 else squares

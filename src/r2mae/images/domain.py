@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.declared import FINETUNE
+from r2mae.images.finetune.config import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS
@@ -99,7 +99,7 @@ class ImagesDomain(Domain):
             examples=("runs/digits digits -o digits.npz --figure umap.svg",),
             loading=LoadedStatistics,
         ),
-        baselines="pixels, pca, mean",
+        baselines="pixels, pca, mean, gaussian",
         model_formats=_FORMATS,
         commands=(FINETUNE,),
         example="digits",
@@ -217,9 +217,8 @@ class ImagesDomain(Domain):
     default_baselines = ("pixels", "pca", "mean")
 
     def baselines_of(self, config: ImagesConfig) -> tuple[str, ...]:
-        """Return pixels, pca and mean; mean only for models whose reconstruction error is over pixels."""
-        names = self.default_baselines
-        return names if config.model.reconstructs else names[:2]
+        """Return pixels and pca, and mean and gaussian for models whose reconstruction error is over pixels."""
+        return (*self.default_baselines, "gaussian") if config.model.reconstructs else self.default_baselines[:2]
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Accept all: no baseline needs further packages."""
@@ -237,14 +236,9 @@ class ImagesDomain(Domain):
         architecture: Mapping[str, Any],
         **reading: Any,
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
+        """Read external images, of the model's size, for :meth:`evaluate`; the probe is fitted on their training part.
 
         `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
-
-        Raises
-        ------
-        UserError
-            If the images have another size than the model accepts.
         """
         from r2mae.images.task import check_images
 
@@ -278,16 +272,11 @@ class ImagesDomain(Domain):
         source: str,
         **reading: Any,
     ) -> "dict[str, np.ndarray]":
-        """Embed a set of images.
+        """Embed a set of images, read as :meth:`load_other_data` does.
 
-        `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
-
-        Returns
-        -------
-        dict
-            `embedding`. `split` (0 training, 1 test, 2 official validation): the run's split for the run's data, else
-            the official one, absent if there is none. `labels` and the names of the `classes` that they index, if
-            the data have any.
+        The arrays are `embedding`; `split` (0 training, 1 test, 2 official validation), the run's split for the run's
+        data, else the official one, absent if there is none; `labels` and the names of the `classes` that they index,
+        if the data have any.
         """
         import numpy as np
 
@@ -297,7 +286,7 @@ class ImagesDomain(Domain):
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
-        how = {**reading_of(there), "processes": 1}
+        how = {**reading_of(there), "max_bytes": None}
         if self.fingerprint(there) == self.fingerprint(config):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]

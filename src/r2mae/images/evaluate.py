@@ -102,14 +102,8 @@ def embedding_scores(
 ) -> dict[str, float]:
     """Return the scores of the embeddings of unmasked images: of the probes that the set has labels for, and ranks.
 
-    Parameters
-    ----------
-    embed : callable
-        Returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1.
-    splits, seed, probe, progress, items
-        As for :func:`evaluate`.
-    most : float
-        Numbers of all embeddings of a part, above which neighbours and spectrum are left out.
+    `embed` returns a row for each image: its embedding, or its pixels as bytes, which become floats from 0 to 1. Above
+    `most` numbers of all embeddings of a part, neighbours and spectrum are left out.
     """
     test = embed(splits.test)
     train = embed(splits.train) if has_classes(splits) or has_attributes(splits) else None
@@ -195,18 +189,14 @@ def clean_mse(
     task: ImageTask[_Model], model: _Model, batches: ImageBatches, items: ItemRecorder | None = None
 ) -> float:
     """Return the mean squared error over all pixels of unmasked images; `items` receives that of each image."""
-    device = next(model.parameters()).device
-    total, pixels = torch.zeros((), dtype=torch.float64, device=device), math.prod(batches.images.shape[1:])
-    each = np.empty(len(batches))
+    device, each = next(model.parameters()).device, np.empty(len(batches))
     with evaluating(model):
         for rows, batch in in_batches(batches, device=device):
             squares = (task.reconstruct(model, batch).flatten(1) - scaled(batch).flatten(1)).square()
-            total += squares.sum()
-            if items is not None:
-                each[rows] = (squares.sum(1, dtype=torch.float64) / pixels).cpu().numpy()
+            each[rows] = squares.mean(1, dtype=torch.float64).cpu().numpy()
     if items is not None:
         items.add("clean_mse", each)
-    return float(total) / (len(batches) * pixels)
+    return float(each.mean())
 
 
 @torch.no_grad()
@@ -259,12 +249,11 @@ def masked_scores(
     in ``masked_mse``, if the task gives the image of each loss.
     """
     device = str(next(model.parameters()).device)
-    evaluated = task.evaluation_task
     sums = (
         None if items is None else torch.full((len(RATIOS), len(batches)), math.nan, dtype=torch.float64, device=device)
     )
     read = batches if items is None else items.recording(batches)
-    losses = masked_losses(evaluated, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
+    losses = masked_losses(task, model, read, RATIOS, device=device, prepare=prepare, by_sample=sums)
     if items is not None and sums is not None:
         items.add("masked_mse", item_shares(sums.cpu().numpy(), losses))
     by_ratio = {f"masked_mse_{ratio:g}": loss for ratio, loss in zip(RATIOS, losses, strict=True)}

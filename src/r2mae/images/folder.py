@@ -4,7 +4,6 @@ Official parts of a set are known by the names of their folders, or of their sha
 """
 
 import itertools
-import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from r2mae.errors import UserError
 from r2mae.images.decode import Reading
 from r2mae.images.image_set import Part, Parts
-from r2mae.images.listing import SUFFIXES, Folder, listed
+from r2mae.images.listing import SUFFIXES, Folder, listed, warn
 from r2mae.images.store import read_files
 
 TRAIN = ("train", "training")
@@ -32,23 +31,7 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     which are official parts (:func:`official_parts`); files without classes. A test part next to a
     validation part whose labels are not known, as ImageNet's, is omitted. A single folder (as archives unpack to) is
     read as its content, and a single class is no label. Files and classes are sorted by name. Hidden ones are omitted,
-    and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
-    RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the
-    first frame taken.
-
-    Parameters
-    ----------
-    name : str
-        Name of the set.
-    folder : Folder
-        Its files.
-    how : Reading
-        Size, and where decoded images are kept.
-
-    Returns
-    -------
-    Parts
-        uint8 of shape (n, height, width, 1 or 3); official parts have the classes of the training part.
+    and so are empty folders and files that are no images by their suffix, of which a line is logged.
 
     Raises
     ------
@@ -108,7 +91,7 @@ def log_others(place: object, suffixes: Iterable[str]) -> None:
     if others := Counter(suffixes):
         kinds = ", ".join(f"{count:,} {suffix or 'without an ending'}" for suffix, count in others.most_common(5))
         more = ", …" * (len(others) > 5)
-        logging.getLogger("r2mae").warning("%s", f"{place}: files that are not read as images: {kinds}{more}")
+        warn(f"{place}: files that are not read as images: {kinds}{more}")
 
 
 def _unwrapped(part: Folder) -> Folder:
@@ -126,7 +109,7 @@ def _labels(part: Folder) -> list[str] | None:
     if not direct:
         if images and (empty := part.folders().keys() - set(classes)):
             names = listed(sorted(empty))
-            logging.getLogger("r2mae").warning("%s", f"{part.place}: no images in {names}, which is taken for no class")
+            warn(f"{part.place}: no images in {names}, which is taken for no class")
         return classes
     if len(direct) < len(images):
         below = next(path for path in images if "/" in path).partition("/")[0]
@@ -141,7 +124,7 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
     """Omit a test part without known labels if there is a validation part; log what is used for what."""
     if len(parts) < 2:
         return parts
-    log, names = logging.getLogger("r2mae"), [part.place.rpartition("/")[2] for part in parts]
+    names = [part.place.rpartition("/")[2] for part in parts]
     own = {part.place.removeprefix(f"{around.place}/").partition("/")[0] for part in parts}
     others = list(dict.fromkeys(first for path in around.images() if (first := path.partition("/")[0]) not in own))
     if others:
@@ -151,33 +134,23 @@ def _useful(around: Folder, parts: list[Folder], labels: dict[str, list[str] | N
                 f"{around.place}: {', '.join(names)} may be parts of a set, or classes like {listed(others)}: name "
                 "the one to train on as the data, or rename the classes"
             )
-        log.warning("%s", f"{around.place}: {listed(others)} belong to no part and are left out")
+        warn(f"{around.place}: {listed(others)} belong to no part and are left out")
     if len(parts) > 2:
         train, test, validation = parts
         known = set(labels[train.place] or ())
         if not test.images() or (known and known.isdisjoint(labels[test.place] or ())):
             reason = "has other classes than train, or none" if test.images() else "holds no images"
-            log.warning("%s", f"{test.place}: {reason} and is left out; {names[2]} is the test part")
+            warn(f"{test.place}: {reason} and is left out; {names[2]} is the test part")
             return [train, validation]
     log_parts(around.place, *names)
     return parts
 
 
 def official_parts(names: Collection[str], place: object) -> tuple[str, ...]:
-    """Return the names of parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
+    """Return which names are parts, in any spelling: Training and Testing, seg_train and seg_test, train1 and dev2.
 
-    Parameters
-    ----------
-    names : collection of str
-        Among them those of parts. The letters next to the word have to be the same in all.
-    place : object
-        What to call the set in errors.
-
-    Returns
-    -------
-    tuple of str
-        Empty, or the names of the training part, of the test part and, if there is one, of the validation part: of
-        :data:`HELD_OUT` the first that is there is the test part.
+    There are none, or a training part, a test part (of :data:`HELD_OUT` the first that is there) and perhaps a
+    validation part. The letters next to the word have to be the same in all. `place` is the set's name in errors.
 
     Raises
     ------
@@ -212,4 +185,4 @@ def _in_order(words: Mapping[str, str], order: Sequence[str]) -> list[str]:
 def log_parts(place: object, training: str, test: str, validation: str | None = None) -> None:
     """Log which part is used for what."""
     more = "" if validation is None else f"; {validation} is the validation part, which --validation uses"
-    logging.getLogger("r2mae").warning("%s", f"{place}: {training} is trained on; {test} is the test part{more}")
+    warn(f"{place}: {training} is trained on; {test} is the test part{more}")

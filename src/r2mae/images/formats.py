@@ -35,8 +35,10 @@ class BrokenFileError(UserError):
     """The content of a file cannot be read. A file that the system cannot open raises a plain UserError instead."""
 
 
-def memory_limit() -> int:
-    """Return half of the memory of this machine, or of its container, in bytes: the default of every `max_bytes`."""
+def memory_limit(max_bytes: int | None = None) -> int:
+    """Return `max_bytes`, by default half of the memory of this machine or of its container, in bytes."""
+    if max_bytes is not None:
+        return max_bytes
     sizes = [2**33]  # if the system does not report it
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -47,9 +49,8 @@ def memory_limit() -> int:
 
 
 def check_memory(path: object, size: int, max_bytes: int | None, hint: str) -> None:
-    """Refuse what needs more than `max_bytes` of memory (default :func:`memory_limit`)."""
-    limit = memory_limit() if max_bytes is None else max_bytes
-    if size > limit:
+    """Refuse what needs more memory than :func:`memory_limit`."""
+    if size > (limit := memory_limit(max_bytes)):
         raise UserError(
             f"{path}: needs {size / 2**30:,.3g} GiB of memory, the limit is {limit / 2**30:,.3g} GiB: {hint}"
         )
@@ -82,20 +83,10 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
 
 
 def read_npy(path: str | Path, *, max_bytes: int | None = None) -> AnyImages:
-    """Read images from a .npy file: N x H x W [x C] of uint8, bool, or float in [0, 1].
+    """Read images from a .npy file: N x H x W [x C] of uint8, bool (which becomes 0 and 255), or float in [0, 1].
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    max_bytes : int or None
-        Larger sets are read from the file on access, which takes uint8 or float32 in C order (default: half of the
-        machine's memory).
-
-    Returns
-    -------
-    uint8 or float32 ndarray of shape (n, height, width, channels), or NpyImages of that shape
-        Bool becomes 0 and 255, other floats float32.
+    They are uint8 or float32 of shape (n, height, width, channels). Sets above :func:`memory_limit` are read from the
+    file on access, which takes uint8 or float32 in C order.
 
     Raises
     ------
@@ -116,14 +107,7 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
 
     The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
     `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
-    validation part, or the test part if there is no other.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_npy`; no `images`; two arrays for the same, labels without their images; labels of another length
-        or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
-        that unpacks to more than `max_bytes`.
+    validation part, or the test part if there is no other. What unpacks to more than `max_bytes` is refused.
     """
     found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:
@@ -158,14 +142,7 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
 def read_idx(
     images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None
 ) -> tuple[Part, UInt8[np.ndarray, "n height width 1"]]:
-    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels.
-
-    Raises
-    ------
-    UserError
-        Not idx files of unsigned bytes with three dimensions and with one, truncated, followed by other bytes, or
-        empty.
-    """
+    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels."""
     pixels = _read_idx(Path(images), 3, max_bytes)[..., None]
     return Part(str(images), None if labels is None else _read_idx(Path(labels), 1, max_bytes)), pixels
 
@@ -210,23 +187,16 @@ def _as_images(place: object, raw: np.ndarray, max_bytes: int | None) -> AnyImag
     if not raw.size:
         raise UserError(f"{place}: holds no images (shape {raw.shape}): save it again with some, or omit it")
     dtype = np.dtype(np.float32 if raw.dtype.kind == "f" else np.uint8)
-    size, limit = raw.size * dtype.itemsize, memory_limit() if max_bytes is None else max_bytes
+    size = raw.size * dtype.itemsize
     images: AnyImages
-    if isinstance(place, Path) and raw.dtype == dtype and raw.flags.c_contiguous and size > limit:
+    if isinstance(place, Path) and raw.dtype == dtype and raw.flags.c_contiguous and size > memory_limit(max_bytes):
         images = NpyImages(place)
     else:
         check_memory(place, size, max_bytes, _MAP_INSTEAD)
+        if raw.dtype == bool:  # as a bool, a byte other than 0 and 1 is undefined
+            raw = raw.view(np.uint8).clip(max=1) * np.uint8(255)
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float32: infinite, refused below
-            # As a bool, a byte other than 0 and 1 is undefined.
-            images = np.array(
-                raw.view(np.uint8) if raw.dtype == bool else raw,
-                dtype,
-                order="C",
-                copy=isinstance(raw, np.memmap) or None,
-            )
-        if raw.dtype == bool:
-            np.minimum(images, 1, out=images)
-            images *= 255
+            images = np.array(raw, dtype, order="C", copy=isinstance(raw, np.memmap) or None)
         images = images.reshape(raw.shape if raw.ndim == 4 else (*raw.shape, 1))
     start = 0
     for chunk in in_chunks(images) if dtype == np.float32 else ():

@@ -1,6 +1,5 @@
 """A set of labelled images, its official parts, and how labels of several parts become numbers."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -31,12 +30,6 @@ class ImageSet:
         0 or 1 for each of k attributes, which do not exclude each other.
     attribute_names : tuple of str, or None
         Their names.
-
-    Raises
-    ------
-    ValueError
-        Labels without classes, attributes without names or the reverse, of another length, labels outside the classes,
-        or attributes other than 0 and 1.
     """
 
     name: str
@@ -45,20 +38,6 @@ class ImageSet:
     classes: tuple[str, ...] | None = None
     attributes: UInt8[np.ndarray, "n k"] | None = None
     attribute_names: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        pairs = {"labels": (self.labels, self.classes), "attributes": (self.attributes, self.attribute_names)}
-        for kind, (values, names) in pairs.items():
-            if (values is None) != (names is None):
-                raise ValueError(f"{self.name}: {kind} and their names come together")
-            if values is None or names is None:
-                continue
-            shape = (len(self.images), len(names))[: 1 if kind == "labels" else 2]
-            if values.shape != shape:
-                raise ValueError(f"{self.name}: {kind} of shape {values.shape}, expected {shape}")
-            top = len(names) if kind == "labels" else 2
-            if values.size and not 0 <= values.min() <= values.max() < top:
-                raise ValueError(f"{self.name}: {kind} must be from 0 to {top - 1}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -94,17 +73,7 @@ class Parts(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What was read of a part, apart from its images.
-
-    Attributes
-    ----------
-    place : str
-        What to call it in errors.
-    labels : ndarray of shape (n,), or None
-        Whole numbers or words.
-    attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1.
-    """
+    """What was read of a part, apart from images: its name in errors, labels (numbers or words), attributes (0, 1)."""
 
     place: str
     labels: np.ndarray | None = None
@@ -121,14 +90,7 @@ def image_sets(
 ) -> Parts:
     """Number the labels of the training part from 0 in sorted order, and bring the other parts to its classes.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set.
-    parts : sequence of (Part, images)
-        All images, or training, test and, if there is one, validation part.
-    attribute_names : tuple of str, or None
-        Of the attributes of all parts.
+    `parts` are all images, or the training, test and, if there is one, validation part.
 
     Raises
     ------
@@ -174,18 +136,15 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
         return None
     if labels.shape != (count,):
         raise UserError(f"{part.place}: labels of shape {labels.shape}, expected ({count},): one label an image")
-    if labels.dtype.kind not in "iuUS":
-        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")
-    if labels.dtype.kind == "S":
+    if labels.dtype.kind in "US":
         try:
-            return np.char.decode(labels, "utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{part.place}: labels are not UTF-8 ({error}): save them as integers or text") from error
-    if labels.dtype.kind == "U":
-        points = np.dtype(np.uint32).newbyteorder(labels.dtype.byteorder)
-        if labels.size and labels.dtype.itemsize and np.ascontiguousarray(labels).view(points).max() > sys.maxunicode:
-            raise UserError(f"{part.place}: labels have numbers that are no characters: is the file damaged?")
-        return labels
+            words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+            words.tolist()  # numbers that are no characters raise an error
+        except ValueError as error:
+            raise UserError(f"{part.place}: labels are no text ({error}): save them as integers or text") from error
+        return words
+    if labels.dtype.kind not in "iu":
+        raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")
     labels = labels.astype(np.int64)
     if labels.size and labels.min() < 0:
         first = int(np.argmax(labels < 0))

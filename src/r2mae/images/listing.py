@@ -6,6 +6,7 @@ access: it is read once, and its images stay in memory as they are, undecoded.
 
 import hashlib
 import io
+import logging
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,16 +27,10 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2")
 
 
 class File(NamedTuple):
-    """A file on disk, or a member of a tar archive.
+    """A file on disk, or a member of a tar archive at `path`.
 
-    Attributes
-    ----------
-    path : str
-        Path of the file, or of the archive.
-    member : str
-        Name in the archive; empty for a file on disk, and for a member of which only the position is known.
-    content : (int, int), bytes or None
-        First byte and size in the archive, or the member itself.
+    `member` is its name there; empty for a file on disk, and for a member of which only the position is known.
+    `content` is its first byte and size in the archive, or the member itself.
     """
 
     path: str
@@ -51,13 +46,7 @@ class File(NamedTuple):
         return f"{self.path}: {member}" if member else self.path
 
     def open(self) -> BufferedIOBase:
-        """Open it.
-
-        Raises
-        ------
-        OSError, EOFError
-            If it is missing, or the archive ends before it does.
-        """
+        """Open it; an OSError or EOFError says that it is missing, or the archive ends before it does."""
         if self.content is None:
             return Path(self.path).open("rb")
         return io.BytesIO(self.content if isinstance(self.content, bytes) else read_at(self.path, *self.content))
@@ -65,14 +54,9 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Folder:
-    """The files below a folder or in an archive, without hidden ones.
+    """The files below a folder or in an archive, without hidden ones, by path relative to `place`.
 
-    Parameters
-    ----------
-    place : str
-        Its path, for messages.
-    files : dict
-        By path relative to it, sorted by the parts of the path. A path that ends with a slash is a folder.
+    They are sorted by the parts of the path. A path that ends with a slash is a folder.
     """
 
     place: str
@@ -104,19 +88,18 @@ def listed(names: Sequence[object], most: int = 5) -> str:
     return ", ".join(map(str, names[:most])) + more
 
 
+def warn(text: str) -> None:
+    """Log a line for users."""
+    logging.getLogger("r2mae").warning("%s", text)
+
+
 def is_archive(name: str) -> bool:
     """Return whether a file is a tar archive, by its name."""
     return name.lower().endswith(ARCHIVES)
 
 
 def list_folder(folder: Path) -> Folder:
-    """List the files below a folder. Links are followed, but not to a folder that contains them.
-
-    Raises
-    ------
-    UserError
-        If the folder, or a folder within it, cannot be read.
-    """
+    """List the files below a folder. Links are followed, but not to a folder that contains them."""
     files: dict[str, File] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [("", ())]
     with reading(folder, "folder of images"):

@@ -1,4 +1,4 @@
-"""Images as patches: splitting, joining, restoring the order, block masks, and the loss of a masked autoencoder.
+"""Images as patches: splitting, joining, restoring the order, and the loss of a masked autoencoder.
 
 Images have the shape (batch, height, width, channels). A patch is flattened as (row, column, channel), as in the
 original masked autoencoder, and patches are numbered row by row.
@@ -12,8 +12,6 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key, uniforms
-from r2mae.masking.masks import Device, RatioLike, hidden_count
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's red, green and blue, 0 to 1; for grey images, their means over colours."""
@@ -24,13 +22,7 @@ EPSILON = 1e-6
 def patchify(
     images: Shaped[Tensor, "batch height width channels"], patch: int
 ) -> Shaped[Tensor, "batch patches numbers"]:
-    """Split images of any type into square patches of `patch` pixels a side.
-
-    Raises
-    ------
-    UserError
-        If the patch does not divide height and width.
-    """
+    """Split images of any type into square patches of `patch` pixels a side, which divide height and width."""
     batch, height, width, channels = images.shape
     check_patch(height, width, patch)
     tiles = images.reshape(batch, height // patch, patch, width // patch, patch, channels)
@@ -47,13 +39,7 @@ def unpatchify(
 
 
 def check_patch(height: int, width: int, patch: int) -> None:
-    """Refuse a patch that does not divide the image into two or more.
-
-    Raises
-    ------
-    UserError
-        The message gives the nearest size that does.
-    """
+    """Refuse a patch that does not divide the image into two or more; the message gives the nearest size that does."""
     if patch >= 1 and height % patch == 0 and width % patch == 0 and height * width > patch * patch:
         return
     sides = [one for one in range(1, min(height, width) + 1) if height % one == 0 and width % one == 0]
@@ -75,14 +61,9 @@ def restore(
     keep: Int64[Tensor, "batch kept"],
     hide: Int64[Tensor, "batch hidden"],
 ) -> Float[Tensor, "batch patches width"]:
-    """Restore tokens of kept and hidden patches to the order of the image.
+    """Restore tokens of kept patches, and mask tokens or predictions of hidden ones, to the order of the image.
 
-    Parameters
-    ----------
-    kept, hidden : tensor, shapes (batch, kept, width) and (batch, hidden, width)
-        Tokens, for instance of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions.
-    keep, hide : int64 tensor, shapes (batch, kept) and (batch, hidden)
-        Indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
+    `keep` and `hide` are indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
     """
     place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
     joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
@@ -108,65 +89,10 @@ def patch_loss(
 ) -> Float[Tensor, "*some"]:
     """Return the squared error of each patch, the mean over its pixels; call it on hidden patches alone.
 
-    Parameters
-    ----------
-    prediction, patches : tensor, shape (…, numbers)
-        The model's prediction of hidden patches, and the true patches.
-    norm_pix : bool
-        Compare with each patch after :func:`normalised`.
+    With `norm_pix` the prediction is compared with each patch after :func:`normalised`.
     """
     targets = normalised(patches) if norm_pix else patches
     return (prediction - targets).square().mean(-1)
-
-
-def block_mask(
-    batch: int, grid: tuple[int, int], ratio: float, key: Key, *, device: Device = None
-) -> tuple[Int64[Tensor, "batch kept"], Int64[Tensor, "batch hidden"]]:
-    """Hide one block of patches in every image: a rectangle with ragged sides, of exactly the rounded count.
-
-    Its middle is uniform over the image, its aspect log-uniform between 1:2 and 2:1.
-
-    Parameters
-    ----------
-    batch : int
-        Number of images.
-    grid : (int, int)
-        Patches down and across.
-    ratio : float
-        Fraction hidden.
-    key : Key
-        ``key.row`` is the row of the first image in the global batch.
-    device : device, optional
-        Device of the indices.
-
-    Returns
-    -------
-    keep, hidden : int64 tensors, as of :func:`r2mae.masking.patch_mask`
-    """
-    length = grid[0] * grid[1]
-    count = hidden_count(length, ratio)
-    order = np.argsort(block_distance(batch, grid, key), axis=1, kind="stable")
-    keep, hidden = np.sort(order[:, count:], 1), np.sort(order[:, :count], 1)
-    return torch.from_numpy(keep).to(device), torch.from_numpy(hidden).to(device)
-
-
-def block_distance(batch: int, grid: tuple[int, int], key: Key) -> Float[np.ndarray, "batch patches"]:
-    """Return the distance of every patch from the middle of its image's block; the nearest are hidden first."""
-    down, across = grid
-    u = uniforms(key, batch, 3 + down * across)
-    stretch = 2.0 ** (u[:, 2:3] - 0.5)
-    rows, columns = np.divmod(np.arange(down * across), across)
-    rise = np.abs(rows + 0.5 - u[:, :1] * down) * stretch
-    run = np.abs(columns + 0.5 - u[:, 1:2] * across) / stretch
-    # Patches at equal distance, the rim, are in random order.
-    return np.asarray(np.round(np.maximum(rise, run), 0) + 0.5 * u[:, 3:])
-
-
-def per_row_counts(length: int, ratio: RatioLike, batch: int) -> Int64[np.ndarray, " batch"]:
-    """Return how many of `length` patches are hidden in each image."""
-    each = np.broadcast_to(np.asarray(ratio, dtype=np.float64), (batch,))
-    made = {value: hidden_count(length, value) for value in set(each.tolist())}
-    return np.array([made[value] for value in each.tolist()], dtype=np.int64)
 
 
 def standardised(images: Shaped[Tensor, "*some channels"]) -> Float[Tensor, "*some channels"]:

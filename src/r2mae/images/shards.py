@@ -48,15 +48,7 @@ def is_shard(archive: Folder) -> bool:
 
 
 class ShardFiles(Sequence[File]):
-    """The images of shards, by their positions.
-
-    Parameters
-    ----------
-    shards : list of Path
-        The files.
-    indices : list of Index
-        What is in each of them.
-    """
+    """The images of shards, by their positions."""
 
     def __init__(self, shards: "Sequence[Path]", indices: "Sequence[Index]") -> None:
         self.shards = list(map(str, shards))
@@ -76,16 +68,8 @@ class ShardFiles(Sequence[File]):
 class Index(NamedTuple):
     """What is in a shard.
 
-    Attributes
-    ----------
-    places : int64 ndarray of shape (n, 2)
-        First byte and size of every image.
-    headers : int64 ndarray of shape (n, 3)
-        Width, height and whether it is greyscale; zeros where the image is broken.
-    labels : ndarray of shape (n,), or of shape (0,) if there are none
-        Whole numbers or words.
-    others : ndarray of str
-        Endings of the files that are neither images nor labels.
+    Of every image its first byte and size, its header (zeros for a broken one) and its label (of none if there are
+    none); and the endings of the files that are neither images nor labels.
     """
 
     places: np.ndarray

@@ -1,11 +1,11 @@
 """Where decoded images are kept: in memory, in a .npy file on disk, or nowhere. No torch."""
 
 import hashlib
-import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,10 @@ from jaxtyping import Int64, UInt8
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.images.arrays import AnyImages, NpyImages, pick
-from r2mae.images.decode import BLOCK, Cache, DecodedImages, Reading, decode, headers_of, in_threads
+from r2mae.images.decode import DecodedImages, Reading, decode, headers_of, in_threads
 from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
 from r2mae.images.image_set import Part, Parts, image_sets
-from r2mae.images.listing import File, listed, stamp
+from r2mae.images.listing import File, listed, stamp, warn
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"
 _FORMAT = 3  # of the files in the cache folder
@@ -50,7 +50,7 @@ def read_files(
     attribute_names : tuple of str, or None
         Of the attributes of all parts.
     headers : int64 ndarray of shape (n, 3), or None
-        Width, height and whether it is greyscale of every image, if they are known; zeros for unknown ones.
+        :func:`~r2mae.images.decode.header` of every image, if they are known; zeros for unknown ones.
 
     Raises
     ------
@@ -62,8 +62,7 @@ def read_files(
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):
         broken = [files[row] for row in np.setdiff1d(np.arange(len(files)), rows).tolist()]
-        text = f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}"
-        logging.getLogger("r2mae").warning("%s", text)
+        warn(f"{missing:,} of {len(files):,} files cannot be decoded and are omitted: {listed(broken)}")
     made, start = [], 0
     for part, count in parts:
         first, last = map(int, np.searchsorted(rows, [start, start + count]))
@@ -78,12 +77,18 @@ def _gather(
     name: str, files: Sequence[File], how: Reading, headers: Int64[np.ndarray, "n 3"] | None
 ) -> tuple[AnyImages, Int64[np.ndarray, " kept"]]:
     """Return the images that can be decoded, and which of `files` they are; for the rest see :func:`read_files`."""
-    if how.cache == "mmap" and (entry := _cache_entry(files, how, "mmap")).is_dir():
+    if how.cache == "mmap" and (entry := _cache_entry(files, how)).is_dir():
         return _cached(entry)
     broken: dict[int, BrokenFileError] = {}
     shape, sound = _survey(files, how, broken, headers)
-    size = math.prod(shape) * len(sound)
-    cache = _resolve_cache(name, size, how) if how.cache == "auto" else how.cache
+    size, cache = math.prod(shape) * len(sound), how.cache
+    if cache == "auto":
+        cache = "memory" if size <= memory_limit(how.max_bytes) else "none"
+        if cache == "none":
+            warn(
+                f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are "
+                "needed: --cache mmap keeps them decoded on disk"
+            )
     if cache == "memory":
         smaller = "--resize N" if how.resize is None else f"a smaller --resize than {how.resize}"
         advice = f"give {smaller}, or add --cache mmap or --cache none"
@@ -94,7 +99,7 @@ def _gather(
     if cache == "none" and not how.skip_broken:
         _check_broken(broken, files, how)
         return DecodedImages(files, shape, how, sound), sound
-    entry = _cache_entry(files, how, cache)
+    entry = _cache_entry(files, replace(how, cache=cache))
     with create_once(entry) as unfinished:
         if unfinished is not None:
             mapped = _reserve(unfinished / _PIXELS, (len(sound), *shape)) if cache == "mmap" else None
@@ -105,19 +110,6 @@ def _gather(
         return _cached(entry)
     kept = np.load(entry / _ROWS, allow_pickle=False)
     return DecodedImages(files, shape, how, kept), kept
-
-
-def _resolve_cache(name: str, size: int, how: Reading) -> Cache:
-    """Return where images of so many bytes are kept: in memory if they fit, else nowhere, with a line."""
-    limit = memory_limit() // how.processes if how.max_bytes is None else how.max_bytes
-    if size <= limit:
-        return "memory"
-    logging.getLogger("r2mae").warning(
-        "%s",
-        f"{name}: {size / 2**30:,.3g} GiB of images do not fit into memory and are decoded whenever they are needed: "
-        "--cache mmap keeps them decoded on disk",
-    )
-    return "none"
 
 
 def _survey(
@@ -157,26 +149,16 @@ def _fill(
     """Decode into an array, or only to find broken files; return the rows of the images at the start of the array."""
     rows = sound.tolist()
 
-    def decode_some(places: Sequence[int]) -> None:
-        for place in places:
-            try:
-                made = decode(files[rows[place]], shape, how)
-            except BrokenFileError as error:
-                broken[rows[place]] = error
-            else:
-                if images is not None:
-                    images[place] = made
+    def decode_one(place: int) -> None:
+        try:
+            made = decode(files[rows[place]], shape, how)
+        except BrokenFileError as error:
+            broken[rows[place]] = error
+        else:
+            if images is not None:
+                images[place] = made
 
-    done: Iterable[None] = in_threads(decode_some, range(len(rows)))
-    if len(rows) >= _LONG and sys.stderr.isatty():
-        from rich.progress import track
-
-        from r2mae.terminal import Terminal
-
-        console = Terminal(stderr=True)
-        done = track(done, "decoding", math.ceil(len(rows) / BLOCK), console=console, transient=True)
-    for _ in done:
-        pass
+    in_threads(decode_one, len(rows), label="decoding" if len(rows) >= _LONG and sys.stderr.isatty() else None)
     _check_broken(broken, files, how)
     kept = np.flatnonzero([row not in broken for row in rows])
     if images is not None and len(kept) < len(rows):
@@ -193,12 +175,10 @@ def _check_broken(broken: dict[int, BrokenFileError], files: Sequence[File], how
     if not broken or how.skip_broken:
         return
     rows = sorted(broken)
-    more = (
-        f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}"
-        if len(rows) > 1
-        else ""
-    )
-    raise UserError(f"{broken[rows[0]]}{more}" + (", or skip broken files with --skip-broken" if how.advised else ""))
+    hint = ", or skip broken files with --skip-broken" if how.advised else ""
+    if len(rows) > 1:
+        hint = f"; {len(rows):,} of {count:,} files cannot be decoded: {listed([files[row] for row in rows])}{hint}"
+    raise UserError(f"{broken[rows[0]]}{hint}")
 
 
 def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
@@ -210,9 +190,9 @@ def _reserve(file: Path, shape: tuple[int, ...]) -> np.memmap:
     return mapped
 
 
-def _cache_entry(files: Sequence[File], how: Reading, cache: Cache) -> Path:
+def _cache_entry(files: Sequence[File], how: Reading) -> Path:
     """Return the cache folder of these files, read in this way: decoded, or only the rows of those that are sound."""
-    key = (_FORMAT, cache, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
+    key = (_FORMAT, how.cache, stamp(files), how.resize, how.resize_mode, how.draft, how.skip_broken)
     return cache_folder() / "images" / hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).hexdigest()
 
 

@@ -29,13 +29,10 @@ GREY = 0.5  # hidden patches in pictures; black could be mistaken for a black pa
 
 
 class Pictures(NamedTuple):
-    """Images to show, each of shape (batch, height, width, channels) with values from 0 to 1.
+    """Images to show, with values from 0 to 1.
 
-    Parameters
-    ----------
-    original, masked, completed : Float tensor
-        The original images; the masked ones, with the model's input at hidden pixels, or :data:`GREY` if it has none
-        there; and the images that the model completes.
+    The masked ones have the model's input at hidden pixels, or :data:`GREY` if it has none there; the model completes
+    them.
     """
 
     original: Float[Tensor, "batch height width channels"]
@@ -62,13 +59,7 @@ class ImageTask(Task[Tensor, _Model_contra]):
 
 
 def check_images(name: str, shape: Sequence[int], taken: Sequence[int]) -> None:
-    """Refuse images of another height, width or number of channels than the model accepts.
-
-    Raises
-    ------
-    UserError
-        If the sizes differ; the message gives both.
-    """
+    """Refuse images of another height, width or number of channels than the model accepts."""
     if list(shape) != list(taken):
         given, expected = (" x ".join(map(str, one)) for one in (shape, taken))
         resizable = shape[2] == taken[2] and taken[0] == taken[1]

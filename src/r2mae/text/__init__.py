@@ -1,4 +1,4 @@
-"""Text: masked language models, a token store, and plug-ins for Hugging Face's Trainer."""
+"""Text: masked language models, and a token store."""
 
 from typing import TYPE_CHECKING
 
@@ -6,24 +6,18 @@ from r2mae.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from r2mae.text.batches import TextData, TokenBatches, load_data
-    from r2mae.text.callback import MaskCallback
-    from r2mae.text.collator import MaskCollator
     from r2mae.text.config import TextConfig
     from r2mae.text.documents import read_documents
     from r2mae.text.export import save_pretrained
-    from r2mae.text.hidden import hidden_logits
     from r2mae.text.store import TokenStore, open_store
     from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 __all__ = [
-    "MaskCallback",
-    "MaskCollator",
     "TextConfig",
     "TextData",
     "TextTokenizer",
     "TokenBatches",
     "TokenStore",
-    "hidden_logits",
     "load_data",
     "load_tokenizer",
     "open_store",
@@ -36,12 +30,9 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "batches": ("TextData", "TokenBatches", "load_data"),
-        "callback": ("MaskCallback",),
-        "collator": ("MaskCollator",),
         "config": ("TextConfig",),
         "documents": ("read_documents",),
         "export": ("save_pretrained",),
-        "hidden": ("hidden_logits",),
         "store": ("TokenStore", "open_store"),
         "tokenizer": ("TextTokenizer", "load_tokenizer", "train_bpe"),
     },

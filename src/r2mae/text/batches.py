@@ -14,29 +14,18 @@ from torch import Tensor
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
 from r2mae.text.checkpoint import checkpoint_architecture, checkpoint_folder
-from r2mae.text.config import PAPER_PRESETS, PAPER_VOCABULARY, PRETRAINED, ROBERTA, TextConfig
+from r2mae.text.config import PAPER_PRESETS, PRETRAINED, TextConfig
 from r2mae.text.store import TokenStore, corpus_tokenizer, open_store, unknown_note
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer
 from r2mae.training.progress import counting_bar
 from r2mae.training.task import Batches, Data
 
-_HUB_NAMES = ("FacebookAI/roberta-base", "roberta-base")
-
 
 class TokenBatches(Batches):
-    """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
+    """Rows of `length` tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
-    The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
-    next row. The remainder at the end of the stream, less than a row, is dropped.
-
-    Parameters
-    ----------
-    store : TokenStore
-        The store of the documents. Every process that reads maps its files.
-    length : int
-        Tokens of a row.
-    documents : ndarray of int, optional
-        The documents, in increasing order; all by default.
+    The chosen documents of the store, by default all, are concatenated and cut into rows without padding. A document
+    may continue in the next row. The remainder at the end of the stream, less than a row, is dropped.
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
@@ -97,7 +86,6 @@ class TextData(Data):
     ----------
     store : TokenStore
         All documents.
-    tokenizer : TextTokenizer
     train, validation : TokenBatches
         Rows of the training documents, and of the held-out documents.
     architecture : dict
@@ -117,49 +105,39 @@ class TextData(Data):
         return f"TextData({self.store!r}, train={self.train!r}, validation={self.validation!r})"
 
 
-def load_data(config: TextConfig, *, cache: str | Path | None = None) -> TextData:
-    """Read the corpus of a run, tokenised once, and split its documents; the split depends on the seed.
+def load_data(
+    config: TextConfig,
+    *,
+    tokenizer: TextTokenizer | None = None,
+    hold_out: bool = True,
+    cache: str | Path | None = None,
+) -> TextData:
+    """Read a corpus, tokenised once, and split its documents; the split depends on the seed.
 
     Parameters
     ----------
     config : TextConfig
         Without a tokenizer, a byte-level BPE is trained on the corpus.
+    tokenizer : TextTokenizer, optional
+        That of a run, in place of the configuration's.
+    hold_out : bool
+        Otherwise all documents are both training and validation data.
     cache : path, optional
         Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
     if config.model.name == PRETRAINED and config.init is None:
         raise UserError(f"the model {PRETRAINED} is the checkpoint of init, which is missing: give --init PATH")
-    if config.init is not None:
-        tokenizer = load_tokenizer(checkpoint_folder(config.init))
-    elif config.data.tokenizer is None:
-        options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
-        tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
-    else:
-        tokenizer = load_tokenizer(config.data.tokenizer)
-    return split_data(_tokenised(config, tokenizer, cache), tokenizer, config)
-
-
-def other_data(config: TextConfig, tokenizer: TextTokenizer, *, cache: str | Path | None = None) -> TextData:
-    """Read a corpus that is not a run's with the run's tokenizer; all of it becomes validation data.
-
-    Raises
-    ------
-    UserError
-        As :func:`load_data`.
-    """
-    data = split_data(_tokenised(config, tokenizer, cache), tokenizer, config, hold_out=False)
-    return replace(data, validation=data.train, notes=())
-
-
-def _tokenised(config: TextConfig, tokenizer: TextTokenizer, cache: str | Path | None) -> TokenStore:
     options: dict[str, Any] = {"column": config.data.text_column, "split": config.data.split, "cache": cache}
-    with counting_bar(f"{config.data.source}: tokens", counted=False, transient=True) as bar:
-        return open_store(config.data.source, tokenizer, progress=bar, **options)
+    if tokenizer is None and config.init is not None:
+        tokenizer = load_tokenizer(checkpoint_folder(config.init))
+    elif tokenizer is None and config.data.tokenizer is not None:
+        tokenizer = load_tokenizer(config.data.tokenizer)
+    elif tokenizer is None:
+        tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
+    with counting_bar(f"{config.data.source}: characters", counted=False, transient=True) as bar:
+        store = open_store(config.data.source, tokenizer, progress=bar, **options)
+    data = split_data(store, tokenizer, config, hold_out=hold_out)
+    return data if hold_out else replace(data, validation=data.train, notes=())
 
 
 def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
@@ -183,8 +161,12 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         validation = TokenBatches(store, length, held_out)
     if not len(train):
         raise UserError(f"{config.data.source}: {_TOO_FEW_DOCUMENTS}")
+    own = config.preset in PAPER_PRESETS and config.data.tokenizer is None
     notes = [
-        _vocabulary_note(config, tokenizer.vocab_size),
+        f"{config.preset} with a BPE of {tokenizer.vocab_size:,} tokens that is trained on the corpus: the paper's is "
+        "RoBERTa's (--tokenizer FacebookAI/roberta-base fetches it)"
+        if own
+        else None,
         unknown_note(config.data.source, store.unknown, tokens, len(store)),
         f"{tokens:,} tokens in {len(store):,} documents make {len(train):,} sequences of {length} to train on "
         f"({train.tokens % length} tokens at the end are omitted); "
@@ -200,24 +182,6 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
         )
     built = architecture(config, tokenizer)
     return TextData(store, tokenizer, train, validation, built, tuple(note for note in notes if note is not None))
-
-
-def _vocabulary_note(config: TextConfig, size: int) -> str | None:
-    """Return a line on the vocabulary of a run with a preset of the paper, of `size` tokens; None for other presets."""
-    if config.preset not in PAPER_PRESETS:
-        return None
-    if config.data.tokenizer in (ROBERTA, *_HUB_NAMES):
-        which = "RoBERTa's own BPE, as in the paper"
-    elif config.data.tokenizer is not None:
-        which = f"the tokenizer {config.data.tokenizer}, not the paper's"
-    elif config.data.vocab_size != PAPER_VOCABULARY:
-        which = f"--vocab-size {config.data.vocab_size}, a BPE trained on the corpus, not the paper's"
-    else:
-        which = (
-            "a BPE trained on the corpus, not the paper's: RoBERTa's is not on this machine (--tokenizer "
-            "FacebookAI/roberta-base fetches it)"
-        )
-    return f"{config.preset} with a vocabulary of {size:,}: {which}"
 
 
 _TOO_FEW_DOCUMENTS = (

@@ -20,13 +20,7 @@ _HINT = "name a folder or a model of the Hub that AutoModelForMaskedLM opens"
 
 
 def checkpoint_folder(init: str) -> Path:
-    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before.
-
-    Raises
-    ------
-    UserError
-        If there is no such checkpoint, or it lacks a configuration or weights.
-    """
+    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before."""
     folder = Path(init)
     if not folder.is_dir():
         with reading(f"checkpoint {init}", _HINT):
@@ -52,13 +46,16 @@ def checkpoint_architecture(init: str, tokenizer: "TextTokenizer", length: int) 
         tokenizer.
     """
     import torch
+    from safetensors import safe_open
     from transformers import AutoModelForMaskedLM
 
     folder = checkpoint_folder(init)
     with reading(f"checkpoint {init}", _HINT):
         config: Any = config_of((folder / "config.json").read_text("utf-8"))
-        if getattr(config, "legacy", False) and "lm_predictions.lm_head.bias" in _names(folder):
-            config.legacy = False  # the layout of DeBERTa's own checkpoints
+        for file in folder.glob(WEIGHTS[0]):
+            with safe_open(file, "pt") as opened:
+                if getattr(config, "legacy", False) and "lm_predictions.lm_head.bias" in opened.keys():  # noqa: SIM118
+                    config.legacy = False  # the layout of DeBERTa's own checkpoints
         with torch.device("meta"):
             kinds: Any = AutoModelForMaskedLM
             model = PretrainedModel(kinds.from_config(config, dtype=torch.float32))
@@ -114,14 +111,3 @@ def load_checkpoint(init: str, model: nn.Module) -> Origin:
 
 def _weight_files(folder: Path) -> list[Path]:
     return next((files for pattern in WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
-
-
-def _names(folder: Path) -> set[str]:
-    """Return the names of the tensors in safetensors files."""
-    from safetensors import safe_open
-
-    names: set[str] = set()
-    for file in folder.glob(WEIGHTS[0]):
-        with safe_open(file, "pt") as opened:
-            names |= set(opened.keys())
-    return names

@@ -4,15 +4,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
 from r2mae.text.models import MODELS, RobertaSettings
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig, TaskConfig
+from r2mae.training.fields import PartialFraction, Range, Size
 from r2mae.training.layers import Layer
-
-_Own = TypeVar("_Own", bound="TextConfig")
 
 PAPER_PRESETS = ("roberta-medium", "roberta-base")
 """Presets that are models of the paper, with its vocabulary."""
@@ -51,19 +50,12 @@ class TextDataConfig(DataConfig):
         Tokens of a sequence (paper: 128).
     """
 
-    validation: float = 0.01
+    validation: PartialFraction = 0.01
     text_column: str = "text"
     split: Split = "train"
     tokenizer: str | None = None
-    vocab_size: int = 8000
-    sequence_length: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sequence_length < 4:
-            raise UserError(f"sequence_length must be 4 or more, not {self.sequence_length}")
-        if self.vocab_size < 300:
-            raise UserError(f"vocab_size must be 300 or more (256 bytes, 5 special tokens), not {self.vocab_size}")
+    vocab_size: Annotated[int, Range(300)] = 8000  # 256 bytes and 5 special tokens at least
+    sequence_length: Annotated[int, Range(4)] = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,17 +94,13 @@ class TextEvaluationConfig(EvaluationConfig):
         Most training examples of a task, fine-tuned or probed; by default all.
     """
 
-    eval_sequences: int = MOST_SEQUENCES
+    eval_sequences: Size = MOST_SEQUENCES
     glue: tuple[str, ...] = ()
     glue_probes: tuple[str, ...] = ()
-    glue_limit: int | None = None
+    glue_limit: Annotated[int, Range(2)] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.glue_limit is not None and self.glue_limit < 2:
-            raise UserError(f"glue_limit must be 2 or more examples, not {self.glue_limit}")
-        if self.eval_sequences < 1:
-            raise UserError(f"eval_sequences must be 1 or more, not {self.eval_sequences}")
         self._check_glue()
 
     @property
@@ -182,12 +170,12 @@ class TextConfig(RunConfig):
             object.__setattr__(self, "init", str(path.absolute()))
 
     @classmethod
-    def of_layers(cls: type[_Own], layers: Sequence[Layer]) -> _Own:
-        """Return the configuration of several sources; if one gives `init`, its defaults come before all of them."""
+    def with_defaults(cls, layers: Sequence[Layer]) -> Sequence[Layer]:
+        """Return the layers; if one gives `init`, the defaults of continued pretraining come before all of them."""
         given = next((place for place, layer in enumerate(layers) if layer.values.get("init") is not None), None)
-        if given is not None:
-            layers = [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
-        return super().of_layers(layers)
+        if given is None:
+            return layers
+        return [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
 
     def check_given(self, given: Mapping[str, Any]) -> None:
         """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -15,13 +15,10 @@ from r2mae.errors import UserError, unknown, warn_once
 from r2mae.files import walk_real_folders
 from r2mae.text.formats import (
     KINDS,
-    Position,
+    PLAIN,
     cut,
     kind_of,
-    read_fasta,
-    read_json_lines,
-    read_parquet,
-    read_plain,
+    read_file,
     reading,
     text_of,
 )
@@ -40,18 +37,10 @@ _PART = re.compile(rf"(?<![a-z])({'|'.join(_PARTS)})(set|data)?(?![a-z])")
 
 
 def read_documents(source: Source, *, column: str = "text", split: str = "train") -> Iterator[str]:
-    """Read the documents of a corpus one after another, in bounded memory.
+    """Read the documents of a corpus, as :func:`corpus_of` finds it, one after another, in bounded memory.
 
-    Parameters
-    ----------
-    source, column, split
-        See :func:`corpus_of`.
-
-    Yields
-    ------
-    str
-        A document, without line feeds at its ends. Empty documents are omitted, and one of more than
-        :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
+    They have no line feeds at their ends. Empty documents are omitted, and one of more than
+    :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
 
     Raises
     ------
@@ -70,17 +59,20 @@ class Corpus:
     name : str
         The name in messages.
     texts : callable
-        ``texts(position)`` yields texts, perhaps empty ones, and keeps the position up to date.
+        Yields texts, perhaps empty ones.
     identity : callable, optional
         Returns a hash that identifies the content; by default all documents are read for a hash.
     columns : bool
         Whether the text is in a column.
+    size : int, optional
+        About the number of characters, if it is known.
     """
 
     name: str
-    texts: Callable[[Position], Iterator[str]]
+    texts: Callable[[], Iterator[str]]
     identity: Callable[[], str] | None = None
     columns: bool = True
+    size: int | None = None
 
     def fingerprint(self) -> str:
         """Return a hash that identifies the content."""
@@ -92,10 +84,10 @@ class Corpus:
             digest.update(len(text).to_bytes(8, "little") + text)
         return digest.hexdigest()
 
-    def documents(self, position: Position | None = None) -> Iterator[str]:
-        """Yield the documents, and keep `position` up to date."""
+    def documents(self) -> Iterator[str]:
+        """Yield the documents."""
         empty = True
-        for document in cut(self.texts(position or Position())):
+        for document in cut(self.texts()):
             empty = False
             yield document
         if empty:
@@ -128,10 +120,6 @@ def corpus_of(source: Source, *, column: str = "text", split: str = "train") -> 
     if not isinstance(source, str | Path):
         if isinstance(source, Sequence) and all(isinstance(entry, str | Path) for entry in source):
             return _files([Path(entry).expanduser() for entry in source], f"a list of {len(source)} files", column)
-        if isinstance(source, Mapping):
-            raise UserError(
-                f"a {type(source).__name__} holds several splits: give one of {', '.join(map(str, source))}"
-            )
         if iter(source) is source:
             raise UserError("an iterator can be read only once: give files, or a data set that can be read again")
         return _rows(type(source).__name__, column, lambda: source)
@@ -161,15 +149,7 @@ def check_column(source: Source, column: str) -> None:
 
 
 def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = None) -> Corpus:
-    """Return the corpus of some files, read in their order.
-
-    Parameters
-    ----------
-    paths, name, column
-        The files, and as in :class:`Corpus`.
-    heading : str, optional
-        Pattern of the line that begins a document; by default documents are separated by blank lines.
-    """
+    """Return the corpus of some files, read in their order; `heading` is that of :func:`read_file`."""
     if not paths:
         raise UserError(f"{name}: no file has such a name: name files ({KINDS}), a folder, or a set")
     for path in paths:
@@ -180,24 +160,18 @@ def _files(paths: Sequence[Path], name: str, column: str, heading: str | None = 
         if kind_of(path) is None:
             raise UserError(f"{path}: is of no known kind: expected a name that ends in {KINDS}")
     columns = any(kind_of(path) in ("json", "parquet") for path in paths)
+    plain = all(path.suffix.lower() in PLAIN for path in paths)
+    size = sum(path.stat().st_size for path in paths) if plain else None
 
-    def texts(position: Position) -> Iterator[str]:
-        with reading(name, "run the same command again"):
-            position.total = sum(path.stat().st_size for path in paths)
+    def texts() -> Iterator[str]:
         for path in paths:
-            kind = kind_of(path)
-            if kind == "text":
-                yield from read_plain(path, heading, position)
-            elif kind == "fasta":
-                yield from read_fasta(path, position)
-            else:
-                yield from (read_parquet if kind == "parquet" else read_json_lines)(path, column, position)
+            yield from read_file(path, column, heading)
 
     def identity() -> str:
         parts = [f"{kind_of(path)}\0{fingerprint(path)}" for path in paths]
         return _hash("files", column if columns else "", heading or "", *parts)
 
-    return Corpus(name, texts, identity, columns)
+    return Corpus(name, texts, identity, columns, size)
 
 
 def _rows(
@@ -205,13 +179,10 @@ def _rows(
 ) -> Corpus:
     """Return the corpus of a data set, whose rows `read` returns."""
 
-    def texts(position: Position) -> Iterator[str]:
-        with reading(name, "check the name, try again"):
-            rows = read()
-            position.total = len(rows) if isinstance(rows, Sized) else None
-            for row in rows:
-                position.done += 1
-                yield text_of(row, column, f"{name}, row {position.done}")
+    def texts() -> Iterator[str]:
+        with reading(name, "check the name, or write it again"):
+            for number, row in enumerate(read(), 1):
+                yield text_of(row, column, f"{name}, row {number}")
 
     return Corpus(name, texts, identity)
 

@@ -13,7 +13,7 @@ from r2mae.text.models import MODELS
 from r2mae.text.options import FineTuning, HiddenTokens, Probing, Reading, task_names
 from r2mae.text.presets import PLAIN_PRESETS, Presets
 from r2mae.text.sets import HUB, SET_DEFAULTS, SETS
-from r2mae.text.tokenizer import roberta_here
+from r2mae.text.tokenizer import load_tokenizer, roberta_here
 from r2mae.training.models import build_model
 
 if TYPE_CHECKING:
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from r2mae.text.batches import TextData
     from r2mae.text.task import TokenModel, TokenTask
     from r2mae.training.initial import Origin
-
-
-_OF_TOKENIZER = (
-    "tokenizer",
-    "vocab",
-    "merges",
-    "special_tokens",
-    "added_tokens",
-    "spiece",
-    "sentencepiece",
-    "config.json",
-)
-"""How names of a checkpoint's files begin that decide what the tokens of a corpus are."""
 
 
 class TextDomain(Domain):
@@ -101,10 +88,8 @@ class TextDomain(Domain):
         """
         from r2mae.text.glue import glue_task
 
-        tasks, probes = (
-            [glue_task(name) for name in config.evaluation.glue],
-            [glue_task(name) for name in config.evaluation.glue_probes],
-        )
+        tasks = [glue_task(name) for name in config.evaluation.glue]
+        probes = [glue_task(name) for name in config.evaluation.glue_probes]
         alone = not tasks and not probes
         return (
             Metric("loss", "masked loss in nats", higher_is_better=False, bounds=(0, float("inf")), ranked=alone),
@@ -124,11 +109,12 @@ class TextDomain(Domain):
         corpus = config.data.source
         if corpus not in SETS or corpus in HUB:
             corpus = corpus_of(corpus, column=config.data.text_column, split=config.data.split).fingerprint()
-        if config.init is not None and Path(config.init).is_dir():  # with its tokenizer; weights are checked elsewhere
-            files = [file for file in sorted(Path(config.init).iterdir()) if file.name.startswith(_OF_TOKENIZER)]
-            return f"{corpus}-{fingerprint(*files)}"
         tokenizer = config.init or config.data.tokenizer
-        return corpus if tokenizer is None else f"{corpus}-{fingerprint(tokenizer)}"
+        if tokenizer is None:
+            return corpus
+        if config.init is not None and Path(config.init).is_dir():  # its weights are checked elsewhere
+            return f"{corpus}-{load_tokenizer(config.init).fingerprint}"
+        return f"{corpus}-{fingerprint(tokenizer)}"
 
     def check_source(self, config: TextConfig) -> None:
         """Refuse a missing corpus, without torch."""
@@ -185,68 +171,48 @@ class TextDomain(Domain):
         """
         from r2mae.text.evaluate import evaluate
 
-        config = config.with_measurement(
-            **{name: options.pop(name) for name in config.measured_fields if name in options}
-        )
-        own = {
-            "sequences": config.evaluation.eval_sequences,
-            "glue": config.evaluation.glue,
-            "probes": config.evaluation.glue_probes,
-            "limit": config.evaluation.glue_limit,
-            "threads": config.machine.threads,
-        }
-        return evaluate(config, task, model, data, **{**own, **options})
+        measured = {name: options.pop(name) for name in config.measured_fields if name in options}
+        return evaluate(config.with_measurement(**measured), task, model, data, **options)
 
     def item_metrics(self, config: TextConfig) -> tuple[str, ...]:
         """Return loss and accuracy, whose items are held-out sequences."""
         return ("loss", "accuracy")
 
     def load_other_data(
-        self,
-        config: TextConfig,
-        source: str,
-        architecture: Mapping[str, Any],
-        *,
-        text_column: str | None = None,
-        split: Split | None = None,
+        self, config: TextConfig, source: str, architecture: Mapping[str, Any], **reading: Any
     ) -> "tuple[TextConfig, TextData]":
         """Read another corpus with the run's tokenizer for :meth:`evaluate`, with all of it as validation data.
 
-        `text_column` and `split` are those of this corpus, by default as in the run.
+        `reading` are the fields of :class:`~r2mae.text.options.Reading`, by default as in the run.
         """
-        from r2mae.text.batches import other_data
+        from r2mae.text.batches import load_data
         from r2mae.text.tokenizer import tokenizer_of
 
-        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, text_column, split)
-        return config, other_data(config, tokenizer_of(architecture))
+        config = _of_corpus(config.replace(data=source, glue=(), glue_probes=()), source, **reading)
+        return config, load_data(config, tokenizer=tokenizer_of(architecture), hold_out=False)
 
     def figure_columns(self, config: TextConfig) -> FigureColumns:
         """Return the columns of a figure: the documents' beginnings are omitted."""
         return FigureColumns(omitted=("documents", "split"))
 
     def embed(
-        self,
-        config: TextConfig,
-        task: "TokenTask",
-        model: "TokenModel",
-        source: str,
-        *,
-        text_column: str | None = None,
-        split: Split | None = None,
+        self, config: TextConfig, task: "TokenTask", model: "TokenModel", source: str, **reading: Any
     ) -> "dict[str, np.ndarray]":
-        """Embed the documents of a corpus; `text_column` and `split` are as in :meth:`load_other_data`."""
+        """Embed the documents of a corpus; `reading` is as in :meth:`load_other_data`."""
         from r2mae.text.embed import embed_documents
 
-        return embed_documents(_of_corpus(config, source, text_column, split), task, model, source)
+        return embed_documents(_of_corpus(config, source, **reading), task, model, source)
 
 
-def _of_corpus(config: TextConfig, source: str, column: str | None, split: Split | None) -> TextConfig:
+def _of_corpus(
+    config: TextConfig, source: str, text_column: str | None = None, split: Split | None = None
+) -> TextConfig:
     """Return the configuration with another corpus's text column and part, where they are given."""
-    if column is not None:
+    if text_column is not None:
         from r2mae.text.documents import check_column
 
-        check_column(source, column)
-        config = config.replace(text_column=column)
+        check_column(source, text_column)
+        config = config.replace(text_column=text_column)
     return config if split is None else config.replace(split=split)
 
 

@@ -18,7 +18,6 @@ from r2mae.evaluation.items import BatchReader, ItemRecorder, item_shares
 from r2mae.masking.keys import Key
 from r2mae.text.config import MOST_SEQUENCES, TextConfig
 from r2mae.text.finetune import LENGTH, Progress, finetune
-from r2mae.text.glue import glue_task
 from r2mae.text.probe import probe_glue
 from r2mae.text.task import HiddenTokens, TokenModel, TokenTask
 from r2mae.training.task import Batches
@@ -40,12 +39,7 @@ def evaluate(
     data: "TextData | None",
     *,
     curve: bool = True,
-    sequences: int = MOST_SEQUENCES,
-    glue: Sequence[str] = (),
-    probes: Sequence[str] = (),
     folder: str | Path | None = None,
-    limit: int | None = None,
-    threads: int | None = None,
     progress: Progress | None = None,
     items: ItemRecorder | None = None,
     **recipe: Any,
@@ -55,19 +49,12 @@ def evaluate(
     Parameters
     ----------
     config, task, model, data
-        Those of the run. Without data, only GLUE is measured.
+        Those of the run. The configuration says how many held-out sequences, tasks and examples are measured. Without
+        data, only GLUE is.
     curve : bool
         Measure loss and accuracy by mask ratio, if documents are held out.
-    sequences : int
-        Most held-out sequences for these, evenly spaced.
-    glue : sequence of str
-        Tasks of GLUE to fine-tune on.
-    probes : sequence of str
-        Tasks of GLUE on which frozen features are probed.
     folder : path, optional
         The folder of GLUE; by default ``glue`` in the data folder.
-    limit, threads
-        See :func:`r2mae.text.finetune.finetune`; they also apply to probes.
     progress : callable, optional
         Counts held-out sequences, then the sentences of all probes, then the steps of all tasks.
     items : ItemRecorder, optional
@@ -81,23 +68,22 @@ def evaluate(
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
         and so on. For each probe and task :meth:`r2mae.text.glue.GlueScores.by_name`. With two or more probes or tasks
         also ``glue_probe`` or ``glue``, the mean of their main scores.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
-    for name in (*glue, *probes):
-        glue_task(name)  # unknown names are refused before anything is computed
+    chosen = config.evaluation
     if curve and data is not None and data.validation is not None and len(data.validation):
-        curves = ratio_curve(task, model, data.validation, sequences=sequences, progress=progress, items=items)
+        most = chosen.eval_sequences
+        curves = ratio_curve(task, model, data.validation, sequences=most, progress=progress, items=items)
         for title, values in zip(("loss", "accuracy"), curves, strict=True):
             scores[title] = float(np.mean(values))
             scores |= {f"{title}_{ratio:g}": float(value) for ratio, value in zip(RATIOS, values, strict=True)}
     where = data_root() / "glue" if folder is None else folder
-    common: dict[str, Any] = {"limit": limit, "threads": threads, "length": min(LENGTH, config.data.sequence_length)}
-    for mean, names in (("glue_probe", probes), ("glue", glue)):
+    common: dict[str, Any] = {
+        "limit": chosen.glue_limit,
+        "threads": config.machine.threads,
+        "length": min(LENGTH, config.data.sequence_length),
+    }
+    for mean, names in (("glue_probe", chosen.glue_probes), ("glue", chosen.glue)):
         main = []
         for place, name in enumerate(names):
             shared = _shared_progress(progress, place, len(names))
@@ -128,22 +114,8 @@ def ratio_curve(
     """Return loss and accuracy at each mask ratio, on masks that are the same for every model.
 
     Hidden tokens are corrupted as in pretraining. In each sequence the rounded count is hidden. The mask of a sequence
-    depends only on its place and the ratio, not on the other ratios, the size of batches, or the device.
-
-    Parameters
-    ----------
-    task, model
-        Those of the run.
-    rows : Batches
-        Held-out sequences.
-    ratios : sequence of float
-        The mask ratios.
-    sequences : int
-        Most sequences to use, evenly spaced over `rows`.
-    progress : callable, optional
-        Called with the number of sequences done and the total.
-    items : ItemRecorder, optional
-        Records the share of each sequence in the mean of each score over the ratios.
+    depends only on its place and the ratio, not on the other ratios, the size of batches, or the device. At most
+    `sequences` rows are used, evenly spaced. `items` records the share of each in the mean of a score over the ratios.
 
     Returns
     -------
@@ -151,11 +123,6 @@ def ratio_curve(
         Cross entropy of a hidden token in nats, mean over all hidden tokens.
     accuracies : ndarray, shape (ratios,)
         Fraction of hidden tokens to which the model gives the highest probability.
-
-    Raises
-    ------
-    UserError
-        If there are no sequences, or none has a token that can be hidden.
     """
     task = replace(task, exact=True)  # also for runs trained with exact=False
     chosen = _evenly_spaced(len(rows), sequences)

@@ -13,38 +13,22 @@ from r2mae.training.folder import RunFolder
 def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and similar classes load.
 
-    The folder appears when it is complete.
-
-    Parameters
-    ----------
-    run : path
-        A run folder of ``r2mae pretrain text``.
-    folder : path
-        Folder to write: config.json, model.safetensors and the tokenizer's files.
-
-    Returns
-    -------
-    Path
-        `folder`.
-
-    Raises
-    ------
-    UserError
-        If the run is not finished, damaged or of another domain, or the folder is not empty.
+    The folder has config.json, model.safetensors and the tokenizer's files. It appears when it is complete. A folder
+    that is not empty is refused.
     """
     from r2mae.text.domain import DOMAIN
     from r2mae.training.saving import load_model
 
     _, _, model = load_model(run, DOMAIN)
     assert isinstance(model, PretrainedModel)
-    folder = Path(folder)
+    found, folder = RunFolder(run), Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already: name a new folder, or remove this one")
     folder.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent))
     try:
-        model.stock().save_pretrained(place)
-        for name, text in model.side_files(RunFolder(run).description.architecture).items():
+        shutil.copyfile(found.weights, place / found.weights.name)
+        for name, text in model.side_files(found.description.architecture).items():
             (place / name).write_text(text, encoding="utf-8")
         place.chmod(0o755)
         place.replace(folder)

@@ -13,7 +13,6 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +32,8 @@ from r2mae.text.models.pretrained import PretrainedModel
 from r2mae.text.task import TokenModel
 from r2mae.text.tokenizer import TextTokenizer
 from r2mae.training.devices import cpu_threads
+from r2mae.training.optimizers import learning_rate_factor
 from r2mae.training.order import BatchOrder
-from r2mae.training.schedule import learning_rate_factor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -49,41 +48,10 @@ _TEST_BATCH = 128
 _FORM = 3  # version of the recipe's code, increased by changes that alter scores
 _PARTS = 2  # parts of a batch on a CPU, each padded separately
 Progress = Callable[[int, int], None]
+_Ids = Sequence[Int64[Tensor, " _"]]
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Examples as tokens.
-
-    Attributes
-    ----------
-    ids : list of int64 tensor
-        Token numbers with special tokens, of different lengths.
-    labels : tensor, shape (n,)
-        Class numbers (int64) or similarities (float32).
-    pad : int
-        Number of the padding token.
-    """
-
-    ids: list[Int64[Tensor, " _"]]
-    labels: Num[Tensor, " n"]
-    pad: int
-
-    def by_length(self, rows: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " m"]:
-        """Return the rows in order of their lengths, so that parts of them need little padding."""
-        ordered: np.ndarray = rows[np.argsort([len(self.ids[row]) for row in rows], kind="stable")]
-        return ordered
-
-    def batch(self, rows: Int64[np.ndarray, " m"], device: torch.device) -> dict[str, Tensor]:
-        """Return the inputs of a model, padded to the longest row; no attention mask without padding."""
-        chosen = [self.ids[row] for row in rows]
-        padded = pad_sequence(chosen, batch_first=True, padding_value=self.pad)
-        real = torch.arange(padded.shape[1]) < torch.tensor([len(ids) for ids in chosen])[:, None]
-        made = {"input_ids": padded} if bool(real.all()) else {"input_ids": padded, "attention_mask": real.long()}
-        return {name: value.to(device) for name, value in made.items()}
-
-
-def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Encoded:
+def encode(tokenizer: TextTokenizer, texts: tuple[tuple[str, ...], ...], length: int) -> list[Int64[Tensor, " _"]]:
     """Tokenise sentences, ``<s> A </s>``, or pairs of sentences, ``<s> A </s></s> B </s>``, or as the tokenizer does.
 
     With more than `length` tokens, the longer sentence is cut first ("longest_first" in transformers).
@@ -102,30 +70,15 @@ def encode(tokenizer: TextTokenizer, examples: GlueExamples, length: int) -> Enc
             ],
         )
     backend.enable_truncation(length)
-    pairs = len(examples.texts) == 2
-    found = backend.encode_batch_fast(list(zip(*examples.texts, strict=True)) if pairs else list(examples.texts[0]))
-    labels = torch.from_numpy(examples.labels)
-    return Encoded(
-        [torch.tensor(one.ids) for one in found],
-        labels.float() if labels.is_floating_point() else labels,
-        tokenizer.pad_id,
-    )
+    found = backend.encode_batch_fast(list(zip(*texts, strict=True)) if len(texts) == 2 else list(texts[0]))
+    return [torch.tensor(one.ids) for one in found]
 
 
 def build_classifier(model: PretrainedModel, outputs: int) -> "PreTrainedModel":
     """Return a copy of an encoder with a new head, drawn by torch's generator as in transformers.
 
-    Parameters
-    ----------
-    model : PretrainedModel
-        Is not changed.
-    outputs : int
-        Number of classes, or 1 for regression.
-
-    Raises
-    ------
-    UserError
-        If transformers has no classifier for such encoders.
+    `outputs` is the number of classes, or 1 for regression. If transformers has no classifier for such encoders, a
+    UserError is raised.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -175,55 +128,54 @@ def finetune(
         A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
         Called with the number of steps done and the total.
-
-    Raises
-    ------
-    UserError
-        For unreadable files, training examples of one class only, another kind of model, one without positions for
-        `length`, or a loss that is not finite.
     """
     glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
-    for name, value in recipe.items():
-        if not value > 0:
-            raise UserError(f"fine-tuning: {name} must be above 0, not {value}")
-    if not seeds:
-        raise UserError("fine-tuning needs at least one seed")
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:
         raise UserError(f"fine-tuning on GLUE needs a model with its tokenizer, not a {type(model).__name__}")
     if not 8 <= length <= (most := model.positions or length):
         raise UserError(f"fine-tuning: length {length} is outside 8 to {most}, the positions of the encoder")
     train, test = read_glue(glue, folder, limit)
-    steps = max(1, round(epochs * len(train) / batch_size))
+    steps, done = max(1, round(epochs * len(train) / batch_size)), 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, steps * len(seeds))
+
     with cpu_threads(threads):
-        parts = [encode(model.tokenizer, part, length) for part in (train, test)]
-        file, name = Path(kept or ""), _identity(model, parts, [glue.name, recipe]) if kept else ""
-        by_seed: list[dict[Score, float]] = []
-        for run, seed in enumerate(map(int, seeds)):
-            report = (lambda step, run=run: progress(run * steps + step, steps * len(seeds))) if progress else None
-            found = _finished(file, f"{name}-{seed}", glue) if kept else None
+        ids, test_ids = (encode(model.tokenizer, part.texts, length) for part in (train, test))
+        name = _identity(model, [glue.name, recipe], train, test, [*ids, *test_ids]) if kept else ""
+        runs: list[Mapping[Score, float]] = []
+        for seed in map(int, seeds):
+            found = _read(kept).get(f"{name}-{seed}") if kept else None
             if found is None:
-                outputs = _run(model, glue, parts[0], parts[1], recipe, steps, seed, report)
+                outputs = _run(model, glue, ids, train.labels, test_ids, recipe, steps, seed, count)
                 found = score(glue, test.labels, outputs)
                 if kept:
-                    write_json(file, {**_read(file), f"{name}-{seed}": {"task": glue.name, "seed": seed, **found}})
-            elif report:
-                report(steps)
-            by_seed.append(found)
-    return GlueScores(glue, train, test, tuple(by_seed), tuple(map(int, seeds)))
+                    write_json(Path(kept), {**_read(kept), f"{name}-{seed}": found})
+            else:
+                count(steps)
+            runs.append(found)
+    return GlueScores(glue, train, test, tuple(runs), tuple(map(int, seeds)))
 
 
 def _run(
     model: PretrainedModel,
     task: GlueTask,
-    train: Encoded,
-    test: Encoded,
+    ids: _Ids,
+    answers: Num[np.ndarray, " train"],
+    test_ids: _Ids,
     recipe: Mapping[str, float],
     steps: int,
     seed: int,
-    report: Callable[[int], None] | None,
+    count: Callable[[int], None],
 ) -> Float[np.ndarray, "n outputs"]:
     """Train one classifier and return its outputs on the test examples; torch's random state is restored."""
     key, device = Key.root(seed).fold("glue", task.name), next(model.parameters()).device
+    pad = model.tokenizer.pad_id  # type: ignore[union-attr]
+    labels = torch.from_numpy(answers)
+    labels = labels.float() if labels.is_floating_point() else labels
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(key.fold("torch").seed())
         classifier: nn.Module = build_classifier(model, len(task.classes) or 1)
@@ -232,34 +184,50 @@ def _run(
         decayed = [parameter for parameter in classifier.parameters() if parameter.ndim >= 2]
         groups: list[dict[str, Any]] = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(groups, lr=recipe["lr"], weight_decay=WEIGHT_DECAY, fused=True)
-        order = BatchOrder(len(train.ids), int(recipe["batch_size"]), steps, key)
+        order = BatchOrder(len(ids), int(recipe["batch_size"]), steps, key)
         total = torch.zeros((), device=device)
         for step in range(steps):
-            rows = order.indices(step)
+            rows = _by_length(ids, order.indices(step))
             for group in optimizer.param_groups:
                 group["lr"] = recipe["lr"] * learning_rate_factor(step, steps, "linear", WARMUP)
             optimizer.zero_grad()
-            parts = min(_PARTS if device.type == "cpu" else 1, len(rows))
-            for part in np.array_split(train.by_length(rows), parts):
-                labels = train.labels[torch.from_numpy(part)].to(device)
-                loss = _losses(_outputs(classifier, train, part, device), labels).sum() / len(rows)
+            for part in np.array_split(rows, min(_PARTS if device.type == "cpu" else 1, len(rows))):
+                outputs = _outputs(classifier, padded([ids[row] for row in part], pad, device))
+                loss = _losses(outputs, labels[torch.from_numpy(part)].to(device)).sum() / len(rows)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
             nn.utils.clip_grad_norm_(classifier.parameters(), CLIP)
             optimizer.step()
-            if report is not None:
-                report(step + 1)
+            count(1)
         if not bool(total.isfinite()):
             raise UserError(f"fine-tuning on {task.title} diverged (seed {seed}): lower lr {recipe['lr']:g}")
-        return _predict(classifier.eval(), test, device)
+        rows = _by_length(test_ids, np.arange(len(test_ids)))
+        parts = np.split(rows, range(_TEST_BATCH, len(rows), _TEST_BATCH))
+        classifier.eval()
+        with torch.no_grad():
+            found = [_outputs(classifier, padded([test_ids[row] for row in part], pad, device)).cpu() for part in parts]
+        return torch.cat(found).numpy()[np.argsort(rows)]
 
 
-def _outputs(
-    model: nn.Module, examples: Encoded, rows: Int64[np.ndarray, " m"], device: torch.device
-) -> Float[Tensor, "m outputs"]:
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        made = model(**examples.batch(rows, device))
-    logits: Tensor = made.logits
+def padded(ids: _Ids, pad: int, device: torch.device) -> dict[str, Tensor]:
+    """Return the inputs of a model, padded to the longest row; no attention mask without padding."""
+    made = {"input_ids": pad_sequence([*ids], batch_first=True, padding_value=pad)}
+    real = torch.arange(made["input_ids"].shape[1]) < torch.tensor([len(one) for one in ids])[:, None]
+    if not bool(real.all()):
+        made["attention_mask"] = real.long()
+    return {name: value.to(device) for name, value in made.items()}
+
+
+def _by_length(ids: _Ids, rows: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " m"]:
+    """Return the rows in order of their lengths, so that parts of them need little padding."""
+    ordered: np.ndarray = rows[np.argsort([len(ids[row]) for row in rows], kind="stable")]
+    return ordered
+
+
+def _outputs(model: nn.Module, inputs: Mapping[str, Tensor]) -> Float[Tensor, "m outputs"]:
+    device = inputs["input_ids"].device.type
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        logits: Tensor = model(**inputs).logits
     return logits.float()
 
 
@@ -269,43 +237,19 @@ def _losses(outputs: Float[Tensor, "m outputs"], labels: Num[Tensor, " m"]) -> F
     return cross_entropy(outputs, labels, reduction="none")
 
 
-@torch.no_grad()
-def _predict(model: nn.Module, examples: Encoded, device: torch.device) -> Float[np.ndarray, "n outputs"]:
-    """Return the outputs for all examples, batched by similar lengths."""
-    order = examples.by_length(np.arange(len(examples.ids)))
-    parts = np.split(order, range(_TEST_BATCH, len(order), _TEST_BATCH))
-    made = np.concatenate([_outputs(model, examples, part, device).cpu().numpy() for part in parts])
-    outputs = np.empty_like(made)
-    outputs[order] = made
-    return outputs
-
-
-def _identity(model: PretrainedModel, parts: Sequence[Encoded], recipe: Sequence[Any]) -> str:
+def _identity(model: PretrainedModel, recipe: Sequence[Any], train: GlueExamples, test: GlueExamples, ids: _Ids) -> str:
     """Return a hash of the encoder, the examples and the values of `recipe`: equal ones give equal scores."""
-    device = next(model.parameters()).device.type
-    values = json.dumps([_FORM, device, *recipe, model.config.to_dict()], sort_keys=True, default=str)
-    digest = hashlib.blake2b(values.encode(), digest_size=16)
-    for name, tensor in sorted(model.base_model.state_dict().items()):
-        digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(np.ascontiguousarray(tensor.detach().float().cpu().numpy()).data)
-    for part in parts:
-        digest.update(part.labels.numpy().data)
-        for ids in part.ids:
-            digest.update(np.int64(len(ids)).tobytes() + ids.numpy().tobytes())
+    weights = [value.detach().float().cpu() for value in model.base_model.state_dict().values()]
+    values = [_FORM, next(model.parameters()).device.type, len(train), *recipe, model.config.to_dict()]
+    digest = hashlib.blake2b(json.dumps(values, sort_keys=True, default=str).encode(), digest_size=16)
+    for array in (train.labels, test.labels, *(tensor.numpy() for tensor in (*weights, *ids))):
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return the finished runs of a file by name; one that is missing or damaged counts as empty."""
+def _read(file: str | Path) -> dict[str, dict[Score, float]]:
+    """Return the scores of finished runs by name; a file that is missing or damaged counts as empty."""
     try:
-        return dict(json.loads(read_confined(file)))
+        return dict(json.loads(read_confined(Path(file))))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
-
-
-def _finished(file: Path, name: str, task: GlueTask) -> dict[Score, float] | None:
-    """Return the scores of a finished run, or None."""
-    try:
-        return {one: float(_read(file)[name][one]) for one in task.scores}
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None

@@ -1,4 +1,4 @@
-"""Estimate the memory of a training step on a CPU, and refuse a step that would make the kernel kill the process."""
+"""Refuse a training step on a CPU whose memory would make the kernel kill the process."""
 
 from pathlib import Path
 
@@ -9,19 +9,13 @@ from r2mae.training.memory import available_memory
 _MARGIN = 0.95  # for steps of five shapes, the estimate was 0.95 to 1.1 of the memory used
 _UNREAD_VOCABULARY = 50_265  # assumed vocabulary of a tokenizer that is not loaded yet
 _MEASURED = 0.4  # ratio at which the estimate was compared with steps; lower ratios are estimated as this one
-_MOST = 1 << 16  # micro-batches that are suggested
 _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
 def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) -> int:
-    """Return the estimated memory of a micro-batch's forward and backward pass in bytes, without weights and gradients.
+    """Return the estimated memory of a micro-batch's forward and backward pass, without weights and gradients.
 
-    Parameters
-    ----------
-    config : TextConfig
-    vocab_size : int
-    ratio : float
-        Largest mask ratio: logits and the last layer are computed only at hidden tokens.
+    Logits and the last layer are computed only at the largest share of tokens that is hidden, `ratio`.
     """
     width, heads = config.model.hidden_size, config.model.heads
     tokens = config.optimizer.batch_size // config.optimizer.accumulate * config.data.sequence_length
@@ -34,38 +28,22 @@ def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) ->
 def check_memory(config: TextConfig, ratio: float = _MEASURED) -> None:
     """Refuse a step on a CPU that does not fit into the free memory; if that is unknown, accept all.
 
-    Parameters
-    ----------
-    config : TextConfig
-    ratio : float
-        Largest mask ratio of the run.
-
     Raises
     ------
     UserError
         If the step does not fit; the message gives the number of micro-batches that would.
     """
-    if config.model.name == PRETRAINED:  # of sizes that are not read yet
-        return
-    if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
-        return
-    free, vocab_size = (
-        available_memory(),
-        config.data.vocab_size if config.data.tokenizer is None else _UNREAD_VOCABULARY,
-    )
-    needed = step_bytes(config, vocab_size, max(ratio, _MEASURED))
+    on_gpu = config.machine.device == "auto" and _GPU.exists()
+    if config.model.name == PRETRAINED or on_gpu or config.machine.device not in ("cpu", "auto"):
+        return  # the sizes of a checkpoint are not read yet
+    known = config.data.vocab_size if config.data.tokenizer is None else _UNREAD_VOCABULARY
+    free, needed = available_memory(), step_bytes(config, known, max(ratio, _MEASURED))
     if free is None or _MARGIN * needed < free:
         return
-    divisors = (
-        parts
-        for parts in range(2, min(config.optimizer.batch_size, _MOST) + 1)
-        if config.optimizer.batch_size % parts == 0
-    )
-    fits = next((parts for parts in divisors if needed * config.optimizer.accumulate < parts * free / 2), None)
-    rows = config.optimizer.batch_size // config.optimizer.accumulate
+    parts, size = config.optimizer.accumulate, config.optimizer.batch_size
+    fits = next((n for n in range(2, size + 1) if size % n == 0 and needed * parts < n * free / 2), None)
     hint = "take a smaller --preset, such as mini or tiny, or a shorter --sequence-length"
     if fits:
-        hint = f"give --accumulate {fits} ({config.optimizer.batch_size // fits} at a time, the same optimiser step)"
-    raise UserError(
-        f"{rows:,} sequences at a time need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free: {hint}"
-    )
+        hint = f"give --accumulate {fits} ({size // fits} at a time, the same optimiser step)"
+    sizes = f"need about {needed / 1e9:,.0f} GB, and {free / 1e9:,.1f} GB are free"
+    raise UserError(f"{size // parts:,} sequences at a time {sizes}: {hint}")

@@ -7,7 +7,6 @@ import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from shlex import quote
@@ -22,6 +21,8 @@ _SUFFIXES = {
     **{".txt": "text", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"},
     **dict.fromkeys((".fasta", ".fa", ".faa", ".fna"), "fasta"),
 }
+PLAIN = (".txt", ".fasta", ".fa", ".faa", ".fna")
+"""Endings of files that have about one character a byte of text."""
 _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can write half of a pair; UTF-8 cannot, and marks wrong bytes so
 
 
@@ -38,22 +39,6 @@ _UNPACKERS: dict[str, Any] = {
     ".zst": lambda raw: _arrow(raw, "zstd"),
     ".lz4": lambda raw: _arrow(raw, "lz4"),
 }
-
-
-@dataclass
-class Position:
-    """How much of a corpus has been read.
-
-    Parameters
-    ----------
-    done : int
-        Bytes of its files, or rows.
-    total : int, optional
-        All of them; None if unknown, as in a stream.
-    """
-
-    done: int = 0
-    total: int | None = None
 
 
 def kind_of(path: Path) -> str | None:
@@ -83,22 +68,23 @@ def reading(source: object, hint: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's message on one line."""
+    """Return a library's message on one line, with the file that is missing."""
     said = getattr(error, "strerror", None) or error
+    if isinstance(error, FileNotFoundError) and error.filename:
+        said = f"{said}: {error.filename}"
     return " ".join(str(said).split())[:160] or type(error).__name__
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[tuple[BufferedReader, BufferedReader]]:
-    """Open a file for its unpacked bytes; the second stream is the file itself, which knows how much was read."""
+def unpacked(path: Path) -> Iterator[BufferedReader]:
+    """Open a file for its unpacked bytes."""
     with path.open("rb") as raw, _UNPACKERS.get(path.suffix.lower(), lambda file: file)(raw) as stream:
-        yield stream, raw
+        yield stream
 
 
-def _lines(path: Path, position: Position) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line numbers and lines. Lines end as on any system; line ends become line feeds."""
-    start = position.done
-    with reading(path, "fetch or write it again"), unpacked(path) as (stream, raw):
+    with reading(path, "fetch or write it again"), unpacked(path) as stream:
         if b"\0" in stream.peek(1):
             raise UserError(f"{path}: is binary or UTF-16, expected text in UTF-8: convert it, or delete NUL bytes")
         with TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape") as lines:
@@ -107,27 +93,32 @@ def _lines(path: Path, position: Position) -> Iterator[tuple[int, str]]:
                     hint = "convert the file, such as with iconv -f LATIN1 -t UTF-8 OLD > NEW"
                     raise UserError(f"{path}, line {number}: is not UTF-8: {hint}")
                 yield number, line
-                if number % 64 == 0:
-                    position.done = start + raw.tell()
-        position.done = start + path.stat().st_size
 
 
-def read_plain(path: Path, heading: str | None, position: Position) -> Iterator[str]:
-    """Read plain text in UTF-8.
+def read_file(path: Path, column: str, heading: str | None = None) -> Iterator[str]:
+    """Read the texts of a file by its kind.
 
     Parameters
     ----------
     path : Path
-        The file.
-    heading : str or None
-        Pattern of the line that begins a document; None: documents are separated by blank lines.
-    position : Position
-        Is kept up to date.
+    column : str
+        The text's column of JSON lines and Parquet.
+    heading : str, optional
+        Pattern of the line that begins a document of plain text; by default documents are separated by blank lines.
     """
+    kind = kind_of(path)
+    if kind == "text":
+        return _read_plain(path, heading)
+    if kind == "fasta":
+        return _read_fasta(path)
+    return _read_parquet(path, column) if kind == "parquet" else _read_json_lines(path, column)
+
+
+def _read_plain(path: Path, heading: str | None) -> Iterator[str]:
     begins = re.compile(heading).fullmatch if heading else None
     parts: list[str] = []
     length = 0
-    for _, line in _lines(path, position):
+    for _, line in _lines(path):
         ends = line.isspace() if begins is None else begins(line.rstrip("\n")) is not None
         if ends or length >= LONGEST:
             yield "".join(parts)
@@ -138,11 +129,11 @@ def read_plain(path: Path, heading: str | None, position: Position) -> Iterator[
     yield "".join(parts)
 
 
-def read_fasta(path: Path, position: Position) -> Iterator[str]:
-    """Read sequences in FASTA, each one a document in upper case, without line ends; see :func:`read_plain`."""
+def _read_fasta(path: Path) -> Iterator[str]:
+    """Read sequences, each one a document in upper case, without line ends."""
     parts: list[str] = []
     length, named = 0, False
-    for number, line in _lines(path, position):
+    for number, line in _lines(path):
         if line.startswith(">") or length >= LONGEST:
             yield "".join(parts)
             parts, length = [], 0
@@ -156,9 +147,8 @@ def read_fasta(path: Path, position: Position) -> Iterator[str]:
     yield "".join(parts)
 
 
-def read_json_lines(path: Path, column: str, position: Position) -> Iterator[str]:
-    """Read JSON lines, objects with the text in `column`; see :func:`read_plain`."""
-    for number, line in _lines(path, position):
+def _read_json_lines(path: Path, column: str) -> Iterator[str]:
+    for number, line in _lines(path):
         if not line.isspace():
             where = f"{path}, line {number}"
             with reading(where, "expected a JSON object a line (from an array: jq -c '.[]' OLD.json > NEW.jsonl)"):
@@ -166,9 +156,8 @@ def read_json_lines(path: Path, column: str, position: Position) -> Iterator[str
             yield text_of(row, column, where)
 
 
-def read_parquet(path: Path, column: str, position: Position) -> Iterator[str]:
-    """Read one column of a Parquet file; see :func:`read_plain`."""
-    number, start = 0, position.done
+def _read_parquet(path: Path, column: str) -> Iterator[str]:
+    number = 0
     with reading(path, "write it again"):
         from pyarrow import parquet
 
@@ -179,7 +168,6 @@ def read_parquet(path: Path, column: str, position: Position) -> Iterator[str]:
                 for value in batch.column(0):
                     number += 1
                     yield text_of({column: value.as_py()}, column, f"{path}, row {number}")
-                position.done = start + path.stat().st_size * number // max(file.metadata.num_rows, 1)
 
 
 def text_of(row: Any, column: str, where: str) -> str:
@@ -191,7 +179,7 @@ def text_of(row: Any, column: str, where: str) -> str:
         If the column is missing or holds no text.
     """
     if not isinstance(row, Mapping):
-        raise UserError(f"{where}: expected an object with the column {column!r}, not {type(row).__name__}")
+        raise UserError(f"{where}: expected an object with {column!r}, not {type(row).__name__}: write one a row")
     if column not in row:
         raise _no_column(where, column, [str(name) for name in row])
     text = row[column]

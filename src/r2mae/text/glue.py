@@ -14,8 +14,9 @@ from r2mae.text.formats import reading, unpacked
 
 Score = Literal["accuracy", "f1", "matthews", "spearman"]
 
-_TRAIN = ("train.tsv", "train_9k.tsv")
-_TEST = ("dev.tsv", "heldout_1k.tsv")
+_TRAIN = ("train.tsv", "train_9k.tsv", "msr_paraphrase_train.txt")
+_TEST = ("dev.tsv", "dev_matched.tsv", "heldout_1k.tsv", "msr_paraphrase_test.txt")
+_TORN = 1e-3  # fraction of rows that may have a wrong number of fields and are omitted, as a few of the official QQP
 _YES_NO = ("0", "1")
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -39,11 +40,6 @@ class GlueTask:
         What is measured; the first is the main score.
     layout : tuple of str
         The columns of official files without a header.
-    train, test : tuple of str
-        Names of files, the first that exists is taken; each may end in ``.gz``.
-    broken : float
-        Fraction of rows that may have a wrong number of fields and are omitted: a few rows of the official QQP files
-        are torn.
     """
 
     name: str
@@ -53,9 +49,6 @@ class GlueTask:
     classes: tuple[str, ...]
     scores: tuple[Score, ...]
     layout: tuple[str, ...] = ()
-    train: tuple[str, ...] = _TRAIN
-    test: tuple[str, ...] = _TEST
-    broken: float = 0.0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,22 +66,20 @@ class GlueTask:
         return value if 0 <= value <= 5 else None
 
 
-_MNLI_FILES = ("dev_matched.tsv", "heldout_1k.tsv")
 _MNLI_CLASSES = ("entailment", "neutral", "contradiction")
 _QUESTIONS = ("question1", "question2")
 _COLA = ("source", "label", "star", "sentence")
 _STRINGS = ("#1 String", "#2 String")
-_MRPC_FILES = ((*_TRAIN, "msr_paraphrase_train.txt"), (*_TEST, "msr_paraphrase_test.txt"))
 TASKS: dict[str, GlueTask] = {
     task.name: task
     for task in (
         GlueTask("sst2", "SST-2", ("sentence",), "label", _YES_NO, ("accuracy",)),
-        GlueTask("mnli", "MNLI", _PAIR, "gold_label", _MNLI_CLASSES, ("accuracy",), test=_MNLI_FILES),
-        GlueTask("qqp", "QQP", _QUESTIONS, "is_duplicate", _YES_NO, ("accuracy", "f1"), broken=1e-3),
+        GlueTask("mnli", "MNLI", _PAIR, "gold_label", _MNLI_CLASSES, ("accuracy",)),
+        GlueTask("qqp", "QQP", _QUESTIONS, "is_duplicate", _YES_NO, ("accuracy", "f1")),
         GlueTask("qnli", "QNLI", ("question", "sentence"), "label", _ENTAILMENT, ("accuracy",)),
-        GlueTask("cola", "CoLA", ("sentence",), "label", _YES_NO, ("matthews", "accuracy"), layout=_COLA),
+        GlueTask("cola", "CoLA", ("sentence",), "label", _YES_NO, ("matthews", "accuracy"), _COLA),
         GlueTask("rte", "RTE", _PAIR, "label", _ENTAILMENT, ("accuracy",)),
-        GlueTask("mrpc", "MRPC", _STRINGS, "Quality", _YES_NO, ("accuracy", "f1"), (), *_MRPC_FILES),
+        GlueTask("mrpc", "MRPC", _STRINGS, "Quality", _YES_NO, ("accuracy", "f1")),
         GlueTask("stsb", "STS-B", _PAIR, "score", (), ("spearman",)),
     )
 }
@@ -96,17 +87,7 @@ TASKS: dict[str, GlueTask] = {
 
 @dataclass(frozen=True, eq=False)
 class GlueExamples:
-    """The examples of one file.
-
-    Attributes
-    ----------
-    file : Path
-        The file.
-    texts : tuple of tuple of str
-        One or two columns of sentences.
-    labels : ndarray, shape (n,)
-        Class numbers, or similarities.
-    """
+    """The examples of one file: one or two columns of sentences, and class numbers or similarities."""
 
     file: Path
     texts: tuple[tuple[str, ...], ...]
@@ -178,15 +159,8 @@ class GlueScores:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``.
-
-    Raises
-    ------
-    UserError
-        For an unknown name.
-    """
+    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``."""
     plain = name.lower().replace("-", "").replace("_", "")
-    plain = {"mnlim": "mnli", "mnlimatched": "mnli", "sst": "sst2", "sts": "stsb"}.get(plain, plain)
     if plain not in TASKS:
         raise unknown("GLUE task", name, TASKS)
     return TASKS[plain]
@@ -195,34 +169,25 @@ def glue_task(name: str) -> GlueTask:
 def find_glue(task: GlueTask, folder: str | Path) -> tuple[Path, Path]:
     """Find the files of training and held-out examples.
 
-    Parameters
-    ----------
-    task : GlueTask
-    folder : str or Path
-        GLUE's folder, with a folder for each task, or the task's own. Held-out examples are those of the official
-        ``dev`` file (MNLI: matched), since the answers of the test files are not public; without one, those of
-        ``heldout_1k.tsv``.
-
-    Raises
-    ------
-    UserError
-        If a folder or file is missing.
+    `folder` is GLUE's, with a folder for each task, or the task's own; files may end in ``.gz``. Held-out examples are
+    those of the official ``dev`` file (MNLI: matched), since the answers of the test files are not public (except
+    MRPC's); without one, those of ``heldout_1k.tsv``.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(
             f"{folder} is not a folder: put GLUE there, or set R2MAE_DATA (evaluate: --folder) to one that holds "
-            f"glue/{task.title}/{task.train[0]}"
+            f"glue/{task.title}/{_TRAIN[0]}"
         )
     inner = {place.name.lower().replace("-", ""): place for place in sorted(folder.iterdir()) if place.is_dir()}
     own = inner.get(task.title.lower().replace("-", ""), folder)
     found = []
-    for names in (task.train, task.test):
+    for names in (_TRAIN, _TEST):
         files = (own / f"{name}{packed}" for name in names for packed in ("", ".gz"))
         file = next((file for file in files if file.is_file()), None)
         if file is None:
-            where = folder / task.title
-            raise UserError(f"{where} holds none of {', '.join(names)} (or with .gz): place the official files there")
+            names_of = f"{', '.join(names)} (or with .gz)"
+            raise UserError(f"{folder / task.title} holds none of {names_of}: place the official files there")
         found.append(file)
     return found[0], found[1]
 
@@ -230,22 +195,14 @@ def find_glue(task: GlueTask, folder: str | Path) -> tuple[Path, Path]:
 def read_glue(
     task: GlueTask, folder: str | Path, limit: int | None = None, *, fewest: int = 1
 ) -> tuple[GlueExamples, GlueExamples]:
-    """Read the training and the held-out examples of a task.
+    """Read the training and the held-out examples of a task, which :func:`find_glue` finds.
 
     Parameters
     ----------
-    task, folder
-        See :func:`find_glue`.
     limit : int, optional
-        Most training examples, always the same ones.
+        Most training examples, always the same ones; at least 2.
     fewest : int
-        Least number of training examples of each class that occurs.
-
-    Raises
-    ------
-    UserError
-        As :func:`find_glue` and :func:`read_examples`; a limit below 2, training examples of one class only, or fewer
-        than `fewest` of a class.
+        Least number of training examples of each class that occurs. One class alone is refused.
     """
     train, test = (read_examples(file, task) for file in find_glue(task, folder))
     if limit is not None:
@@ -273,7 +230,7 @@ def read_examples(path: Path, task: GlueTask) -> GlueExamples:
         A file that is missing, damaged or not UTF-8, a missing column, a row with another number of fields, an empty or
         unknown label, or no examples: each with file, line and field.
     """
-    with reading(path, "take another copy of the file"), unpacked(path) as (file, _):
+    with reading(path, "take another copy of the file"), unpacked(path) as file:
         lines = enumerate(file.read().decode("utf-8-sig").split("\n"), 1)
     rows = [(number, line.split("\t")) for number, text in lines if (line := text.rstrip("\r"))]
     if not rows:
@@ -291,7 +248,7 @@ def read_examples(path: Path, task: GlueTask) -> GlueExamples:
             "file, or rename its columns"
         )
     torn = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
-    if len(torn) > task.broken * len(rows):
+    if len(torn) > _TORN * len(rows):
         number, found = torn[0]
         raise UserError(
             f"{path}, line {number}: {found} fields instead of {len(header)}: fields are separated by single tabs, "

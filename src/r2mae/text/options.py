@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from r2mae.text.config import Split
+from r2mae.domains.options import as_in_run
+from r2mae.text.config import TextDataConfig, TextEvaluationConfig
 from r2mae.training.fields import option
 
 
@@ -11,22 +12,6 @@ def task_names() -> tuple[str, ...]:
     from r2mae.text.glue import TASKS
 
     return tuple(TASKS)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Options of reading other text.
-
-    Parameters
-    ----------
-    text_column : str, optional
-        The column with the text, in JSON lines, Parquet or data sets; by default as in the run.
-    split : {"train", "validation", "test", "all"}, optional
-        The part of a corpus whose files are named after parts; by default as in the run.
-    """
-
-    text_column: str | None = None
-    split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -45,17 +30,10 @@ class OfGlue:
     glue_limit: int | None = option(None, flag="limit")
 
 
-@dataclass(frozen=True)
-class HiddenTokens(OfGlue):
-    """Options of the default evaluation.
-
-    Parameters
-    ----------
-    eval_sequences : int, optional
-        Most held-out sequences for loss and accuracy; by default as in the run.
-    """
-
-    eval_sequences: int | None = None
+HiddenTokens = as_in_run(TextEvaluationConfig, "eval_sequences", base=OfGlue)
+"""Options of the default evaluation."""
+Reading = as_in_run(TextDataConfig, "text_column", "split")
+"""Options of reading other text."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,27 +5,24 @@ does not change the model: it fits logistic regression (ridge regression for sim
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float32
 
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe, RidgeProbe
+from r2mae.text.embed import embed_sequences
 from r2mae.text.finetune import LENGTH, Progress, encode
-from r2mae.text.glue import GlueExamples, GlueScores, GlueTask, glue_task, read_glue, score
+from r2mae.text.glue import GlueExamples, GlueScores, glue_task, read_glue, score
 from r2mae.text.task import TokenModel, TokenTask
 from r2mae.training.devices import cpu_threads
 from r2mae.training.memory import available_memory
-from r2mae.training.validation import evaluating
 
 # Inverse strengths of the penalty on standardised features, and strengths for similarities. Both grids extend beyond
 # the strengths chosen with a few hundred features and a few thousand sentences.
 CS = tuple(10.0**power for power in range(-5, 2))
 ALPHAS = tuple(10.0**power for power in range(7))
-_ROWS = 128
 _FOLDS = 5
 _BYTES = 24  # bytes per entry of the features: as float32, in the folds as float64, and temporarily
 
@@ -59,16 +56,16 @@ def probe_glue(
         Tokens of a piece, including the two special tokens: the length of the model's sequences, at least 3.
     progress : callable, optional
         Called with the number of sentences embedded and the total.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.glue.read_glue`, also for a class with a single training example, which no fold can hold
-        out; and for features that do not fit into memory.
     """
     glue = glue_task(name)
     train, test = read_glue(glue, folder, limit, fewest=2)
-    _check_memory(glue, len(train) + len(test), task.width)
+    needed = _BYTES * (len(train) + len(test)) * task.width * (1 if len(glue.sentences) == 1 else 4)
+    free = available_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"{glue.title}: features of {len(train) + len(test):,} examples take about {needed / 1e9:.1f} GB, and "
+            f"{free / 1e9:.1f} GB are free: probe fewer, --limit 10000 (pretrain, compare: --glue-limit)"
+        )
     total, done = len(glue.sentences) * (len(train) + len(test)), 0
 
     def count(more: int) -> None:
@@ -90,47 +87,14 @@ def probe_glue(
     return GlueScores(glue, train, test, (score(glue, test.labels, predicted),))
 
 
-def _check_memory(glue: GlueTask, examples: int, width: int) -> None:
-    needed, free = _BYTES * examples * width * (1 if len(glue.sentences) == 1 else 4), available_memory()
-    if free is not None and needed > free:
-        raise UserError(
-            f"{glue.title}: features of {examples:,} examples take about {needed / 1e9:.1f} GB, and "
-            f"{free / 1e9:.1f} GB are free: probe fewer, --limit 10000 (pretrain, compare: --glue-limit)"
-        )
-
-
 def _features(
     task: TokenTask, model: TokenModel, examples: GlueExamples, length: int, count: Callable[[int], None]
 ) -> Float32[np.ndarray, "n d"]:
     """Return the features of the examples: one sentence's embedding, or the combination of two."""
-    found = [_embeddings(task, model, replace(examples, texts=(column,)), length, count) for column in examples.texts]
+    assert model.tokenizer is not None
+    columns = [encode(model.tokenizer, (column,), LENGTH) for column in examples.texts]
+    found = [embed_sequences(task, model, ids, length, count) for ids in columns]
     if len(found) == 1:
         return found[0]
     first, second = found
     return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
-
-
-@torch.no_grad()
-def _embeddings(
-    task: TokenTask, model: TokenModel, sentences: GlueExamples, length: int, count: Callable[[int], None]
-) -> Float32[np.ndarray, "n width"]:
-    assert model.tokenizer is not None
-    whole = encode(model.tokenizer, sentences, LENGTH)
-    pieces, owners = [], []
-    for row, ids in enumerate(whole.ids):
-        for piece in torch.split(ids[1:-1], length - 2):
-            pieces.append(torch.cat([ids[:1], piece, ids[-1:]]))
-            owners.append(row)
-    cut, owner = replace(whole, ids=pieces), np.array(owners)
-    sizes = np.array([len(piece) - 2 for piece in pieces])  # without the two special tokens
-    first = np.diff(owner, prepend=-1) != 0
-    sums = np.zeros((len(sentences), task.width))
-    order = cut.by_length(np.arange(len(pieces)))
-    with evaluating(model):
-        for rows in np.split(order, range(_ROWS, len(order), _ROWS)):
-            inputs = cut.batch(rows, next(model.parameters()).device)["input_ids"]
-            np.add.at(sums, owner[rows], sizes[rows, None] * task.embed(model, inputs).float().cpu().numpy())
-            count(int(first[rows].sum()))
-    counts = np.bincount(owner, sizes).clip(min=1)  # a sentence without a token is zero
-    embedded: np.ndarray = (sums / counts[:, None]).astype(np.float32)
-    return embedded

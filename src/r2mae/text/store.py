@@ -3,11 +3,9 @@
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.text.documents import Corpus, Source, corpus_of
-from r2mae.text.formats import Position, reading
+from r2mae.text.formats import reading
 from r2mae.text.tokenizer import TextTokenizer, load_tokenizer, train_bpe
 
 TOKENS, OFFSETS, META = "tokens.bin", "documents.npy", "meta.json"
@@ -28,18 +26,13 @@ _BLOCK = 1 << 19  # characters that are tokenised at a time
 _MANY_UNKNOWN = 0.05  # share of unknown tokens from which the tokenizer hardly fits the text
 
 Progress = Callable[[int, int | None], None]
-"""Called with the amount done and the total, or None if that is unknown."""
+"""Called with the number of characters tokenised and the total, or None if that is unknown."""
 
 
 class TokenStore:
-    """A tokenised corpus on disk; every document is <s> tokens </s>.
+    """A tokenised corpus in a folder; every document is <s> tokens </s>.
 
     It is pickled as a path: a process that loads data maps the files again.
-
-    Parameters
-    ----------
-    folder : path
-        Folder with tokens.bin, documents.npy and meta.json.
 
     Attributes
     ----------
@@ -112,21 +105,14 @@ def open_store(
 
     Parameters
     ----------
-    source : str, Path, list of them, or data set
+    source, column, split
         As :func:`r2mae.text.documents.corpus_of`.
     tokenizer : TextTokenizer
         Text that looks like a special token, such as "<mask>", is encoded as text.
-    column, split : str
-        As :func:`r2mae.text.documents.corpus_of`.
     cache : path, optional
         By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Called with the amount done and the total after every block of documents.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.text.documents.read_documents` and :class:`TokenStore`; or no place to write to.
+        Called after every block of documents.
     """
     corpus = corpus_of(source, column=column, split=split)
     found = corpus.fingerprint()
@@ -148,22 +134,21 @@ def corpus_tokenizer(
     cache: str | Path | None = None,
     limit: int = 1 << 30,
 ) -> TextTokenizer:
-    """Load the byte-level BPE of a corpus; the first call trains it.
-
-    Parameters
-    ----------
-    source, column, split, cache
-        As :func:`open_store`.
-    vocab_size : int
-        As :func:`r2mae.text.tokenizer.train_bpe`.
-    limit : int
-        Characters, from the beginning of the corpus, that it is trained on.
-    """
+    """Load the byte-level BPE of a corpus; the first call trains it on the first `limit` characters."""
     corpus = corpus_of(source, column=column, split=split)
     folder = _cached(cache, "tokenizers", corpus.fingerprint(), str(vocab_size), str(limit))
+
+    def beginning() -> Iterator[str]:
+        read = 0
+        for document in corpus.documents():
+            yield document
+            read += len(document)
+            if read >= limit:
+                return
+
     with create_once(folder) as unfinished:
         if unfinished is not None:
-            train_bpe(_beginning(corpus, limit), vocab_size).save(unfinished)
+            train_bpe(beginning(), vocab_size).save(unfinished)
     return load_tokenizer(folder)
 
 
@@ -172,14 +157,7 @@ def encoded(
 ) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, " n"]]]:
     """Tokenise documents in their order, in the threads of the library.
 
-    Parameters
-    ----------
-    documents : iterator of str
-        The documents.
-    tokenizer : TextTokenizer
-        Text that looks like a special token is encoded as text.
-    dtype : numpy dtype
-        A type that is wide enough for the vocabulary.
+    Text that looks like a special token is encoded as text. `dtype` is wide enough for the vocabulary.
 
     Yields
     ------
@@ -190,28 +168,18 @@ def encoded(
     """
     # Unless it is set, each process that is forked later prints a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    encode = partial(tokenizer.literal().encode_batch_fast, add_special_tokens=False)
-    with ThreadPoolExecutor(1) as pool:  # encodes a block while the one before is converted and written
-        pending: deque[Future[Any]] = deque()
-        for block in chain(_blocks(documents), [None]):
-            if block is not None:
-                pending.append(pool.submit(encode, block))
-            if pending and (block is None or len(pending) > 1):
-                ids = [one.ids for one in pending.popleft().result()]
-                lengths = np.array([len(one) + 2 for one in ids], np.int64)
-                framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
-                yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
+    backend = tokenizer.literal()
+    for block in _blocks(documents):
+        ids = [one.ids for one in backend.encode_batch_fast(block, add_special_tokens=False)]
+        lengths = np.array([len(one) + 2 for one in ids], np.int64)
+        framed = chain.from_iterable(((tokenizer.bos_id,), one, (tokenizer.eos_id,)) for one in ids)
+        yield np.fromiter(chain.from_iterable(framed), dtype, count=int(lengths.sum())), lengths
 
 
 def unknown_note(name: object, unknown: int, tokens: int, documents: int) -> str | None:
     """Return a line on the share of a corpus's tokens that are unknown to the tokenizer, from 5 % on.
 
-    Parameters
-    ----------
-    name : object
-        The name of the corpus.
-    unknown, tokens, documents : int
-        Numbers of unknown tokens, of all tokens including <s> and </s> of each document, and of documents.
+    `tokens` counts all, with <s> and </s> of each document.
 
     Raises
     ------
@@ -234,15 +202,6 @@ def _cached(cache: str | Path | None, kind: str, *parts: str) -> Path:
     return root / kind / hashlib.blake2b("\0".join((str(FORMAT), *parts)).encode(), digest_size=16).hexdigest()
 
 
-def _beginning(corpus: Corpus, limit: int) -> Iterator[str]:
-    read = 0
-    for document in corpus.documents():
-        yield document
-        read += len(document)
-        if read >= limit:
-            return
-
-
 def _blocks(documents: Iterator[str]) -> Iterator[list[str]]:
     block: list[str] = []
     size = 0
@@ -260,14 +219,21 @@ def _tokenise(corpus: Corpus, tokenizer: TextTokenizer, folder: Path, progress: 
     """Write a store."""
     dtype = _dtype(tokenizer.vocab_size)
     lengths: list[Int64[np.ndarray, " n"]] = []
-    position, unknown = Position(), 0
+    done = unknown = 0
+
+    def read() -> Iterator[str]:
+        nonlocal done
+        for document in corpus.documents():
+            done += len(document)
+            yield document
+
     with (folder / TOKENS).open("wb") as file:
-        for tokens, counts in encoded(corpus.documents(position), tokenizer, dtype):
+        for tokens, counts in encoded(read(), tokenizer, dtype):
             file.write(tokens.data)
             lengths.append(counts)
             unknown += 0 if tokenizer.unk_id is None else int((tokens == tokenizer.unk_id).sum())
             if progress is not None:
-                progress(position.done, position.total)
+                progress(done, corpus.size)
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     np.save(folder / OFFSETS, offsets, allow_pickle=False)
     write_json(folder / META, {"format": FORMAT, "vocab_size": tokenizer.vocab_size, "unknown": unknown})

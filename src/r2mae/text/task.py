@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 _STATES = 2048  # whose logits are computed at a time where no gradients are kept
+Tokens = Int[Tensor, "batch length"]
+Columns = Int[Tensor, "batch most"]
+"""Places of tokens, equally many in each row."""
+Logits = Callable[[slice], Float[Tensor, "part words"]]
+"""Returns the logits at a part of the units."""
 
 
 class TokenModel(nn.Module, ABC):
@@ -34,20 +39,14 @@ class TokenModel(nn.Module, ABC):
 
     @abstractmethod
     def encode(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        *,
-        columns: Int[Tensor, "batch most"] | None = None,
-        attention_mask: Bool[Tensor, "batch length"] | None = None,
+        self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all tokens, or only at those in `columns`.
+        """Return the last hidden states at all tokens, or only at the `columns` of each row.
 
         Parameters
         ----------
         input_ids : integer tensor, shape (batch, length)
-            Tokens.
         columns : integer tensor, shape (batch, most), optional
-            The tokens of each row whose states are returned.
         attention_mask : Bool tensor, shape (batch, length), optional
             False at padding, which is at the end of rows; without it there is no padding.
 
@@ -63,8 +62,8 @@ class TokenModel(nn.Module, ABC):
 
     def forward(
         self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
+        input_ids: Tokens,
+        columns: Columns,
         targets: Int[Tensor, " units"],
         units: Int[Tensor, " units"] | None = None,
     ) -> tuple[Float[Tensor, " units"], Float[Tensor, "units width"]]:
@@ -87,11 +86,8 @@ class TokenModel(nn.Module, ABC):
         return torch.cat(losses), states
 
     def at_hidden(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, "units width"], Callable[[slice], Float[Tensor, "part words"]]]:
+        self, input_ids: Tokens, columns: Columns, units: Int[Tensor, " units"] | None = None
+    ) -> tuple[Float[Tensor, "units width"], Logits]:
         """Return the last hidden states at the units, and a function that returns the logits at a part of them.
 
         Arguments are as in :meth:`forward`.
@@ -108,6 +104,7 @@ def chosen_units(
     return flat if units is None else flat.index_select(0, units)
 
 
+@dataclass(frozen=True, kw_only=True)
 class HiddenTokens(MaskedTokens):
     """A mini-batch with hidden tokens, whose targets are those of the units.
 
@@ -132,17 +129,7 @@ class HiddenTokens(MaskedTokens):
 
 
 class TokenOutput(Output):
-    """Losses and last hidden states of the units; logits are computed on access.
-
-    Parameters
-    ----------
-    losses : Float tensor, shape (units,)
-        Cross entropies in nats.
-    representation : Float tensor, shape (units, width)
-        Last hidden states.
-    model : TokenModel
-        The model whose head computes the logits.
-    """
+    """Cross entropies in nats and last hidden states of the units; the model computes logits on access."""
 
     def __init__(
         self, losses: Float[Tensor, " units"], representation: Float[Tensor, "units width"], model: TokenModel
@@ -192,11 +179,14 @@ class TokenTask(MaskedTokenTask):
             exact=bool(architecture["exact"]),
         )
 
-    def ordinary(self, ids: Int[Tensor, "batch length"]) -> Bool[Tensor, "batch length"]:
+    def ordinary(self, ids: Tokens) -> Bool[Tensor, "batch length"]:
         """Return a mask of the tokens that are neither special nor padding."""
-        return ~special_tokens(ids, (*self.special_ids, self.pad_id))
+        special = torch.zeros_like(ids, dtype=torch.bool)
+        for one in sorted({*self.special_ids, self.pad_id}):
+            special |= ids == one
+        return ~special
 
-    def corrupt(self, batch: Int[Tensor, "batch length"], ratio: RatioLike, key: Key) -> HiddenTokens:
+    def corrupt(self, batch: Tokens, ratio: RatioLike, key: Key) -> HiddenTokens:
         """Hide ordinary tokens; see :meth:`hide`."""
         clean = batch.long()
         candidates = self.ordinary(clean)
@@ -224,7 +214,7 @@ class TokenTask(MaskedTokenTask):
         return output.losses if corrupted.real is None else output.losses * corrupted.real
 
     @torch.no_grad()
-    def embed(self, model: TokenModel, batch: Int[Tensor, "batch length"]) -> Float[Tensor, "batch width"]:
+    def embed(self, model: TokenModel, batch: Tokens) -> Float[Tensor, "batch width"]:
         """Return the mean of the last hidden states over the ordinary tokens of each row (0 for a row without any).
 
         Rows may end with padding, which no token attends to.
@@ -243,14 +233,6 @@ class TokenTask(MaskedTokenTask):
         places = corrupted.real.nonzero()[:, 0]  # synchronises the device, with curricula only
         found: Tensor = network(output.representation.index_select(0, places))
         return found.new_zeros(len(corrupted.real), found.shape[1]).index_copy(0, places, found)
-
-
-def special_tokens(ids: Int[Tensor, "*shape"], special_ids: tuple[int, ...]) -> Bool[Tensor, "*shape"]:
-    """Return a mask of the places with one of these tokens."""
-    found = torch.zeros_like(ids, dtype=torch.bool)
-    for one in sorted(set(special_ids)):
-        found |= ids == one
-    return found
 
 
 @lru_cache(maxsize=8)

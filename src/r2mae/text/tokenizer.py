@@ -1,4 +1,4 @@
-"""Tokenizers: a byte-level BPE of one's own, the files of GPT-2 and RoBERTa, or any of Hugging Face. No torch."""
+"""Tokenizers: a byte-level BPE of one's own, RoBERTa's files of fairseq, or any of Hugging Face. No torch."""
 
 import hashlib
 import json
@@ -40,8 +40,7 @@ LONGEST_WORD = 256
 The time of training grows with the square of a word's length. In 30 MB of Wikipedia no word is half as long.
 """
 _LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
-_PAIRS = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
-_BPE = ("encoder.json", "vocab.bpe", "dict.txt")
+_FAIRSEQ = ("encoder.json", "vocab.bpe", "dict.txt")
 _CACHED = ("models--FacebookAI--roberta-base", "models--roberta-base")
 
 
@@ -70,17 +69,10 @@ class TextTokenizer:
 
     @classmethod
     def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
-        """Wrap a tokenizer.
+        """Wrap a copy of a tokenizer.
 
-        Parameters
-        ----------
-        backend : tokenizers.Tokenizer
-            Copied, so that it stays as it is.
-        roles : mapping
-            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
-            names.
-        source : str
-            For messages.
+        `roles` are special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their
+        default names. `source` is for messages.
 
         Raises
         ------
@@ -110,13 +102,7 @@ class TextTokenizer:
 
     @classmethod
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
-        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
-
-        Raises
-        ------
-        UserError
-            If it is no tokenizer, or one without the special tokens that are needed.
-        """
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json."""
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
@@ -206,24 +192,8 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     """Train a byte-level BPE, as that of GPT-2 and RoBERTa, on documents; on a terminal the library shows progress.
 
     Every text can be encoded and decoded exactly, as the 256 bytes are part of the vocabulary. A word of more than
-    :data:`LONGEST_WORD` bytes is trained on in pieces.
-
-    Parameters
-    ----------
-    documents : iterable of str
-        The texts.
-    vocab_size : int
-        Size, with the 5 special tokens and the 256 bytes; a small corpus may give fewer.
-
-    Returns
-    -------
-    TextTokenizer
-        With <s>, <pad>, </s>, <unk> and <mask> as 0 to 4; a pure function of documents and size.
-
-    Raises
-    ------
-    UserError
-        If the vocabulary is too small.
+    :data:`LONGEST_WORD` bytes is trained on in pieces. `vocab_size` is with the bytes and <s>, <pad>, </s>, <unk> and
+    <mask>, which are 0 to 4; a small corpus may give fewer. The result is a pure function of documents and size.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -256,10 +226,9 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     Parameters
     ----------
     source : str or Path
-        A tokenizer.json; a folder with one, or with the BPE of GPT-2 and RoBERTa (encoder.json and vocab.bpe, or
-        vocab.json and merges.txt, plain or .gz), or any of these files; or a name on the Hugging Face Hub. A dict.txt
-        (.gz) next to the BPE gives the numbers that fairseq's RoBERTa has; without one, special tokens that the
-        vocabulary lacks get the numbers after GPT-2's. "roberta-50265" is RoBERTa's own, as found on this machine.
+        A tokenizer.json; a folder with a tokenizer's files, also fairseq's of RoBERTa (encoder.json, vocab.bpe and
+        dict.txt, each plain or .gz); or a name on the Hugging Face Hub. "roberta-50265" is RoBERTa's own, as found on
+        this machine.
 
     Raises
     ------
@@ -273,15 +242,12 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
             raise UserError(f"tokenizer {ROBERTA}: {where} has {sizes}: fetch it again")
         return found
     path, name = Path(source).expanduser(), str(source)
-    folder = path if path.is_dir() else path.parent
-    for encoder, merges in _PAIRS:
-        if path.name.removesuffix(".gz") in (encoder, merges) and path.is_file():
-            return _from_bpe(folder, encoder, merges)
-        if path.is_dir() and not (path / "tokenizer.json").is_file() and _plain_or_packed(path, encoder):
-            return _from_bpe(folder, encoder, merges)
+    if _is_fairseq(path):
+        return _from_fairseq(path)
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
-        return TextTokenizer.from_json(_read(file), _roles(folder) if file.name == "tokenizer.json" else {}, str(path))
+        roles = _roles(file.parent) if file.name == "tokenizer.json" else {}
+        return TextTokenizer.from_json(_read(file), roles, str(path))
     if path.is_dir() and not any(path.glob("*.json")) and not (path / "vocab.txt").is_file():
         raise UserError(f"tokenizer {path}: the folder holds no tokenizer's files: name {EXPECTED}")
     if not path.is_dir() and (path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~"))):
@@ -296,7 +262,7 @@ def roberta_files() -> Path | None:
     .gz), and then among the earlier downloads of Hugging Face's libraries.
     """
     folder = data_root() / "bpe"
-    if all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in _BPE):
+    if _is_fairseq(folder):
         return folder
     home = os.environ.get("HF_HOME", "").strip() or "~/.cache/huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE", "").strip() or f"{home}/hub").expanduser()
@@ -305,13 +271,7 @@ def roberta_files() -> Path | None:
 
 
 def roberta_here() -> Path:
-    """Return the path of RoBERTa's BPE.
-
-    Raises
-    ------
-    UserError
-        If it is not on this machine.
-    """
+    """Return the path of RoBERTa's BPE, or refuse if it is not on this machine."""
     found = roberta_files()
     if found is None:
         raise UserError(
@@ -322,44 +282,32 @@ def roberta_here() -> Path:
     return found
 
 
-def _from_bpe(folder: Path, encoder_name: str, merges_name: str) -> TextTokenizer:
-    """Load the files of GPT-2, whose numbers fairseq's dict.txt rearranges for RoBERTa."""
+def _is_fairseq(folder: Path) -> bool:
+    return all((folder / name).is_file() or (folder / f"{name}.gz").is_file() for name in _FAIRSEQ)
+
+
+def _from_fairseq(folder: Path) -> TextTokenizer:
+    """Load the files of GPT-2, whose tokens fairseq's dict.txt numbers anew for RoBERTa."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-    encoder, merges = _plain_or_packed(folder, encoder_name), _plain_or_packed(folder, merges_name)
-    if encoder is None or merges is None:
-        lacking, other = (encoder_name, merges) if encoder is None else (merges_name, encoder)
-        raise UserError(f"tokenizer {other}: {lacking} is missing in its folder")
-    with reading(f"tokenizer {merges}", f"fetch it and {encoder} again"):
-        numbers = _read_object(encoder)
+    plain = (folder / name for name in _FAIRSEQ)
+    encoder, merges, order = (file if file.is_file() else file.with_name(f"{file.name}.gz") for file in plain)
+    with reading(f"tokenizer {folder}", f"fetch {', '.join(_FAIRSEQ)} again"):
+        names = {str(number): token for token, number in _read_object(encoder).items()}
+        words = [line.split(" ")[0] for line in _read(order).splitlines()]
+        tokens = [*SPECIALS[:4], *(names.get(word, word) for word in words), "<mask>"]
         rules = [line.split(" ") for line in _read(merges).splitlines() if line and not line.startswith("#version")]
-        if order := _plain_or_packed(folder, "dict.txt"):
-            numbers = _fairseq(numbers, order)
+        numbers = {token: number for number, token in enumerate(tokens)}
         backend = Tokenizer(models.BPE(vocab=numbers, merges=[(first, second) for first, second in rules]))
+    if lacking := next((token for token in names.values() if token not in numbers), None):
+        raise UserError(f"tokenizer {order}: lacks the token {lacking!r}: fetch it again")
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    # It is a special token of GPT-2, and none of RoBERTa.
-    own = ("<|endoftext|>",) if "<mask>" not in numbers and "<|endoftext|>" in numbers else ()
-    backend.add_special_tokens([_special_token(name, AddedToken) for name in (*SPECIALS, *own)])
-    ids = backend.get_vocab()
+    backend.add_special_tokens([_special_token(name, AddedToken) for name in SPECIALS])
     backend.post_processor = processors.RobertaProcessing(
-        ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=False
+        ("</s>", numbers["</s>"]), ("<s>", numbers["<s>"]), trim_offsets=True, add_prefix_space=False
     )
     return TextTokenizer.of(backend, {}, str(folder))
-
-
-def _fairseq(numbers: Mapping[str, int], order: Path) -> dict[str, int]:
-    """Return RoBERTa's numbers: <s>, <pad>, </s>, <unk>, then GPT-2's tokens in the order of dict.txt, then <mask>."""
-    names = {str(number): token for token, number in numbers.items()}
-    made = {token: number for number, token in enumerate(SPECIALS[:4])}
-    for line, entry in enumerate(_read(order).splitlines(), 1):
-        word = entry.split(" ")[0]
-        if word not in names and word.isdecimal():
-            raise UserError(f"tokenizer {order}, line {line}: token {word[:40]} is not in the vocabulary next to it")
-        made[names.get(word, word)] = len(made)
-    if lacking := next((token for token in numbers if token not in made), None):
-        raise UserError(f"tokenizer {order}: lacks the token {lacking!r} ({numbers[lacking]})")
-    return made | {"<mask>": len(made)}
 
 
 def _from_hugging_face(name: str) -> TextTokenizer:
@@ -415,14 +363,9 @@ def _roles_of(values: Mapping[str, Any]) -> dict[str, str]:
     return roles
 
 
-def _plain_or_packed(folder: Path, name: str) -> Path | None:
-    """Return a file or its .gz, if there is one."""
-    return next((folder / entry for entry in (name, f"{name}.gz") if (folder / entry).is_file()), None)
-
-
 def _read(path: Path) -> str:
     """Read a file of text, plain or .gz, of bounded length."""
-    with reading(f"tokenizer {path}", "fetch it again"), unpacked(path) as (file, _):
+    with reading(f"tokenizer {path}", "fetch it again"), unpacked(path) as file:
         data = file.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise ValueError(f"it is longer than {_LARGEST >> 20} MiB")

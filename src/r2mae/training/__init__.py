@@ -53,8 +53,6 @@ __getattr__, __dir__ = lazy_exports(
         "loop": ("Fitted", "fit"),
         "folder": ("RunFolder",),
         "saving": ("LoadedRun", "load_model"),
-        # `load` moved to `r2mae.load`, since it finds the domain; the old name still works.
-        "r2mae.domains.lookup": ("load",),
     },
     __all__,
 )

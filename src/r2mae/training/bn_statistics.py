@@ -44,52 +44,26 @@ def statistics_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def set_statistics(model: nn.Module, statistics: Statistics) -> None:
-    """Load running means and variances into a model.
-
-    Raises
-    ------
-    KeyError, RuntimeError
-        If the statistics belong to another model.
-    """
+    """Load running means and variances into a model; those of another one raise a KeyError or RuntimeError."""
     for name, layer in batch_norms(model).items():
         for buffer in ("running_mean", "running_var"):
             getattr(layer, buffer).copy_(statistics[f"{name}.{buffer}"])
 
 
 @torch.no_grad()
-def estimate_statistics(
-    task: Task, model: nn.Module, data: Batches, ratio: float | None = None, *, samples: int | None = None
-) -> dict[str, Tensor]:
-    """Return the batch statistics of a model on training samples.
+def estimate_statistics(task: Task, model: nn.Module, data: Batches, ratio: float | None = None) -> dict[str, Tensor]:
+    """Return the batch statistics of a model on training samples without augmentation, by the name of the buffer.
 
-    The samples, their order and their masks are the same in every call. The model is unchanged afterwards.
-
-    Parameters
-    ----------
-    task, model
-        Task and model of a run.
-    data : Batches
-        The training samples; augmentation is switched off.
-    ratio : float, optional
-        Mask ratio of the inputs; by default nothing is hidden.
-    samples : int, optional
-        Maximum number of samples used; by default that of the task
-        (:attr:`~r2mae.training.task.Task.statistics_samples`), or :data:`SAMPLES`.
-
-    Returns
-    -------
-    dict
-        Means over batches of 256, by the name of the buffer. Empty for a model without batch normalisation, a task
-        that cannot run on unmasked inputs, or a single sample.
+    Inputs are masked at `ratio`; by default nothing is hidden. The samples, their order and their masks are the same in
+    every call. The model is unchanged afterwards. Statistics are means over batches of 256. There are none for a model
+    without batch normalisation, a task that cannot run on unmasked inputs, or a single sample.
     """
     layers, device = batch_norms(model), next(model.parameters()).device
     if not layers or len(data) < 2 or not task.reconstructs:
         return {}
     data = data.unaugmented
-    if samples is None:
-        samples = task.statistics_samples or SAMPLES
     key = Key.root(0).fold("recalibration")
-    rows = permutation(key, len(data))[:samples]
+    rows = permutation(key, len(data))[: task.statistics_samples or SAMPLES]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     momenta = {name: layer.momentum for name, layer in layers.items()}
     with evaluating(model):

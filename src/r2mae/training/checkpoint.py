@@ -1,21 +1,36 @@
-"""Checkpoints: written atomically, and read as plain data only."""
+"""Checkpoints, and the work between optimiser steps: metrics, validation, early stopping, checkpoints, in order."""
 
+import math
 import os
+import time
 import warnings
+from collections.abc import Mapping
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from r2mae.errors import UserError
+from r2mae.errors import UserError, warn_once
 from r2mae.files import atomic_write
-from r2mae.training.distributed import as_divided
+from r2mae.training.distributed import all_finite, as_divided, gathered, highest, whole
+from r2mae.training.folder import RunFolder
+from r2mae.training.interrupt import StopRequest, stopped_by
+from r2mae.training.metrics import COLUMNS, MetricsFile, Tracker
+from r2mae.training.progress import Reporter, RunProgress
+from r2mae.training.run import Run
+from r2mae.training.saving import save_weights
+from r2mae.training.step import Pretraining
+from r2mae.training.task import Data
+from r2mae.training.validation import masked_losses
 
 STEP, EARLY, SECONDS = "r2mae_step", "r2mae_early_stopping", "r2mae_seconds"
 _FIELD_TYPES = {STEP: int, EARLY: dict, SECONDS: float, "state_dict": dict, "optimizer": dict}
 _WRITER_MESSAGES = ("PytorchStreamWriter", "unexpected pos")  # in messages of torch's archive writer
+FLUSH_EVERY = 50
+_SECONDS_BETWEEN_REPORTS = 5.0
+_DIVERGED_HINT = "the last checkpoint is from before it; lower --lr, or set --clip 1, with a new --out"
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:
@@ -89,3 +104,167 @@ def restore(path: Path, checkpoint: dict[str, Any], module: nn.Module, optimizer
     for group, kernel in zip(optimizer.param_groups, fused, strict=True):
         if "fused" in group:
             group["fused"] = kernel  # depends on where the parameters are
+
+
+class CheckpointKeeper:
+    """Keeps the files of the run folder up to date.
+
+    Losses stay on the device and are read every :data:`FLUSH_EVERY` steps, so that the loop does not wait for the
+    device. They are also read and checked before each checkpoint. Weights are checked before a checkpoint too, since
+    the update after a finite loss may make them non-finite. So every checkpoint is finite.
+
+    `step` counts the optimiser steps done, `best` is the lowest validation loss. `metrics`, `reporter` and `tracker`
+    receive the metrics; of several processes, only in that of rank 0.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        module: Pretraining,
+        data: Data,
+        folder: RunFolder,
+        checkpoint: Mapping[str, Any] | None,
+        *,
+        metrics: MetricsFile | None,
+        reporter: Reporter,
+        tracker: Tracker | None,
+        stop: StopRequest,
+    ) -> None:
+        self.run, self.module, self.folder, self.validation = run, module, folder, data.validation
+        self.metrics, self.reporter, self.tracker, self.stop = metrics, reporter, tracker, stop
+        begun = checkpoint or {STEP: 0, SECONDS: 0.0, EARLY: {"best": math.inf, "waited": 0}}
+        self.step, self._seconds_before = int(begun[STEP]), float(begun[SECONDS])
+        self.best, self._waited = begun[EARLY]["best"], begun[EARLY]["waited"]
+        self._validate_every = run.config.optimizer.steps_between_validations(len(data.train))
+        self._began = 0.0
+        self._pending: list[tuple[int, float, float]] = []
+        self._losses: list[Tensor] = []
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or validation has not improved for longer than the patience."""
+        return self.step >= self.module.total_steps or self._exhausted
+
+    @property
+    def _exhausted(self) -> bool:
+        patience = self.run.config.optimizer.patience
+        return patience is not None and self._waited >= patience
+
+    @property
+    def seconds(self) -> float:
+        """Training time of the run so far in seconds, over all its calls."""
+        return self._seconds_before + (time.perf_counter() - self._began if self._began else 0.0)
+
+    def start(self) -> None:
+        """Start the clock."""
+        self._began = time.perf_counter()
+        self._report_time, self._report_step = self._began, self.step
+        self.reporter.start(self.step, self.module.total_steps)
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Record metrics, validate, save a checkpoint, each if it is due; return whether to stop early.
+
+        Raises
+        ------
+        KeyboardInterrupt, SystemExit
+            After a signal to one of the processes, once the step is saved.
+        """
+        machine = self.run.config.machine
+        self.step += 1
+        self._losses.append(self.module.end_step())
+        self._pending.append((self.step, self.module.ratio, optimizer.param_groups[0]["lr"]))
+        last = self.step == self.module.total_steps
+        validate = self.validation is not None and (self.step % self._validate_every == 0 or last)
+        save = self.step % machine.save_every == 0 or last
+        keep = machine.keep_every is not None and self.step % machine.keep_every == 0
+        # All processes of a run must act at the same step, so they share signals and ignore their own clocks.
+        single = self.run.ranks == 1
+        asked = int(highest(self.run, self.stop.number or 0)) or None
+        now = asked is not None or (single and time.perf_counter() - self._report_time > _SECONDS_BETWEEN_REPORTS)
+        if not (validate or save or keep or now or self.step % FLUSH_EVERY == 0):
+            return False
+        self._flush(validate=validate)
+        if single:
+            asked = self.stop.number  # a signal may have come meanwhile
+        elif asked is not None:
+            self.stop.agree(asked)
+        save = save or self._exhausted or asked is not None
+        if save or keep:
+            if not all_finite(self.module.state_dict()):
+                raise UserError(f"the model's weights are no longer finite at step {self.step}: {_DIVERGED_HINT}")
+            if self.metrics is not None:
+                self.metrics.sync()
+        if save:
+            self._save("last", optimizer)
+        if keep:
+            self._save(f"step-{self.step:08}", optimizer)
+        if self.tracker is not None:
+            try:
+                self.tracker.log(self._latest, self.step)
+            except Exception as error:  # a network that fails must not end the training
+                warn_once(f"the logger {machine.logger!r} failed, and training goes on: {error}")
+        if asked is not None and not self.finished:
+            if not single:
+                torch.distributed.barrier()  # torchrun ends all when the first one ends, and rank 0 may still save
+            raise stopped_by(asked)
+        return self._exhausted
+
+    def _save(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Save what a resumed run needs: tensors, step, early stopping, training time."""
+        here = self.run.rank == 0
+        content = {
+            STEP: self.step,
+            EARLY: {"best": self.best, "waited": self._waited},
+            SECONDS: self.seconds,
+            "state_dict": whole(self.module.state_dict(), here=here),
+            "optimizer": whole(optimizer.state_dict(), here=here),
+        }
+        if here:
+            write_checkpoint(self.folder.checkpoint.with_name(f"{name}.ckpt"), content)
+
+    def _flush(self, *, validate: bool) -> None:
+        losses = torch.stack(self._losses).float().cpu()
+        if not bool(torch.isfinite(losses).all()):
+            bad = int((~torch.isfinite(losses)).nonzero()[0, 0])
+            step, ratio, lr = self._pending[bad]
+            raise UserError(
+                f"the loss is {float(losses[bad])} at step {step} (ratio {ratio:.3f}, lr {lr:g}): {_DIVERGED_HINT}"
+            )
+        values = losses.tolist()
+        rows = [[s, r, loss, lr, None] for (s, r, lr), loss in zip(self._pending, values, strict=True)]
+        if validate:
+            rows[-1][-1] = self._validate()
+        if self.metrics is not None:
+            self.metrics.write(rows)
+        self._latest = {k: v for k, v in zip(COLUMNS[1:], rows[-1][1:], strict=True) if v is not None}
+        self._report(values[-1])
+        self._pending, self._losses = [], []
+
+    def _validate(self) -> float:
+        """Return the validation loss: the mean over the domain's three ratios, or at ratio 0 if nothing is hidden."""
+        config, model, task = self.run.config, self.module.evaluation_model, self.module.task.evaluation_task
+        defaults = config.scheme_defaults if config.hides else None
+        ratios = (0.0,) if defaults is None else (defaults.low, defaults.ratio, defaults.high)
+        assert self.validation is not None
+        with gathered(self.module):
+            losses = masked_losses(task, model, self.validation, ratios, device=str(self.run.device))
+        loss = highest(self.run, sum(losses) / len(losses))  # all processes decide alike
+        if not math.isfinite(loss):
+            raise UserError(f"the validation loss is {loss} at step {self.step}: {_DIVERGED_HINT}")
+        if loss >= self.best:
+            self._waited += 1
+            return loss
+        self.best, self._waited = loss, 0
+        if config.optimizer.keep == "best":
+            weights = whole(model.state_dict(), here=self.run.rank == 0)
+            if self.run.rank == 0:
+                save_weights(self.folder.best, weights)
+        return loss
+
+    def _report(self, loss: float) -> None:
+        now = time.perf_counter()
+        samples = (self.step - self._report_step) * self.run.config.optimizer.batch_size
+        pace = samples / max(now - self._report_time, 1e-9)
+        self._report_time, self._report_step = now, self.step
+        ratio = self._pending[-1][1]
+        self.reporter.update(RunProgress(self.step, self.module.total_steps, loss, ratio, pace))

@@ -1,10 +1,11 @@
 """The configuration of a run: groups of typed fields, for the command line, YAML files and run folders. No torch."""
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.defaults import SchemeDefaults
@@ -16,12 +17,10 @@ from r2mae.training.config_groups import (
     MachineConfig,
     OptimizerConfig,
     TaskConfig,
-    changed,
-    check_bounds,
 )
-from r2mae.training.fields import coerce_values, describe_type, require_at_least, short_repr
-from r2mae.training.layers import PREFIX, Layer, fields_of, group_names, merged, scheme_of
-from r2mae.training.models import ModelSettings, settings_of
+from r2mae.training.fields import FieldError, Range, check_fields, read_fields
+from r2mae.training.layers import Layer, fields_of, merged
+from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
@@ -35,12 +34,8 @@ __all__ = [
     "OptimizerConfig",
     "RunConfig",
     "TaskConfig",
-    "describe_type",
     "fields_of",
 ]
-
-DEFAULT_SCHEME = SchemeSpec("r2mae")
-"""The scheme of a configuration that names none; its options are resolved when the configuration is made."""
 
 _Own = TypeVar("_Own", bound="RunConfig")
 
@@ -79,6 +74,8 @@ class RunConfig:
     """The domain's defaults for schemes; :attr:`scheme_defaults` may differ for a model."""
     models: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The domain's registry: a module for the name of each model. Without one, `model` is a group like the others."""
+    hides: ClassVar[bool] = True
+    """Whether such runs hide entries, and so have a masking scheme."""
     omitted: ClassVar[frozenset[str]] = frozenset()
     """Groups and fields without a meaning in such runs: they are refused, and not written."""
     common_fields: ClassVar[tuple[str, ...]] = ()
@@ -89,34 +86,26 @@ class RunConfig:
     """Pairs of fields that exclude each other: a given one replaces the preset's other one."""
 
     preset: str | None = None
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
     data: DataConfig = DataConfig()
     model: ModelSettings = ModelSettings()
     task: TaskConfig = TaskConfig()
-    scheme: SchemeSpec = DEFAULT_SCHEME
+    scheme: SchemeSpec = SchemeSpec("r2mae")  # its options are resolved when the configuration is made
     optimizer: OptimizerConfig = OptimizerConfig()
     machine: MachineConfig = MachineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.scheme, SchemeSpec):
-            raise UserError(
-                f"scheme takes a SchemeSpec, not {self.scheme!r}: pass a name and options to {type(self).__name__}.make"
-            )
-        if self.hides and not self.scheme.options and not self.scheme.given:
+        check_fields(self)
+        if self.hides and not self.scheme.options:
             spec = SchemeSpec.resolve(self.scheme.name, {}, self.scheme_defaults)
             object.__setattr__(self, "scheme", spec)
-        check_bounds(self)
-        require_at_least(self, "seed", 0)
         self._check_alternatives()
         self._check_validation()
         self._check_processes()
         for name in self.model.ignores:
             if self[name] != self.default_of(name):
                 raise UserError(f"{name} has no effect on the model {self.model.name!r} with these settings: omit it")
-        for name, (group, field) in fields_of(type(self)).items():
-            if {name, group} & self.omitted and self[name] != self.default_of(name):
-                raise UserError(f"{field} has no meaning in a run of {self.domain}: omit it")
 
     def _check_alternatives(self) -> None:
         for name, other in self.alternatives.items():
@@ -145,6 +134,8 @@ class RunConfig:
                 f"batch_size {optimizer.batch_size} does not split among {machine.devices} devices{machines} with "
                 f"{optimizer.accumulate} micro-batches each"
             )
+        if self.has_batch_norm and self.micro_batch < 2:
+            raise UserError(f"batch normalisation needs two {self.domain} in a micro-batch: raise batch_size")
         if not optimizer.compile:
             return
         for name, used in (
@@ -174,19 +165,19 @@ class RunConfig:
         return self.model.ratios or self.ratios
 
     @property
-    def hides(self) -> bool:
-        """Whether the run hides entries, and so has a masking scheme."""
-        return "scheme" not in self.omitted
-
-    @property
     def micro_batch(self) -> int:
         """Samples of one micro-batch of one process."""
         return self.optimizer.batch_size // (self.optimizer.accumulate * self.machine.ranks)
 
     @property
+    def has_batch_norm(self) -> bool:
+        """Whether the model may have batch normalisation: then `evaluation.bn_statistics` has an effect."""
+        return "bn_statistics" in self.measured_fields
+
+    @property
     def re_estimates_statistics(self) -> bool:
         """Whether the model is used with batch statistics re-estimated on unmasked inputs."""
-        return False
+        return self.has_batch_norm and self["bn_statistics"] != "no"
 
     @property
     def idle_fields(self) -> frozenset[str]:
@@ -230,11 +221,6 @@ class RunConfig:
         return getattr(getattr(cls, group) if group else cls, field)
 
     @classmethod
-    def default_model(cls) -> str:
-        """Return the name of the domain's default model."""
-        return cls.model.name
-
-    @classmethod
     def settings_of(cls, model: str) -> type[ModelSettings]:
         """Return the settings class of a model.
 
@@ -243,9 +229,7 @@ class RunConfig:
         UserError
             If there is no such model.
         """
-        if model == cls.default_model() or (not cls.models and not model):
-            return type(cls.model)
-        return settings_of(cls.models, model)
+        return type(cls.model) if model == cls.model.name else settings_of(cls.models, model)
 
     @classmethod
     def make(cls: type[_Own], **values: Any) -> _Own:
@@ -289,65 +273,63 @@ class RunConfig:
         Raises
         ------
         UserError
-            For values that are refused; it names the source if it is not the last one.
+            For values that are refused; it names the source that is wrong.
         """
-        return merged(cls, layers, cls._of_values)
+        return merged(cls, layers, cls.of_values)
 
     @classmethod
-    def _of_values(cls: type[_Own], values: Mapping[str, Any]) -> _Own:
+    def with_defaults(cls, layers: Sequence[Layer]) -> Sequence[Layer]:
+        """Return the layers of a configuration with those of defaults that follow from the given values."""
+        return layers
+
+    @classmethod
+    def of_values(cls: type[_Own], values: Mapping[str, Any]) -> _Own:
         """Return a configuration with these values, by flat names, and the domain's defaults for all others."""
         if "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
-        values, scheme, options = scheme_of(values)
-        model, known = cls.settings_of(values.get("model", cls.default_model())), fields_of(cls)
-        by_group: dict[str, dict[str, Any]] = {group: {} for group in ("", *group_names(cls))}
+        request = values["scheme"]
+        model, known = cls.settings_of(values.get("model", cls.model.name)), fields_of(cls)
+        groups: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():
-            setting = name.removeprefix(PREFIX)
-            if name not in known and (setting == name or setting not in model.own_fields()):
-                raise cls._unknown(name, model, values.get("model", cls.default_model()))
-            group, field = known.get(name, ("model", setting))
-            by_group[group][field] = value
-        own = coerce_values(cls, by_group.pop(""))
-        groups: dict[str, Any] = {}
-        for group, given in by_group.items():
+            if name == "scheme":
+                continue
+            group, field = known.get(name, ("model", name.removeprefix(PREFIX)))
+            if name not in known and (field == name or field not in model.own_fields()):
+                raise cls._unknown(name, model, values.get("model", cls.model.name))
+            groups[group][field] = value
+        own = read_fields(cls, groups.pop("", {}))
+        for group, given in groups.items():
             default = getattr(cls, group)
             of = model if group == "model" else type(default)
-            made = coerce_values(of, given, group=group)
-            groups[group] = dataclasses.replace(default, **made) if of is type(default) else of(**made)
-        return cls(**own, **groups)._with_scheme(scheme, options)
+            made = read_fields(of, given, of.short_name)
+            own[group] = dataclasses.replace(default, **made) if of is type(default) else of(**made)
+        config = cls(**own)
+        if not cls.hides:
+            return config
+        name = request.name or cls.scheme.name
+        spec = request.complete or SchemeSpec.resolve(name, request.options, config.scheme_defaults)
+        return dataclasses.replace(config, scheme=spec)
 
     @classmethod
-    def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> UserError:
+    def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:
         """Return the error for a name that is no field, and no setting of the model."""
         if name.startswith(PREFIX):
             own = model.own_fields()
             hint = nearest(name.removeprefix(PREFIX), own) if own else "omit it"
-            return UserError(f"unknown field {name}: the model {named!r} has no such setting: {hint}")
+            return FieldError(name, f"unknown field {name}: the model {named!r} has no such setting: {hint}")
         if name in type(cls.model).own_fields():
-            return UserError(
-                f"{name} belongs to the model {cls.default_model()!r}, not to {named!r}: omit it "
-                "(options of a model are written --model.NAME)"
+            return FieldError(
+                name,
+                f"{name} belongs to the model {cls.model.name!r}, not to {named!r}: omit it "
+                "(options of a model are written --model.NAME)",
             )
-        return UserError(f"unknown field {name!r}: {nearest(name, cls.names(model))}")
-
-    def _with_scheme(self: _Own, scheme: Any, options: Mapping[str, Any]) -> _Own:
-        """Return the configuration with a scheme: a complete one, or a name (or None for the default) and options."""
-        if not isinstance(scheme, str | SchemeSpec | None):
-            raise UserError(f"scheme takes a name, not {short_repr(scheme)}")
-        if not self.hides and (scheme is not None or options):
-            named = next(iter(options), "scheme")
-            raise UserError(f"{named} has no meaning in a run of {self.domain}, which hides nothing: omit it")
-        if scheme is None and not options:
-            return self
-        if not isinstance(scheme, SchemeSpec):
-            scheme = SchemeSpec.resolve(scheme or self.scheme.name, options, self.scheme_defaults)
-        return dataclasses.replace(self, scheme=scheme)
+        return FieldError(name, f"unknown field {name!r}: {nearest(name, cls.names(model))}")
 
     @classmethod
     def names(cls, model: type[ModelSettings] | None = None) -> list[str]:
         """Return the short names of all fields, of the scheme's options and of a model's settings."""
         own = (model or type(cls.model)).own_fields()
-        options = () if "scheme" in cls.omitted else SCHEME_OPTIONS
+        options = SCHEME_OPTIONS if cls.hides else ()
         return sorted({*fields_of(cls), *options, *own} - cls.omitted)
 
     def flat(self) -> dict[str, Any]:
@@ -384,12 +366,12 @@ class RunConfig:
         The machine, the evaluation and idle fields are not compared, nor which options of the scheme were given.
         """
         free = {name for name, (group, _) in fields_of(type(self)).items() if group in ("machine", "evaluation")}
-        pairs = changed(self.flat(), other.flat())
-        if self.scheme != other.scheme:  # 1 is a step, and 1.0 the end of the run
-            own, others = self.scheme.options, other.scheme.options
-            pairs |= {name: (own[name], others[name]) for name in own if name in others and _unlike(own, others, name)}
-        return {name: pair for name, pair in pairs.items() if name not in free | self.idle_fields}
-
-
-def _unlike(own: Mapping[str, Any], others: Mapping[str, Any], name: str) -> bool:
-    return (type(own[name]), own[name]) != (type(others[name]), others[name])
+        own, others = self.flat(), other.flat()
+        names = [name for name in {**own, **others} if name not in free | self.idle_fields]
+        pairs = {name: (own.get(name), others.get(name)) for name in names}
+        as_number = {name for name in names if name not in self.scheme.options}  # 1 is a step, 1.0 the end of the run
+        return {
+            name: (one, another)
+            for name, (one, another) in pairs.items()
+            if one != another or not (name in as_number or type(one) is type(another))
+        }

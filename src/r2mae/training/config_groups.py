@@ -1,33 +1,14 @@
 """The groups of a run's configuration that all domains share: data, task, optimiser, machine, evaluation. No torch."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from r2mae.errors import UserError
-from r2mae.training.fields import require_at_least, require_positive, short_repr
+from r2mae.training.fields import NonNegative, PartialFraction, Positive, Range, Size, check_fields
 
-# Far above what any run needs, and low enough to prevent overflow, endless runs and too many threads.
-_DEFAULT_MAXIMUM = 2**31 - 1
-_MAXIMUM = {"steps": 10**9, "threads": 4096, "workers": 1024, "devices": 4096, "nodes": 4096, "seed": 2**63 - 1}
-
-
-def check_bounds(values: Any) -> None:
-    """Refuse impossible numbers in any field of a dataclass, and text that cannot be part of a path.
-
-    Raises
-    ------
-    UserError
-        Names the field.
-    """
-    for field in dataclasses.fields(values):
-        name, value = field.name, getattr(values, field.name)
-        if isinstance(value, str) and "\0" in value:
-            raise UserError(f"{name} contains a NUL character, which no path or name may: {value!r}")
-        most = _MAXIMUM.get(name, _DEFAULT_MAXIMUM)
-        if isinstance(value, int) and abs(value) > most:
-            raise UserError(f"{name} takes numbers up to {most:,}, not {short_repr(value)}")
+_MAX_STEPS = 10**9
+_Count = Annotated[int, Range(1, 4096)]  # of what a machine has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +16,16 @@ class Group:
     """A group of fields of a configuration. A domain's own group inherits from one of this module.
 
     A field is named after its group and itself (`optimizer.lr`) or, as no two groups have a field of one name, by
-    itself (`lr`). The first field of some groups is named after the group alone: `data` is `data.source`.
+    itself (`lr`).
     """
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        check_fields(self, self.short_name)
+
+    @classmethod
+    def short_name(cls, field: str) -> str:
+        """Return the name of a field without its group."""
+        return field
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, by field."""
@@ -62,12 +48,12 @@ class DataConfig(Group):
     """
 
     source: str = ""
-    validation: float = 0.0
+    validation: PartialFraction = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.validation < 1:
-            raise UserError(f"validation must be a fraction in [0, 1), not {self.validation}")
+    @classmethod
+    def short_name(cls, field: str) -> str:
+        """Return the name of a field without its group: `data` for `data.source`."""
+        return "data" if field == "source" else field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +75,8 @@ class OptimizerConfig(Group):
 
     Parameters
     ----------
-    name : {"adam", "adamw", "sgd", "lars"}
-        Optimiser; `sgd` and `lars` (layer-wise rates, for very large batches) have a momentum of 0.9.
+    name : {"adam", "adamw", "sgd"}
+        Optimiser; `sgd` has a momentum of 0.9.
     epochs : float
         Passes over the data, if `steps` is not given.
     steps : int, optional
@@ -130,51 +116,39 @@ class OptimizerConfig(Group):
         Compile the model with torch.compile (results change in the last digits).
     """
 
-    name: Literal["adam", "adamw", "sgd", "lars"] = "adam"
-    epochs: float = 15
-    steps: int | None = None
-    batch_size: int = 128
-    accumulate: int = 1
-    lr: float = 1e-3
-    base_lr: float | None = None
-    betas: tuple[float, ...] = (0.9, 0.999)
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    epochs: Positive = 15
+    steps: Annotated[int, Range(1, _MAX_STEPS)] | None = None
+    batch_size: Size = 128
+    accumulate: Size = 1
+    lr: Positive = 1e-3
+    base_lr: Positive | None = None
+    betas: tuple[PartialFraction, ...] = (0.9, 0.999)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: float = 0.0
-    warmup_epochs: float | None = None
-    weight_decay: float = 0.0
-    clip: float | None = None
-    ema: float | None = None
-    validate_every: int | None = None
-    patience: int | None = None
+    warmup: PartialFraction = 0.0
+    warmup_epochs: NonNegative | None = None
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
+    ema: Annotated[float, Range(above=0, below=1)] | None = None
+    validate_every: Size | None = None
+    patience: Size | None = None
     keep: Literal["last", "best"] = "last"
     precision: Literal["auto", "32", "bf16"] = "auto"
     compile: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_size", "accumulate"):
-            require_at_least(self, name, 1)
-        for name in ("steps", "validate_every", "patience"):
-            if getattr(self, name) is not None:
-                require_at_least(self, name, 1)
-        require_at_least(self, "weight_decay", 0)
-        for name in ("epochs", "lr"):
-            require_positive(self, name)
-        for name in ("clip", "base_lr"):
-            if getattr(self, name) is not None:
-                require_positive(self, name)
-        if self.warmup_epochs is not None:
-            require_at_least(self, "warmup_epochs", 0)
-        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas takes two numbers of 0 or more and below 1, such as 0.9 0.95, not {self.betas}")
-        if self.name in ("sgd", "lars") and self.betas != OptimizerConfig.betas:
+        if len(self.betas) != 2:
+            raise UserError(f"betas takes two numbers, such as 0.9 0.95, not {self.betas}")
+        if self.name == "sgd" and self.betas != OptimizerConfig.betas:
             raise UserError(f"betas apply to adam and adamw, and the optimizer is {self.name}: omit them")
         if self.batch_size % self.accumulate:
             raise UserError(f"batch_size {self.batch_size} does not split into {self.accumulate} equal micro-batches")
-        if not 0 <= self.warmup < 1:
-            raise UserError(f"warmup must be a fraction in [0, 1), not {self.warmup}")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise UserError(f"ema must be a decay between 0 and 1, such as 0.999, not {self.ema}")
+
+    @classmethod
+    def short_name(cls, field: str) -> str:
+        """Return the name of a field without its group: `optimizer` for `optimizer.name`."""
+        return "optimizer" if field == "name" else field
 
     @property
     def peak_lr(self) -> float:
@@ -204,9 +178,9 @@ class OptimizerConfig(Group):
     def total_steps(self, samples: int) -> int:
         """Return the optimiser steps of the run on `samples` training samples."""
         wanted = self.steps or max(1.0, self.epochs * samples / self.batch_size)
-        if wanted > _MAXIMUM["steps"]:
+        if wanted > _MAX_STEPS:
             raise UserError(
-                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAXIMUM['steps']:,}: use fewer"
+                f"{self.epochs:g} epochs are {wanted:,.0f} steps, above the maximum of {_MAX_STEPS:,}: use fewer"
             )
         return round(wanted)
 
@@ -238,30 +212,24 @@ class MachineConfig(Group):
         Steps between checkpoints.
     keep_every : int, optional
         Steps between permanent checkpoints, checkpoints/step-N.ckpt.
-    logger : {"none", "tensorboard", "wandb", "mlflow"}
+    logger : {"none", "tensorboard", "wandb"}
         Experiment tracker that also receives the metrics.
     """
 
     device: str = "auto"
-    devices: int = 1
-    nodes: int = 1
+    devices: _Count = 1
+    nodes: _Count = 1
     sync_batchnorm: bool = False
     strategy: Literal["ddp", "fsdp"] = "ddp"
     activation_checkpointing: bool = False
-    workers: int = 0
-    threads: int | None = None
-    save_every: int = 500
-    keep_every: int | None = None
-    logger: Literal["none", "tensorboard", "wandb", "mlflow"] = "none"
+    workers: Annotated[int, Range(0, 1024)] = 0
+    threads: _Count | None = None
+    save_every: Size = 500
+    keep_every: Size | None = None
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("save_every", "devices", "nodes"):
-            require_at_least(self, name, 1)
-        for name in ("threads", "keep_every"):
-            if getattr(self, name) is not None:
-                require_at_least(self, name, 1)
-        require_at_least(self, "workers", 0)
         if self.sync_batchnorm and self.ranks == 1:
             raise UserError("sync_batchnorm is for several processes, and this run has one: omit it")
         if self.strategy == "fsdp" and self.ranks == 1:
@@ -281,10 +249,3 @@ class EvaluationConfig(Group):
     def idle(self) -> tuple[str, ...]:
         """Fields without an effect next to the others."""
         return ()
-
-
-def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the names whose values differ, or differ in type, with both values; a missing one is None."""
-    names = [*before, *(name for name in after if name not in before)]
-    pairs = {name: (before.get(name), after.get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

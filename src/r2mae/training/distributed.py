@@ -1,7 +1,9 @@
 """Several processes train one model: torchrun starts them, DDP or FSDP2 divides the work.
 
 :func:`together` starts the processes of a run and ends them together; :func:`join` makes their group;
-:func:`distribute` wraps the module; :func:`whole` and :func:`as_divided` join and divide its tensors for checkpoints.
+:func:`distribute` wraps the module; :func:`whole` and :func:`as_divided` join and divide its tensors for checkpoints
+(those of torch.distributed.checkpoint have metadata that must be unpickled). :func:`synced_batch_norms` is for batch
+normalisation, which torch synchronises on GPUs alone.
 """
 
 import atexit
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
@@ -64,9 +68,7 @@ def together(config: RunConfig) -> Iterator[None]:
     rank = process_rank(config.machine.devices, config.machine.nodes)
     if not is_launched():
         raise SystemExit(launch(config.machine.devices))
-    ended = threading.Event()
-    follower = threading.Thread(target=_follow, args=(os.getppid(), ended), daemon=True, name="r2mae launcher")
-    follower.start()
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="r2mae launcher").start()
     try:
         yield
     except Exception as error:
@@ -79,9 +81,6 @@ def together(config: RunConfig) -> Iterator[None]:
         if lost:
             raise UserError(f"another process of this run ended; {RESUMES}") from None
         raise
-    finally:
-        ended.set()
-        follower.join()
 
 
 def launch(devices: int) -> int:
@@ -144,11 +143,10 @@ def _exit_code(failures: "Mapping[int, ProcessFailure]", ranks: int) -> int:
     return 1
 
 
-def _follow(launcher: int, ended: threading.Event) -> None:
+def _follow(launcher: int) -> None:
     """Stop this process as SIGTERM does when its launcher has ended, so that none goes on alone."""
     while os.getppid() == launcher:
-        if ended.wait(0.5):
-            return
+        time.sleep(0.5)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_FORCED)
     os._exit(1)
@@ -172,12 +170,7 @@ def join(run: "Run") -> None:
         timeout=_SILENCE,
         device_id=run.device if on_gpu else None,
     )
-    atexit.register(_leave)
-
-
-def _leave() -> None:
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+    atexit.register(lambda: distributed.is_initialized() and distributed.destroy_process_group())
 
 
 def agree(run: "Run", mine: Mapping[str, Any]) -> None:
@@ -202,28 +195,13 @@ def agree(run: "Run", mine: Mapping[str, Any]) -> None:
                 )
 
 
-def from_first(run: "Run", value: float) -> float:
-    """Return the first process's value, in all of them."""
+def highest(run: "Run", value: float) -> float:
+    """Return the highest value of all processes of the run, in all of them."""
     if run.ranks == 1:
         return value
     shared = torch.tensor([value], dtype=torch.float64)
-    distributed.broadcast(shared, 0)
+    distributed.all_reduce(shared, distributed.ReduceOp.MAX)
     return float(shared)
-
-
-def signal_of_any(run: "Run", number: int | None) -> int | None:
-    """Return the signal that a process of the run has received, in all of them; SIGTERM if some got SIGINT."""
-    if run.ranks == 1:
-        return number
-    highest = torch.tensor([number or 0])
-    distributed.all_reduce(highest, distributed.ReduceOp.MAX)
-    return int(highest) or None
-
-
-def wait_for_all(run: "Run") -> None:
-    """Wait until all processes of the run are here."""
-    if run.ranks > 1:
-        distributed.barrier()
 
 
 # Division of the work ------------------------------------------------------------------------------------------------
@@ -300,14 +278,9 @@ def all_finite(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def whole(value: Any, *, here: bool) -> Any:
-    """Return a state with whole tensors on the CPU where they were divided; all processes must ask together.
+    """Return a state (nested mappings) with whole tensors on the CPU where they were divided.
 
-    Parameters
-    ----------
-    value : Any
-        A tensor, or a mapping of such states and of plain types.
-    here : bool
-        Whether this process wants them; the others get None in the place of a divided tensor.
+    All processes must call this together; those where `here` is false get None in the place of a divided tensor.
     """
     if isinstance(value, Mapping):
         return {name: whole(entry, here=here) for name, entry in value.items()}
@@ -325,3 +298,64 @@ def as_divided(tensor: Tensor, like: Tensor) -> Tensor:
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
     return distribute_tensor(tensor.to(like.device), mesh, placements, src_data_rank=None)
+
+
+# Batch normalisation -------------------------------------------------------------------------------------------------
+
+
+class _Summed(torch.autograd.Function):
+    """A tensor's sum over all processes; its gradient is summed, too."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _Summed.forward(ctx, grads[0])
+
+
+def _summed(value: Tensor) -> Tensor:
+    return _Summed.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@contextmanager
+def synced_batch_norms(model: nn.Module) -> Iterator[None]:
+    """Within the block, let batch normalisation that trains take its statistics over all processes.
+
+    Sums and their gradients are added up over the processes, so the losses are those of one process with the whole
+    batch.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    for layer in layers:
+        layer.forward = partial(synced, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward  # the class has its own
+
+
+def synced(layer: _BatchNorm, inputs: Tensor) -> Tensor:
+    """Normalise over all processes, each of which has as many samples, and update the running statistics."""
+    if not (layer.training and distributed.is_initialized()):
+        return type(layer).forward(layer, inputs)
+    axes = [0, *range(2, inputs.dim())]
+    shape = [1, -1, *[1] * (inputs.dim() - 2)]
+    count = inputs.numel() // inputs.shape[1] * distributed.get_world_size()
+    values = inputs.float()
+    mean = _summed(values.sum(axes)) / count
+    centred = values - mean.view(shape)
+    variance = _summed(centred.square().sum(axes)) / count
+    out = centred * torch.rsqrt(variance + layer.eps).view(shape)
+    if layer.affine:
+        out = out * layer.weight.view(shape) + layer.bias.view(shape)
+    if layer.track_running_stats:
+        layer.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        share = 1 / float(layer.num_batches_tracked) if layer.momentum is None else layer.momentum  # type: ignore[arg-type]
+        unbiased = variance * (count / max(count - 1, 1))
+        for running, new in ((layer.running_mean, mean), (layer.running_var, unbiased)):
+            running.lerp_(new.detach().to(running.dtype), share)  # type: ignore[union-attr]
+    return out.to(inputs.dtype)

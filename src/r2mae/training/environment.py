@@ -18,15 +18,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def environment() -> dict[str, Any]:
-    """Describe the machine and the libraries of a run; torch's fields only if torch is imported.
-
-    Returns
-    -------
-    dict
-        `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
-        torch's `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses them), `torch_threads`, and
-        `cuda`, the name of the device or None.
-    """
+    """Describe the machine and the libraries of a run; torch's fields only if torch is imported."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -40,7 +32,6 @@ def environment() -> dict[str, Any]:
 
 @cache
 def _version_of(library: str) -> str:
-    """Return the installed version; reading it takes milliseconds, and it stays the same in a process."""
     try:
         return version(library)
     except PackageNotFoundError:
@@ -48,44 +39,24 @@ def _version_of(library: str) -> str:
 
 
 def recorded_changes(recorded: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes of environment in a run's record, one for each resume; malformed ones are skipped."""
-    entries = recorded.get(CONTINUED)
-    changes = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return [change for change in changes if isinstance(change.get("step"), int)]
+    """Return the changes of environment in a run's record, one for each resume."""
+    return list(recorded.get(CONTINUED, ()))
 
 
 def add_change(recorded: Mapping[str, Any], now: Mapping[str, Any], step: int) -> tuple[dict[str, Any], list[str]]:
-    """Add the changes of environment to the record of a resumed run.
+    """Return the record of a run with what has changed `now` that it resumes, and the changes that may alter results.
 
-    Parameters
-    ----------
-    recorded : mapping
-        Environment in which the run started (:func:`environment`), and its changes under :data:`CONTINUED`.
-    now : mapping
-        Environment in which the run resumes.
-    step : int
-        Step from which it resumes. Changes recorded from this step on are dropped, since those steps were lost.
-
-    Returns
-    -------
-    dict
-        The record; if the environment has changed, :data:`CONTINUED` has one more mapping: the step and the new values.
-    list of str
-        Names of the changes that may alter results.
+    The record is the environment in which the run started, and its changes under :data:`CONTINUED`: mappings of the
+    step from which the run resumed and the new values. Those from this step on are dropped: those steps were lost.
     """
     record = {key: value for key, value in recorded.items() if key != CONTINUED}
     changes = [change for change in recorded_changes(recorded) if change["step"] < step]
     last = {key: value for entry in (record, *changes) for key, value in entry.items()}
     changed = {key: value for key, value in now.items() if last.get(key) != value}
     changes += [{"step": step, **changed}] if changed else []
-    before, after = ({**one, **_versions(one)} for one in (last, now))
+    before, after = ({**one, **dict(one.get("versions") or {})} for one in (last, now))
     altering = [name for name in _AFFECTS_NUMBERS if name in before and before[name] != after.get(name)]
     return record | ({CONTINUED: changes} if changes else {}), altering
-
-
-def _versions(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    versions = found.get("versions")
-    return versions if isinstance(versions, dict) else {}
 
 
 def processor() -> str:
@@ -100,11 +71,9 @@ def processor() -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout that this package is imported from.
+    """Return the commit of the checkout that this package is imported from, None for an installed package.
 
     The suffix is "+" if files of the package have changed since, and "?" if git cannot tell.
-
-    None for an installed package, even if it is installed within another checkout.
     """
     package = Path(__file__).parents[1]
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
@@ -114,13 +83,11 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """Return git's output for a folder; None if git is missing or fails."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
 
 
 def _torch_environment() -> dict[str, Any]:

@@ -1,24 +1,75 @@
-"""Fields of dataclasses as options: types in words, values from text, checks, and help from NumPy docstrings. No torch.
+"""Fields of dataclasses as options: types in words, values and their ranges, and help from NumPy docstrings. No torch.
 
 A command's options are the fields of a dataclass. The docstring gives the help: its first paragraphs describe the
-command, "Parameters" the options, and "Examples" is shown as it is.
+command, "Parameters" the options, and "Examples" is shown as it is. The annotation of a field says which values it
+takes: ``Size`` is a whole number of 1 or more.
 """
 
 import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from math import inf, isfinite
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from r2mae.errors import UserError
 
 _MAX_REPR = 120  # characters of a value in an error
 _NULL = "null"  # the text for None, as in YAML
+_MOST = 2**31 - 1  # of a whole number without a range; far above what any run needs, and low enough for no overflow
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 """The words that flags take, in lower case."""
+
+
+class FieldError(UserError):
+    """The error for a field, or an option of a scheme, that must not be given; `name` is its flat name."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field takes, as metadata of its type: ``Annotated[int, Range(1)]``.
+
+    Parameters
+    ----------
+    least, most : float
+        The ends, if they are in the range.
+    above, below : float
+        The ends, if they are not.
+    """
+
+    least: float = -inf
+    most: float = inf
+    above: float = -inf
+    below: float = inf
+
+    def __contains__(self, value: float) -> bool:
+        return self.least <= value <= self.most and self.above < value < self.below
+
+    def __str__(self) -> str:
+        if isfinite(self.least) and isfinite(self.most):
+            return f"{self.least:,} to {self.most:,}"
+        ends = (f"{self.least:,} or more", f"above {self.above:,}", f"at most {self.most:,}", f"below {self.below:,}")
+        numbers = (self.least, self.above, self.most, self.below)
+        return " and ".join(end for end, number in zip(ends, numbers, strict=True) if isfinite(number))
+
+
+Size = Annotated[int, Range(1)]
+"""A whole number of 1 or more."""
+Positive = Annotated[float, Range(above=0)]
+"""A number above 0."""
+NonNegative = Annotated[float, Range(0)]
+"""A number of 0 or more."""
+Fraction = Annotated[float, Range(0, 1)]
+"""A number from 0 to 1."""
+PartialFraction = Annotated[float, Range(0, below=1)]
+"""A number from 0 to 1, except 1."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +142,19 @@ class ConfigOption:
         return tuple(str(word) for part in parts for word in get_args(part)) if literal else ()
 
     def read(self, text: str) -> Any:
-        """Return the value of a word of the command line.
+        """Return the value of a word of the command line, with ``~`` at its start expanded.
 
         Raises
         ------
         UserError
             If the option takes no such value.
         """
+        if text == _NULL and type(None) in get_args(self.kind) and not self.is_list:
+            return None
+        kinds = (self.kind, *get_args(self.kind))
+        entry = next((get_args(part)[0] for part in kinds if get_origin(part) is tuple), self.kind)
         try:
-            return value_of(text, self.kind)
+            return value_of(at_home(text), entry)
         except ValueError:
             raise UserError(f"{self.typed} takes {describe_type(self.kind)}, not {short_repr(text)}") from None
 
@@ -114,29 +169,47 @@ def option(default: Any = MISSING, **settings: Any) -> Any:
     return dataclasses.field(default=default, metadata=settings)
 
 
-def value_of(text: str, kind: Any) -> Any:
-    """Return the value of a type that a text means: the number 3 or 3.0, true or yes, a word, a path from ``~``.
+def value_of(value: Any, kind: Any) -> Any:
+    """Return what a value means for a type: a word of the command line, a value of YAML or one of Python.
+
+    Text may be the number 3 or 3.0, true or yes, or a word. YAML reads the words yes and no as true and false, and 1e-3
+    as text; lists are tuples.
 
     Raises
     ------
     ValueError
         If it means none.
     """
-    if type(None) in get_args(kind) and text == _NULL and not any(get_origin(part) is tuple for part in get_args(kind)):
-        return None
+    if kind is Any or (value is None and type(None) in get_args(kind)):
+        return value
     for part in _parts(kind):
-        if get_origin(part) is Literal and text in get_args(part):
-            return text
-        if part is bool and text.lower() in TRUTHS:
-            return TRUTHS[text.lower()]
+        if get_origin(part) is tuple and isinstance(value, list | tuple):
+            return tuple(value_of(entry, get_args(part)[0]) for entry in value)
+        word = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        if get_origin(part) is Literal and word in get_args(part):
+            return word
+        if part is bool and (isinstance(value, bool) or str(value).lower() in TRUTHS):
+            return TRUTHS[str(value).lower()]
         if part in (int, float):
             try:
-                return part(text.encode("ascii").decode())  # Python also reads the digits of other scripts
+                return _number(value, part)
             except ValueError:
                 continue
-        if part is str:
-            return at_home(text)
-    raise ValueError(text)
+        if part is not bool and get_origin(part) is None and isinstance(value, part):
+            return value
+    raise ValueError(value)
+
+
+def _number(value: Any, kind: type) -> Any:
+    """Return a number, also of text in ASCII; Python would also read the digits of other scripts, and truth values."""
+    if isinstance(value, str):
+        return kind(value.encode("ascii").decode())
+    if isinstance(value, bool) or not isinstance(value, int | float) or (kind is int and isinstance(value, float)):
+        raise ValueError(value)
+    try:
+        return kind(value)
+    except OverflowError:
+        return inf
 
 
 def at_home(value: Any) -> Any:
@@ -151,10 +224,8 @@ def at_home(value: Any) -> Any:
 
 
 def _parts(kind: Any) -> list[Any]:
-    """Return the types of a union without None; for a list those of its entries."""
-    if get_origin(kind) is tuple:
-        return _parts(get_args(kind)[0])
-    if get_origin(kind) is Literal or not get_args(kind):
+    """Return the types of a union without None."""
+    if get_origin(kind) in (Literal, tuple) or not get_args(kind):
         return [kind]
     return [found for part in get_args(kind) if part is not type(None) for found in _parts(part)]
 
@@ -209,78 +280,62 @@ def describe_type(kind: Any) -> str:
     return " or ".join(describe_type(part) for part in get_args(kind) if part is not type(None))
 
 
-def matches_type(value: Any, kind: Any) -> bool:
-    """Return whether a value has the annotated type of a field."""
-    if kind is Any or get_origin(kind) is ClassVar:
-        return True
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if get_origin(kind) is tuple:
-        return isinstance(value, list | tuple) and all(matches_type(entry, get_args(kind)[0]) for entry in value)
-    if get_args(kind):
-        return any(matches_type(value, part) for part in get_args(kind))
-    if isinstance(value, bool) and kind is not bool:
-        return False
-    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
-
-
-def coerce_values(kind: type, given: Mapping[str, Any], *, group: str = "") -> dict[str, Any]:
-    """Convert plain values to the types of a dataclass's fields: whole numbers to floats, lists to tuples.
+def read_fields(kind: type, given: Mapping[str, Any], name_of: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return what values mean for the fields of a dataclass, see :func:`value_of`; ranges are not checked.
 
     Parameters
     ----------
     kind : type
         The dataclass.
     given : mapping
-        Plain values by field.
-    group : str
-        The group of the fields, for errors: `name` and `source` are named after it, and a model's settings below it.
+        Values by field.
+    name_of : callable
+        Returns the name of a field in errors.
 
     Raises
     ------
     UserError
-        If a value does not have the type of its field.
+        Names the field, and what it takes.
     """
-    hints = {name: hint for name, hint in _hints(kind).items() if name in given}
-    for name, hint in hints.items():
-        if not matches_type(given[name], hint):
-            told = f"{_in_words(group, name)} takes {describe_type(hint)}, not {short_repr(given[name])}"
-            raise UserError(told + yaml_hint(given[name], hint))
-    # YAML writes 2 for 2.0.
-    floats = {name for name, hint in hints.items() if float in (hint, *get_args(hint))}
-    try:
-        exact = {key: _as_floats(v) if key in floats else v for key, v in given.items()}
-    except OverflowError:
-        raise UserError("a number is too large: give one below 1e300") from None
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in exact.items()}
+    found = {}
+    for field, value in given.items():
+        try:
+            found[field] = value_of(value, _fields(kind)[field][0])
+        except ValueError:
+            takes = describe_type(_fields(kind)[field][0])
+            raise UserError(f"{name_of(field)} takes {takes}, not {short_repr(value)}") from None
+    return found
+
+
+def check_fields(values: Any, name_of: Callable[[str], str] = str) -> None:
+    """Refuse values of a dataclass that do not fit the types and ranges of its fields, as :func:`read_fields`."""
+    given = {field: getattr(values, field) for field in _fields(type(values))}
+    for field, value in read_fields(type(values), given, name_of).items():
+        name, limits = name_of(field), _fields(type(values))[field][1]
+        for entry in value if isinstance(value, tuple) else (value,):
+            if isinstance(entry, str) and "\0" in entry:
+                raise UserError(f"{name} contains a NUL character, which no path or name may: {entry!r}")
+            if isinstance(entry, float) and not isfinite(entry):
+                raise UserError(f"{name} takes a finite number, not {short_repr(given[field])}")
+            if isinstance(entry, int | float) and entry not in limits:
+                raise UserError(f"{name} must be {limits}, not {short_repr(given[field])}")
+            if isinstance(entry, int) and not isfinite(limits.most) and abs(entry) > _MOST:
+                raise UserError(f"{name} takes numbers up to {_MOST:,}, not {short_repr(given[field])}")
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _fields(kind: type) -> dict[str, tuple[Any, Range]]:
+    """Return the type and the range of each field of a dataclass."""
+    plain, full = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {name: (plain[name], next(_ranges(full[name]), Range())) for name in names}
 
 
-def _in_words(group: str, name: str) -> str:
-    if name in ("name", "source"):
-        return group
-    return f"model.{name}" if group == "model" else name
-
-
-def _as_floats(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(float(entry) for entry in value)
-    return None if value is None else float(value)
-
-
-def yaml_hint(value: Any, kind: Any) -> str:
-    """Return how to write a value that YAML reads as another type than the one that is meant; empty for others."""
-    meant = "yes" if value else "no"
-    if isinstance(value, bool) and matches_type(meant, kind):
-        return f' (YAML reads {meant} as {str(value).lower()}: write "{meant}", with the quotes)'
-    exponent = re.fullmatch(r"([-+]?\d+)([eE][-+]?\d+)", value) if isinstance(value, str) else None
-    if exponent and matches_type(1.0, kind):
-        return f" (YAML reads {value} as text: write {exponent[1]}.0{exponent[2]})"
-    return ""
+def _ranges(kind: Any) -> Iterator[Range]:
+    if isinstance(kind, Range):
+        yield kind
+    for part in get_args(kind):
+        yield from _ranges(part)
 
 
 def short_repr(value: Any) -> str:
@@ -292,17 +347,3 @@ def short_repr(value: Any) -> str:
     except ValueError:  # such an integer inside a list
         return f"a {type(value).__name__} with a huge number"
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]} …"
-
-
-def require_at_least(config: object, name: str, bound: int) -> None:
-    """Refuse a value that is no number, or is below a bound."""
-    value = getattr(config, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= bound:
-        raise UserError(f"{name} must be {bound} or more, not {short_repr(value)}")
-
-
-def require_positive(config: object, name: str) -> None:
-    """Refuse a value that is not a finite number above zero."""
-    value = getattr(config, name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise UserError(f"{name} must be a finite number above 0, not {short_repr(value)}")

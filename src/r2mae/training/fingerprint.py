@@ -18,18 +18,8 @@ def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
     1 GiB, which take too long to read, it hashes sizes and modification times instead of content; a change that keeps
     both is not detected.
 
-    Parameters
-    ----------
-    *sources : str or Path
-        Sources of a run: paths, or names of sets. A source that is no existing path is hashed by its name.
-    hidden : bool
-        Whether files and folders whose names begin with a dot, and Thumbs.db, count in folders: file managers write
-        them.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read.
+    A source that is no existing path is hashed by its name. With ``hidden=False``, files and folders whose names begin
+    with a dot, and Thumbs.db, do not count in folders: file managers write them.
     """
     digest = hashlib.blake2b(digest_size=16)
     for source in sources:

@@ -15,9 +15,9 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
@@ -26,30 +26,27 @@ from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, jsonable, write_json
 from r2mae.training.config import RunConfig
 from r2mae.training.environment import add_change, environment
-from r2mae.training.records import (
-    Description,
-    hint_for,
-    holds_weights,
-    read_description,
-    read_fingerprint,
-    read_json,
-    read_results,
-    read_yaml,
-)
+from r2mae.training.records import finite_float, hint_for, read_json, read_yaml
 
 __all__ = ["FolderLock", "InUseError", "RunFolder", "hint_for", "read_json"]
 
-_DATA = "data"  # the source of a configuration, among its differences from another one
+FORMAT = 1  # of model.json
+
+
+@dataclass(frozen=True)
+class Description:
+    """The contents of ``model.json``, which describes the weights; `format` and `version` are not checked."""
+
+    format: Any
+    version: str
+    domain: str
+    steps: int
+    seconds: float
+    architecture: Mapping[str, Any]
 
 
 class RunFolder:
-    """The paths of a run, and its state.
-
-    Parameters
-    ----------
-    path : Path
-        The folder; it need not exist.
-    """
+    """The paths of a run, and its state; the folder need not exist."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -68,39 +65,43 @@ class RunFolder:
 
     @property
     def trained(self) -> bool:
-        """Whether training has ended. ``model.json`` is written last, so if it exists, the weights are complete.
-
-        Weights that were truncated afterwards (no complete header) do not count if there is a checkpoint: they are
-        written again from it.
-        """
-        exist = self.model_file.is_file() and self.weights.is_file()
-        return exist and (holds_weights(self.weights) or not self.checkpoint.exists())
+        """Whether training has ended. ``model.json`` is written last, so if it exists, the weights are complete."""
+        return self.model_file.is_file() and self.weights.is_file()
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The contents of ``results.json``; None if it is missing or damaged: the run is then measured again."""
-        return read_results(self.results_file)
+        """The contents of ``results.json``; None if it is missing or damaged: the run is then measured again.
+
+        Scores (by name) and times are finite or None.
+        """
+        try:
+            values = read_json(self.results_file)
+        except UserError:
+            return None
+        scores = values.get("scores")
+        if not isinstance(scores, dict):
+            return None
+        times = [values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds")]
+        numbers = [*scores.values(), *times]
+        return values if all(one is None or finite_float(one) is not None for one in numbers) else None
 
     @property
     def description(self) -> Description:
         """The description of the model in ``model.json``; raises a :class:`UserError` if it is damaged."""
-        return read_description(self.model_file)
+        values, path = read_json(self.model_file), self.model_file
+        domain, architecture = values.get("domain"), values.get("architecture", {})
+        steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
+        if type(steps) is not int or finite_float(steps) is None or seconds is None or min(steps, seconds) < 0:
+            raise UserError(f"{path} contains no number of steps and seconds: {hint_for(path)}")
+        if not isinstance(domain, str) or not isinstance(architecture, dict):
+            raise UserError(f"{path} does not describe a model: {hint_for(path)}")
+        return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
 
     def results_for(self, config: RunConfig) -> dict[str, Any] | None:
         """Return the results, or None if they were measured with other settings than those of `config`."""
         results = self.results
-        if results is None:
-            return None
-        recorded = results.get("measured", {})
-        if not isinstance(recorded, dict):
-            return None
-        settings = jsonable(config.measurement_settings())  # old results also record settings that had no effect
-        return results if settings.items() <= recorded.items() else None
-
-    def baseline_for(self, config: RunConfig) -> dict[str, Any] | None:
-        """Return a baseline's results, or None if measured with other settings; old results do not record settings."""
-        results = self.results
-        return results if results is None or "measured" not in results else self.results_for(config)
+        settings = jsonable(config.measurement_settings())
+        return results if results is not None and results.get("measured") == settings else None
 
     def read_config(self) -> dict[str, Any]:
         """Return the configuration as plain types."""
@@ -109,12 +110,7 @@ class RunFolder:
         if not self.config_file.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
         config = read_yaml(self.config_file)
-        if "domain" not in config:
-            raise UserError(
-                f"{self.config_file} names no domain: runs of earlier versions are not read; "
-                "train again into another --out"
-            )
-        if isinstance(config.get("data"), str):
+        if "domain" not in config or isinstance(config.get("data"), str):
             raise UserError(
                 f"{self.config_file} is of an earlier version, whose runs are not read: train again into another --out"
             )
@@ -146,12 +142,7 @@ class RunFolder:
     def check_config(self, config: RunConfig, fingerprint: Callable[[], str] | None = None) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
-        Parameters
-        ----------
-        config : RunConfig
-            To compare.
-        fingerprint : callable, optional
-            Returns the fingerprint of its data. If it is that of the folder's data, their name may differ.
+        If `fingerprint` returns that of the folder's data, their names may differ.
 
         Raises
         ------
@@ -165,8 +156,8 @@ class RunFolder:
                     f"{self.path} belongs to a run of the domain {written.get('domain')!r}: choose another --out"
                 )
             differences = config.differences(type(config).from_dict(written, source=str(self.config_file)))
-            if _DATA in differences and fingerprint is not None and self._has_data(fingerprint):
-                del differences[_DATA]
+            if "data" in differences and fingerprint is not None and self._fingerprint == fingerprint():
+                del differences["data"]  # the same content under another name
             for name, (yours, its) in differences.items():
                 raise UserError(
                     f"{self.path} belongs to another configuration ({name} is {its!r} there and "
@@ -187,24 +178,33 @@ class RunFolder:
         UserError
             If the fingerprints differ.
         """
-        if self.data_file.exists() and read_fingerprint(self.data_file) != fingerprint:
+        if self._fingerprint not in (None, fingerprint):
             raise UserError(f"{data} has changed since {self.path} was trained on it: {hint}")
 
-    def record_machine(self, device: str, step: int) -> list[str]:
+    def record_machine(self, device: str, step: int) -> None:
         """Record in environment.json the environment that the run is trained in from this step on.
 
-        At step 0 the environment is written. Later, its changes are added. Returns the names of the changes that may
-        alter results.
+        At step 0 the environment is written. Later, its changes are added, and those that may alter results are logged.
         """
         now = jsonable({**environment(), "device": device})
-        try:
-            recorded = read_json(self.environment_file) if step > 0 else {}
-        except UserError:  # training does not need this record
-            recorded = {}
-        record, altering = add_change(recorded, now, step) if step > 0 else (now, [])
+        recorded: dict[str, Any] = {}
+        record, altering = now, list[str]()
+        if step > 0:
+            try:
+                recorded = read_json(self.environment_file)
+                record, altering = add_change(recorded, now, step)
+            except (UserError, KeyError, TypeError, ValueError):  # a damaged record, which training does not need
+                pass
         if record != recorded:
             write_json(self.environment_file, record)
-        return altering
+        if altering:
+            logging.getLogger("r2mae").warning(
+                "%s resumes from step %d in a changed environment: %s. Its results may differ from those of an "
+                "uninterrupted run; environment.json lists the changes",
+                self.path,
+                step,
+                ", ".join(altering),
+            )
 
     def record_measurement(self, config: RunConfig) -> None:
         """Record in config.yaml how the run was measured, so that later uses of the model agree."""
@@ -219,8 +219,15 @@ class RunFolder:
         for path in list(self.path.rglob(f".*{UNFINISHED}")):
             path.unlink(missing_ok=True)
 
-    def _has_data(self, fingerprint: Callable[[], str]) -> bool:
-        return self.data_file.exists() and read_fingerprint(self.data_file) == fingerprint()
+    @property
+    def _fingerprint(self) -> str | None:
+        """The fingerprint of the run's data; None if ``data.json`` was deleted."""
+        if not self.data_file.exists():
+            return None
+        known = read_json(self.data_file).get("fingerprint")
+        if not isinstance(known, str):
+            raise UserError(f"{self.data_file} contains no fingerprint of the data: {hint_for(self.data_file)}")
+        return known
 
     def _write_config(self, values: dict[str, Any]) -> None:
         with atomic_write(self.config_file) as file:
@@ -234,13 +241,9 @@ class InUseError(UserError):
 class FolderLock:
     """Locks a folder for one process. The system releases the lock when the process ends or is killed.
 
-    On shared disks (NFS, Lustre with `flock`, CephFS, GPFS) this POSIX lock holds for all machines. Some disks are
-    mounted with locks for one machine only.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder to lock. A process must not lock it twice: closing the locked file once releases both locks.
+    On shared disks (NFS, Lustre with `flock`, CephFS, GPFS) this POSIX lock holds for all machines, unless they are
+    mounted with locks for one machine only. A process must not lock a folder twice: closing the locked file once
+    releases both locks.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -274,8 +277,6 @@ class FolderLock:
             ) from None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         """Release the lock."""
         os.close(self._handle)

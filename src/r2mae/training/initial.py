@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from r2mae.errors import UserError
 from r2mae.files import write_json
-from r2mae.training.folder import RunFolder
-from r2mae.training.records import read_json
-from r2mae.training.run import Run
+from r2mae.training.folder import RunFolder, read_json
 
 INIT = "init"
 """The entry of ``data.json``, and the field of configurations."""
@@ -40,32 +36,12 @@ class Origin:
     layout: str
     notes: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
-        """Return plain types, with the SHA-256 of each file."""
-        files = [{"path": str(file), "sha256": _sha256(file)} for file in self.files]
-        return {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
-
-
-def load_initial_weights(run: Run, model: nn.Module) -> dict[str, Any] | None:
-    """Load the initial weights of a run into its fresh model, and return their record, or None.
-
-    Raises
-    ------
-    UserError
-        If the weights are missing or do not fit.
-    """
-    origin: Origin | None = run.domain.load_initial_weights(run.config, model)
-    if origin is None:
-        return None
-    if run.rank == 0:
-        message = "; ".join((f"the model begins with {origin.path} ({origin.layout})", *origin.notes))
+    def record(self, folder: RunFolder) -> None:
+        """Log the origin, and write it into ``data.json`` of a run folder, with the SHA-256 of each file."""
+        message = "; ".join((f"the model begins with {self.path} ({self.layout})", *self.notes))
         logging.getLogger("r2mae").warning("%s", message)
-    return origin.record()
-
-
-def record_initial_weights(folder: RunFolder, record: dict[str, Any] | None) -> None:
-    """Write the record of initial weights into ``data.json`` of a run folder."""
-    if record is not None:
+        files = [{"path": str(file), "sha256": _sha256(file)} for file in self.files]
+        record = {"path": str(self.path), "layout": self.layout, "files": files, "notes": list(self.notes)}
         write_json(folder.data_file, {**read_json(folder.data_file), INIT: record})
 
 
@@ -76,13 +52,7 @@ def read_initial_weights(folder: RunFolder) -> Mapping[str, Any]:
 
 
 def check_initial_weights_unchanged(folder: RunFolder) -> None:
-    """Refuse to resume a run whose file of initial weights was replaced; a missing file is accepted.
-
-    Raises
-    ------
-    UserError
-        If the content of a file has changed since the run started.
-    """
+    """Refuse to resume a run whose file of initial weights has other content; a missing file is accepted."""
     files = read_initial_weights(folder).get("files")
     for known in files if isinstance(files, list) else ():
         file = Path(str(known.get("path")))

@@ -22,13 +22,8 @@ class StopRequest:
     """Handles Ctrl-C and SIGTERM while a run trains.
 
     Signals that the caller ignores stay ignored: a worker of a comparison leaves Ctrl-C to its parent. Outside the main
-    thread, where Python delivers no signals, this class does nothing.
-
-    Parameters
-    ----------
-    rank, ranks : int
-        This process among those of the run. Of several, rank 0 prints the message when all know of the signal, since
-        torchrun also sends one when another process has ended.
+    thread, where Python delivers no signals, this class does nothing. Of several `ranks`, rank 0 prints the message
+    when all know of the signal, since torchrun also sends one when another process has ended.
     """
 
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:

@@ -5,30 +5,24 @@ model, `low` for a common option of a scheme, and `scheme.power` for one that on
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from r2mae.errors import UserError, nearest
 from r2mae.masking.schemes import SCHEME_OPTIONS
 from r2mae.training.config_groups import Group
-from r2mae.training.fields import short_repr
-from r2mae.training.models import ModelSettings
+from r2mae.training.fields import FieldError, short_repr
+from r2mae.training.models import PREFIX
 from r2mae.training.scheme import SchemeSpec
 
 if TYPE_CHECKING:
     from r2mae.training.config import RunConfig
 
-PREFIX = "model."
-"""What begins the name of a model's setting."""
 SCHEME_PREFIX = "scheme."
 """What begins the name of an option that only one scheme has."""
-SCHEME_OWN = "scheme_options"
-"""The option that gives such options, as NAME=NUMBER."""
-
-_NAMED_AFTER_GROUP = ("source", "name")  # fields that the short name of their group names: `data`, `model`, `optimizer`
 
 _Made = TypeVar("_Made")
 
@@ -49,28 +43,61 @@ class Layer:
     source: str = ""
 
 
+@dataclass(frozen=True)
+class SchemeRequest:
+    """What sources say of the scheme.
+
+    Parameters
+    ----------
+    name : str, optional
+        Its name.
+    options : mapping
+        The given options by name. They remain if a later source names another scheme.
+    complete : SchemeSpec, optional
+        The scheme of a run, with all its options; None once a later source has changed what they depend on.
+    """
+
+    name: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    complete: SchemeSpec | None = None
+
+    def over(self, before: "SchemeRequest", moved: bool) -> "SchemeRequest":
+        """Return what both say; `moved` tells that the defaults of schemes may be others than before."""
+        if self.complete is not None:
+            return self
+        same = self.name in (None, before.name) and not self.options and not moved
+        options = {**before.options, **self.options}
+        return SchemeRequest(self.name or before.name, options, before.complete if same else None)
+
+
 def merged(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], _Made]) -> _Made:
     """Return what `make` makes of the values of all layers by flat names; a later layer overrides an earlier one.
 
     Settings of a model belong to the model that their layer names, or else to the model of the run; those of other
-    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. Options of the scheme
-    remain if a later layer names another scheme; the complete scheme of a layer (a :class:`SchemeSpec`) remains as it
-    is until a later one changes what its options depend on.
+    models are dropped. A layer that gives one of :attr:`RunConfig.alternatives` resets the other. What is said of the
+    scheme and its options is one value, a :class:`SchemeRequest`.
 
     Raises
     ------
     UserError
-        For values that are refused. It names the source without which the error would be another one.
+        For values that are refused. It names the source of the last layer that gives the field of a
+        :class:`FieldError`, or for other errors of the layer that causes it, since the layers before do not.
     """
+    layers = kind.with_defaults(layers)
     try:
         return make(_merge(kind, layers))
     except UserError as error:
-        told = str(error)
-    for layer in layers:
-        others = [one for one in layers if one is not layer]
-        if layer.source and _refusal(kind, others, make) != told:
-            raise UserError(f"{layer.source}: {told}")
-    raise UserError(told)
+        refused = error
+    for place, layer in reversed([*enumerate(layers)]):
+        if isinstance(refused, FieldError):
+            flat = _flat_values(kind, layer.values)
+            guilty = refused.name in {*flat, *flat["scheme"].options}
+        else:
+            guilty = _refusal(kind, layers[:place], make) != str(refused)
+        if guilty:
+            with naming(layer.source):
+                raise refused
+    raise refused
 
 
 def _refusal(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[dict[str, Any]], Any]) -> str:
@@ -83,16 +110,20 @@ def _refusal(kind: "type[RunConfig]", layers: Sequence[Layer], make: Callable[[d
 
 
 def _merge(kind: "type[RunConfig]", layers: Sequence[Layer]) -> dict[str, Any]:
-    flat = [_flat_names(kind, layer.values) for layer in layers]
-    named = [values.get("model") for values in flat]
-    if wrong := [values["model"] for values in flat if not isinstance(values.get("model", ""), str)]:
-        raise UserError(f"model takes a name, not {short_repr(wrong[0])}")
-    model = next((name for name in reversed(named) if name is not None), kind.default_model())
-    values: dict[str, Any] = {}
-    for own, layer in zip(named, flat, strict=True):
-        later = _with_prefixes(kind, layer, model if own is None else own)
-        dropped = own not in (None, model)
-        values = _over(kind, values, {n: one for n, one in later.items() if not (dropped and n.startswith(PREFIX))})
+    flat = [_flat_values(kind, layer.values) for layer in layers]
+    model: Any = kind.model.name
+    for layer in flat:
+        model = layer.get("model", model)
+        if not isinstance(model, str):
+            raise UserError(f"model takes a name, not {short_repr(model)}")
+    values: dict[str, Any] = {"scheme": SchemeRequest()}
+    for layer in flat:
+        named = layer.get("model", model)
+        own = {*kind.settings_of(named).own_fields()} - {*fields_of(kind)}
+        later = _each_once((PREFIX + name if name in own else name, value) for name, value in layer.items())
+        if named != model:
+            later = {name: value for name, value in later.items() if not name.startswith(PREFIX)}
+        values = _over(kind, values, later)
     return values
 
 
@@ -103,29 +134,9 @@ def _over(kind: "type[RunConfig]", before: dict[str, Any], later: dict[str, Any]
             later[other] = None
         elif later.get(other) is not None and one not in later:
             later[one] = kind.default_of(one)
-    spec = before.get("scheme")
-    if isinstance(spec, SchemeSpec):
-        if later.get("scheme") == spec.name:
-            del later["scheme"]
-        decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
-        moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
-        if moved or any(name == "scheme" or is_of_scheme(name) for name in later):
-            before = {**before, "scheme": spec.name, **option_names(spec.given_options)}
-    if isinstance(later.get("scheme"), SchemeSpec):
-        before = {name: value for name, value in before.items() if not is_of_scheme(name)}
-    return {**before, **later}
-
-
-def is_of_scheme(name: str) -> bool:
-    """Return whether a flat name is that of a scheme's option."""
-    return name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)
-
-
-def scheme_of(values: Mapping[str, Any]) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-    """Separate merged values: the fields and settings, the scheme or its name or None, and the options of schemes."""
-    options = {name.removeprefix(SCHEME_PREFIX): value for name, value in values.items() if is_of_scheme(name)}
-    rest = {name: value for name, value in values.items() if name != "scheme" and not is_of_scheme(name)}
-    return rest, values.get("scheme"), options
+    decisive = [name for name in ("model", *kind.decides_scheme) if name in later]
+    moved = any(later[name] != before.get(name, kind.default_of(name)) for name in decisive)
+    return {**before, **later, "scheme": later["scheme"].over(before["scheme"], moved)}
 
 
 def option_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,131 +153,68 @@ def naming(source: str | None) -> Iterator[None]:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
 
 
-_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
-
-
+@cache
 def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
     """Return the group and the field of each short name; settings that only some models have are not among them."""
-    if kind not in _FIELDS:
-        _FIELDS[kind] = _find_fields(kind)
-    return _FIELDS[kind]
-
-
-def _find_fields(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for top in dataclasses.fields(kind):
         default = getattr(kind, top.name)
-        if not isinstance(default, Group):
-            if top.name != "scheme":
-                found[top.name] = ("", top.name)
-            continue
-        own = set(type(default).own_fields()) if isinstance(default, ModelSettings) else set()
-        for field in dataclasses.fields(default):
-            if field.name not in own:
-                short = top.name if field.name in _NAMED_AFTER_GROUP else field.name
-                found[short] = (top.name, field.name)
-    return found
+        if isinstance(default, Group):
+            found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
+        elif top.name != "scheme":
+            found[top.name] = ("", top.name)
+    return {short: place for short, place in found.items() if not short.startswith(PREFIX)}
 
 
-def group_names(kind: "type[RunConfig]") -> tuple[str, ...]:
-    """Return the names of the groups of a configuration."""
-    return tuple(top.name for top in dataclasses.fields(kind) if isinstance(getattr(kind, top.name), Group))
+def _flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of one source by flat names; a setting of the model may still lack its prefix."""
+    flat = _each_once(entry for name, value in values.items() for entry in _entries(kind, str(name), value))
+    options = [name for name in flat if name in SCHEME_OPTIONS or name.startswith(SCHEME_PREFIX)]
+    given = {name.removeprefix(SCHEME_PREFIX): value for name in options if (value := flat.pop(name)) is not None}
+    scheme = flat.get("scheme")
+    if not isinstance(scheme, SchemeSpec):
+        return {**flat, "scheme": SchemeRequest(scheme, given)}
+    if given:
+        raise UserError(f"{next(iter(given))} is outside of the scheme, whose options are all inside: move it")
+    return {**flat, "scheme": SchemeRequest(scheme.name, scheme.given_options, scheme)}
 
 
-def flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of one source by flat names.
-
-    Raises
-    ------
-    UserError
-        For unknown groups or models, and a value that is given twice.
-    """
-    flat = _flat_names(kind, values)
-    return _with_prefixes(kind, flat, flat.get("model", kind.default_model()))
-
-
-def _flat_names(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by flat names; a setting of the model may still lack its prefix."""
-    groups, shorts = group_names(kind), {place: short for short, place in fields_of(kind).items()}
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        group, dot, field = str(name).partition(".")
-        if name in kind.omitted or group in kind.omitted:
-            raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
-        fields = value.to_dict() if isinstance(value, Group) else value
-        if group in ("scheme", SCHEME_OWN):
-            entries = _scheme_entries({field: value} if dot else value, own=name == SCHEME_OWN)
-        elif name in groups and isinstance(fields, Mapping):
-            entries = _group_entries(shorts, group, fields)
-        elif dot and group in groups:
-            entries = _group_entries(shorts, group, {field: value})
-        else:
-            entries = {str(name): value}
-        for short, entry in entries.items():
-            _put(flat, short, entry)
-    flat = {name: value for name, value in flat.items() if value is not None or not is_of_scheme(name)}
-    if isinstance(flat.get("scheme"), SchemeSpec) and (outside := next(filter(is_of_scheme, flat), None)):
-        raise UserError(f"{outside} is outside of the scheme, whose options are all inside: move it")
-    return flat
+def _entries(kind: "type[RunConfig]", name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Return the flat names and values of an entry, which may be a group, or have the name of its group before it."""
+    group, dot, inner = name.partition(".")
+    top, inside = getattr(kind, group, None), {inner: value} if dot else value
+    if kind.omitted & {name, group, *fields_of(kind).get(name, ())} or (name in SCHEME_OPTIONS and not kind.hides):
+        raise UserError(f"unknown field {name!r}: it has no meaning in a run of {kind.domain}")
+    if group == "scheme":
+        yield from _scheme_entries(inside)
+    elif isinstance(top, Group) and isinstance(inside, Mapping):
+        for one, entry in inside.items():
+            short, own = top.short_name(str(one)), [field for of, field in fields_of(kind).values() if of == group]
+            if group != "model" and one not in own:
+                raise UserError(f"unknown field {group}.{one}: {nearest(str(one), sorted(own))}")
+            if short in kind.omitted:
+                raise UserError(f"unknown field {group}.{one}: it has no meaning in a run of {kind.domain}")
+            yield short, entry
+    else:
+        yield name, value
 
 
-def _group_entries(shorts: Mapping[tuple[str, str], str], group: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a group by flat names; what a model lacks is found when it is known."""
-    found = {}
-    for field, value in fields.items():
-        short = shorts.get((group, str(field)), f"{PREFIX}{field}" if group == "model" else None)
-        if short is None:
-            allowed = sorted(name for of, name in shorts if of == group)
-            raise UserError(f"unknown field {group}.{field}: {nearest(str(field), allowed)}")
-        found[short] = value
-    return found
+def _scheme_entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Return a scheme and its options by flat names: of its name, of a complete scheme, or of a mapping."""
+    if isinstance(value, Mapping) and "given" not in value:
+        for name, one in value.items():
+            yield from _scheme_entries(one) if name == "name" else option_names({name: one}).items()
+    elif isinstance(value, str | SchemeSpec | Mapping | None):
+        yield "scheme", SchemeSpec.from_dict(value) if isinstance(value, Mapping) else value
+    else:
+        raise UserError(f"scheme takes a name, not {short_repr(value)}")
 
 
-def _scheme_entries(value: Any, *, own: bool) -> dict[str, Any]:
-    """Return a scheme (its name, or a mapping with its options) or `scheme_options` by flat names."""
-    if own and not isinstance(value, Mapping):
-        words = [value] if isinstance(value, str) else value or ()
-        if not isinstance(words, list | tuple):
-            raise UserError(f"{SCHEME_OWN} takes NAME=NUMBER, such as power=3, not {short_repr(value)}")
-        value = {}
-        for word in words:
-            name, _, number = str(word).partition("=")
-            if name in SCHEME_OPTIONS:
-                raise UserError(f"{name} is no further option of a scheme: give {word} as --{name.replace('_', '-')}")
-            if not name or name in value:
-                raise UserError(f"{SCHEME_OWN} takes NAME=NUMBER, each name once, not {short_repr(word)}")
-            value[name] = number
-    if not isinstance(value, Mapping):
-        return {"scheme": value}
-    if "given" in value:
-        return {"scheme": SchemeSpec.from_dict(value)}
-    named = {"scheme": value["name"]} if "name" in value and not own else {}
-    options = {name: one for name, one in value.items() if name != "name" or own}
-    return named | option_names({
-        name: one if name in SCHEME_OPTIONS or one is None else _number(name, one) for name, one in options.items()
-    })  # fmt: skip
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"{SCHEME_OWN} takes NAME=NUMBER, such as power=3, not {short_repr(f'{name}={value}')}")
-    return number
-
-
-def _with_prefixes(kind: "type[RunConfig]", flat: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return values with the prefix before each setting of the model."""
-    own = {*kind.settings_of(model).own_fields()} - {*fields_of(kind), *SCHEME_OPTIONS}
+def _each_once(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return entries as a dictionary; a name that is given twice is refused."""
     found: dict[str, Any] = {}
-    for name, value in flat.items():
-        _put(found, PREFIX + name if name in own else name, value)
+    for name, value in entries:
+        if name in found:
+            raise UserError(f"{name} is given twice, such as by itself and in its group: give it once")
+        found[name] = value
     return found
-
-
-def _put(flat: dict[str, Any], name: str, value: Any) -> None:
-    if name in flat:
-        raise UserError(f"{name} is given twice, such as by itself and in its group: give it once")
-    flat[name] = value

@@ -1,6 +1,6 @@
 """``fit``: train a model into a run folder, or resume a run that was interrupted.
 
-``step.py`` holds one optimiser step; ``checkpoint_keeper.py`` holds what happens between steps.
+``step.py`` holds one optimiser step; ``checkpoint.py`` holds what happens between steps.
 """
 
 import logging
@@ -13,48 +13,33 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from r2mae import __version__
+from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
-from r2mae.training.checkpoint import STEP, read_checkpoint, restore
-from r2mae.training.checkpoint_keeper import CheckpointKeeper
+from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import cpu_threads
-from r2mae.training.distributed import agree, distribute, join, together, whole
+from r2mae.training.distributed import agree, distribute, join, synced_batch_norms, together, whole
 from r2mae.training.folder import FolderLock, RunFolder
-from r2mae.training.initial import check_initial_weights_unchanged, load_initial_weights, record_initial_weights
+from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest
-from r2mae.training.loader import make_loader
-from r2mae.training.loggers import tracker_of
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
-from r2mae.training.metrics import MetricsFile
-from r2mae.training.order import BatchOrder
+from r2mae.training.metrics import MetricsFile, tracker_of
+from r2mae.training.order import BatchOrder, make_loader
 from r2mae.training.progress import Reporter, SilentReporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
 from r2mae.training.step import Pretraining
-from r2mae.training.synced_norm import check_has_batch_statistics, synced_batch_norms
 from r2mae.training.task import Data, Trainable
-from r2mae.training.units import check_recomputable, recompute_activations
+from r2mae.training.units import recompute_activations
 from r2mae.training.validation import to_device
 
 _OWN_FIELDS = ("device", "workers", "threads", "cache", "logger")  # may differ between processes
-_CONSTANT_RATIO = (
-    "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
-    "(train longer, or set --decay-in steps)"
-)
-_MIXED_RATIOS = (
-    "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a model: "
-    "measure with both (--bn-statistics both), or, if the model has it, use --norm layer"
-)
-
-_ENVIRONMENT_CHANGED = (
-    "%s resumes from step %d in a changed environment: %s. Its results may differ from those of an uninterrupted run; "
-    "environment.json lists the changes"
-)
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,6 @@ class Fitted:
     Parameters
     ----------
     folder : RunFolder
-        The run folder.
     steps : int
         Optimiser steps of the finished run (fewer than planned after early stopping).
     resumed_from : int
@@ -106,10 +90,8 @@ def fit(
 
     Parameters
     ----------
-    config : RunConfig
-        The domain's configuration.
-    domain : Trainable
-        Data, task and model.
+    config, domain
+        The domain's configuration, and the domain: data, task and model.
     out : path
         The run folder.
     data : Data, optional
@@ -151,15 +133,15 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         fields = {name: value for name, value in config.flat().items() if name not in _OWN_FIELDS}
         state = {"the data's fingerprint": run.fingerprint, "the checkpoint's step": step}
         agree(run, {"the version of r2mae": __version__, **fields, **state})
-        with keyed_torch(run.key):
+        with keyed_torch(config.key):
             module, origin = build(run, data, fresh=checkpoint is None)
             if run.rank == 0:
                 if not begun:  # after the build: initial weights may not fit
                     folder.claim(config, run.fingerprint)
-                record_initial_weights(folder, origin)
+                if origin is not None:
+                    origin.record(folder)
                 folder.remove_unfinished()
-                if changed := folder.record_machine(run.device.type, step):
-                    logging.getLogger("r2mae").warning(_ENVIRONMENT_CHANGED, folder.path, step, ", ".join(changed))
+                folder.record_machine(run.device.type, step)
             keeper = _train(run, module, data, folder, checkpoint, reporter)
         seconds = keeper.seconds
         if run.rank == 0:
@@ -173,18 +155,18 @@ def fit_run(run: Run, out: str | Path, *, data: Data | None = None, reporter: Re
         return Fitted(folder, keeper.step, step, True, seconds)
 
 
-def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, Any] | None]:
-    """Build the model and the module that trains it; for a fresh run, also return the record of its initial weights.
+def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, Origin | None]:
+    """Build the model and the module that trains it; for a fresh run, also return the origin of its initial weights.
 
     The initial weights are random, or come with the data (:meth:`Data.load_start_weights`), or from a file.
     """
     config, samples = run.config, len(data.train)
     total = config.optimizer.total_steps(samples)
     task, model = run.domain.build(data.architecture)
-    if config.machine.sync_batchnorm:
-        check_has_batch_statistics(model)
+    if config.machine.sync_batchnorm and not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
+        raise UserError("this model has no batch normalisation: omit --sync-batchnorm")
     data.load_start_weights(model)
-    origin = load_initial_weights(run, model) if fresh else None
+    origin = run.domain.load_initial_weights(config, model) if fresh else None
     scheme = (
         config.scheme.bind(total, samples / config.optimizer.batch_size, config.optimizer.batch_size)
         if config.hides
@@ -196,18 +178,24 @@ def build(run: Run, data: Data, *, fresh: bool) -> tuple[Pretraining, dict[str, 
     if config.optimizer.compile:
         model.compile()
     if config.machine.activation_checkpointing:
-        check_recomputable(model)
         recompute_activations(model)
     return module, origin
 
 
 def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
     """Log what is allowed, but hardly meant."""
+    log = logging.getLogger("r2mae")
     if getattr(scheme.ratio, "never_falls", False):
-        logging.getLogger("r2mae").warning("%s", _CONSTANT_RATIO)
+        log.warning(
+            "the mask ratio falls from epoch to epoch, and this run has one epoch: the ratio stays constant "
+            "(train longer, or set --decay-in steps)"
+        )
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
     if mixed and getattr(config.evaluation, "bn_statistics", None) == "yes" and batch_norms(model):
-        logging.getLogger("r2mae").warning("%s", _MIXED_RATIOS)
+        log.warning(
+            "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
+            "model: measure with both (--bn-statistics both), or, if the model has it, use --norm layer"
+        )
 
 
 def _train(
@@ -241,7 +229,7 @@ def _train(
         if run.rank == 0:
             _, model = run.domain.build(data.architecture)
             model.load_state_dict(weights)
-            module.replace_model(model)
+            module.model, module.average = model, None
     return keeper
 
 
@@ -260,13 +248,14 @@ def take_steps(
         len(data.train),
         config.optimizer.batch_size,
         module.total_steps,
-        run.key,
+        config.key,
         accumulate=accumulate,
         first_step=keeper.step,
         rank=run.rank,
         ranks=run.ranks,
     )
-    batches = iter(make_loader(data.train, order, run.key.fold("batch"), workers=config.machine.workers, device=device))
+    loader = make_loader(data.train, order, config.key.fold("batch"), workers=config.machine.workers, device=device)
+    batches = iter(loader)
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=run.bf16, cache_enabled=False)
     without_sync = getattr(network, "no_sync", nullcontext)  # DDP sums gradients at the last micro-batch alone
     keeper.start()

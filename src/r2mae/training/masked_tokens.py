@@ -16,14 +16,15 @@ from r2mae.masking.curriculum import UnitWeights
 from r2mae.masking.keys import Key
 from r2mae.masking.masks import RatioLike, corrupt_tokens, hidden_count, token_mask
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.task import Corrupted, Task
+from r2mae.training.task import MaskedBatch, Task
 
 Corruption = Literal["80-10-10", "mask"]
 SHARES: dict[Corruption, tuple[float, float, float]] = {"80-10-10": (0.8, 0.1, 0.1), "mask": (1.0, 0.0, 0.0)}
 """Shares of the mask token, of random tokens, and of unchanged tokens."""
 
 
-class MaskedTokens(Corrupted):
+@dataclass(frozen=True, kw_only=True)
+class MaskedTokens(MaskedBatch):
     """A mini-batch with hidden tokens.
 
     Parameters
@@ -40,27 +41,14 @@ class MaskedTokens(Corrupted):
         The tokens to predict.
     weights : Float tensor, optional
         The task's own weights of the losses.
-    **others
-        The attributes of a subclass.
     """
 
-    candidates: Tensor
-    columns: Tensor
-
-    def __init__(
-        self,
-        *,
-        inputs: Int64[Tensor, "batch length"],
-        hidden: Bool[Tensor, "..."],
-        candidates: Bool[Tensor, "batch length"],
-        columns: Int64[Tensor, "batch most"],
-        targets: Int64[Tensor, "..."],
-        weights: Float[Tensor, "..."] | None = None,
-        **others: Tensor | None,
-    ) -> None:
-        given = {"inputs": inputs, "hidden": hidden, "candidates": candidates, "columns": columns, "targets": targets}
-        for name, value in {**given, "weights": weights, **others}.items():
-            object.__setattr__(self, name, value)
+    inputs: Int64[Tensor, "batch length"]
+    hidden: Bool[Tensor, "..."]
+    candidates: Bool[Tensor, "batch length"]
+    columns: Int64[Tensor, "batch most"]
+    targets: Int64[Tensor, "..."]
+    weights: Float[Tensor, "..."] | None = None
 
     @property
     def entries(self) -> int:
@@ -105,27 +93,10 @@ class MaskedTokenTask(Task[Any, Any]):
         mask_id: int,
         vocabulary: int | Int64[Tensor, " tokens"],
     ) -> tuple[Int64[Tensor, "batch length"], Bool[Tensor, "batch length"], Int64[Tensor, "batch most"]]:
-        """Hide tokens; see :func:`r2mae.masking.token_mask` and :func:`r2mae.masking.corrupt_tokens`.
+        """Hide a fraction of each row's candidates, and return inputs, hidden and columns of :class:`MaskedTokens`.
 
-        Parameters
-        ----------
-        clean : int64 tensor, shape (batch, length)
-            Tokens.
-        candidates : Bool tensor, shape (batch, length)
-            True where a token may be hidden.
-        ratio : float or ndarray of shape (batch,)
-            Fraction of each row's candidates to hide.
-        key : Key
-            ``key.row`` is the row of the first sequence in the global batch.
-        mask_id : int
-            Number of the mask token.
-        vocabulary : int or int64 tensor
-            The tokens that may replace another: those below a number, or these.
-
-        Returns
-        -------
-        inputs, hidden, columns
-            See :class:`MaskedTokens`.
+        Arguments are those of :func:`r2mae.masking.token_mask` and :func:`r2mae.masking.corrupt_tokens`: `vocabulary`
+        has the tokens that may replace another, those below a number, or these.
         """
         hidden = token_mask(~candidates, ratio, key, exact=self.exact)
         shares = SHARES[self.corruption]

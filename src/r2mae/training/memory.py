@@ -11,41 +11,27 @@ from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:  # commands without a model ask for the free memory, too, and torch takes long to load
-    from torch import nn
-
     from r2mae.training.task import Data, Trainable
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
-_KEEP = {_TRIM_THRESHOLD: 2**31 - 1, _MMAP_THRESHOLD: 2**30}
-_USUAL = {_TRIM_THRESHOLD: 128 * 1024, _MMAP_THRESHOLD: 32 * 1024 * 1024}
-_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2, "lars": 2}  # gradient and moments of a trained weight, in its own bytes
-_MANY = 1 << 16  # samples of a step; fewer are never refused
-_PASSES = 100  # over all data in one optimiser step; more is a mistake
+_MALLOC = {-1: (1 << 17, (1 << 31) - 1), -3: (1 << 25, 1 << 30)}  # M_TRIM_ and M_MMAP_THRESHOLD: usual, and larger
+_BESIDE = {"adam": 3, "adamw": 3, "sgd": 2}  # gradient and moments of a trained weight, in its own bytes
+_MANY = 1 << 16  # samples of a micro-batch; fewer are never refused
 _BATCH_COPIES = 3  # of a sample's numbers: as read, as targets, and as hidden or predicted
 
 
-def keep_freed_memory() -> None:
-    """From now on, let glibc reuse large blocks instead of returning them to the kernel. Without glibc, do nothing.
+def keep_freed_memory(keep: bool = True) -> None:
+    """From now on, let glibc reuse large blocks instead of returning them to the kernel, or (if not `keep`) undo this.
 
-    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page. Without it
-    a step of the MLP on MNIST takes 1.2 times as long.
+    Otherwise, every block above 32 MB is mapped again, and the kernel fills it with zeros page by page: a step of the
+    MLP on MNIST takes 1.2 times as long. Without glibc, nothing happens.
     """
-    _set_malloc(_KEEP)
-
-
-def release_freed_memory() -> None:
-    """Undo :func:`keep_freed_memory`, and return what was kept."""
-    if libc := _set_malloc(_USUAL):
-        libc.malloc_trim(0)
-
-
-def _set_malloc(options: Mapping[int, int]) -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
-        return None
-    for option, value in options.items():
-        libc.mallopt(option, value)
-    return libc
+    if libc is None or not hasattr(libc, "malloc_trim"):
+        return
+    for option, (usual, larger) in _MALLOC.items():
+        libc.mallopt(option, larger if keep else usual)
+    if not keep:
+        libc.malloc_trim(0)
 
 
 @contextmanager
@@ -55,7 +41,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        release_freed_memory()
+        keep_freed_memory(keep=False)
 
 
 def available_memory() -> int | None:
@@ -73,16 +59,22 @@ def available_memory() -> int | None:
         return free
 
 
-def model_bytes(domain: "Trainable", architecture: Mapping[str, Any]) -> int:
-    """Return the bytes of a model's parameters and buffers, without allocating them; 0 if this is impossible.
+def model_bytes(domain: "Trainable", architecture: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the bytes of a model, and those of its trained parameters, without allocating them.
 
-    Raises
-    ------
-    Exception
-        Whatever the domain's constructors raise on values that make no model.
+    Both are 0 for a model that reads its own numbers while it is made. Constructors raise whatever they raise.
     """
-    model = _sketch(domain, architecture)
-    return 0 if model is None else _bytes([*model.parameters(), *model.buffers()])
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model = domain.build(architecture)[1]
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta tensor" not in str(error).lower():
+            raise
+        return 0, 0
+    trained = [part for part in model.parameters() if part.requires_grad]
+    return _bytes([*model.parameters(), *model.buffers()]), _bytes(trained)
 
 
 def check_fits_memory(
@@ -91,13 +83,7 @@ def check_fits_memory(
     """Refuse a run whose parameters, gradients, moments of the optimiser and batch exceed the free memory.
 
     Otherwise, a width with a zero too many makes the kernel kill the process. The bound is what a run needs *at least*.
-
-    Parameters
-    ----------
-    config, domain, data
-        Of the run.
-    architecture : mapping, optional
-        Of its model, if the data were read for a model of another size; by default that of the data.
+    `architecture` is that of the run's model, if the data were read for a model of another size.
 
     Raises
     ------
@@ -108,16 +94,10 @@ def check_fits_memory(
 
     from r2mae.training.devices import torch_device
 
-    samples = len(data.train)
-    config.optimizer.total_steps(samples)
-    if config.optimizer.batch_size > (most := max(_MANY, _PASSES * samples)):
-        raise UserError(
-            f"batch_size {config.optimizer.batch_size:,} goes over the {samples:,} training samples "
-            f"{config.optimizer.batch_size // samples:,} times in every step: {most:,} is the most"
-        )
+    config.optimizer.total_steps(len(data.train))
     architecture = data.architecture if architecture is None else architecture
     try:
-        model = _sketch(domain, architecture)
+        size, trained = model_bytes(domain, architecture)
     except UserError:
         raise
     except Exception as error:  # torch has several messages for sizes whose product overflows
@@ -128,30 +108,17 @@ def check_fits_memory(
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else available_memory()
     rows = config.optimizer.batch_size // (config.optimizer.accumulate * config.machine.ranks)
     batch = rows * _BATCH_COPIES * _sample_bytes(data) if rows >= _MANY else 0
-    weights = 0
-    if model is not None:
-        size = _bytes([*model.parameters(), *model.buffers()])
-        trained = _bytes([part for part in model.parameters() if part.requires_grad])
-        weights = size + _BESIDE[config.optimizer.name] * trained
-        if config.machine.strategy == "fsdp":  # a CPU makes the model as a whole first
-            weights = max(0 if on_gpu else size, weights // config.machine.ranks)
+    weights = size + _BESIDE[config.optimizer.name] * trained
+    if config.machine.strategy == "fsdp":  # a CPU makes the model as a whole first
+        weights = max(0 if on_gpu else size, weights // config.machine.ranks)
     needed = (weights + batch) * (1 if on_gpu else config.machine.devices)  # processes on a CPU share its memory
     if free is not None and needed > free:
-        hint = "lower --batch-size, or split it with --accumulate" if batch > weights else _smaller(architecture)
+        sizes = {name: value for name, value in architecture.items() if type(value) is int and not name.endswith("_id")}
+        largest = max(sizes, key=lambda one: sizes[one], default="")
+        hint = f"make it smaller (--{largest.replace('_', '-')} is {sizes[largest]:,})" if sizes else "make it smaller"
+        if batch > weights:
+            hint = "lower --batch-size, or split it with --accumulate"
         raise UserError(f"training takes at least {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: {hint}")
-
-
-def _sketch(domain: "Trainable", architecture: Mapping[str, Any]) -> "nn.Module | None":
-    """Return a model without numbers; None for one that looks at its own numbers while it is made."""
-    import torch
-
-    try:
-        with torch.device("meta"):
-            return domain.build(architecture)[1]  # type: ignore[no-any-return]
-    except (RuntimeError, NotImplementedError) as error:
-        if "meta tensor" not in str(error).lower():
-            raise
-        return None
 
 
 def _sample_bytes(data: "Data") -> int:
@@ -168,11 +135,3 @@ def _sample_bytes(data: "Data") -> int:
 
 def _bytes(tensors: Any) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _smaller(architecture: Mapping[str, Any]) -> str:
-    """Name the field that makes the model large."""
-    sizes = {name: value for name, value in architecture.items() if type(value) is int and not name.endswith("_id")}
-    name = max(sizes, key=lambda one: sizes[one], default="")
-    largest = f"--{name.replace('_', '-')} is {sizes[name]:,}" if name else "see its options in --help"
-    return f"make it smaller ({largest})"

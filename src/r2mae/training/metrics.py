@@ -1,34 +1,32 @@
-"""The metrics file, ``metrics.csv``: one row per step. A resumed run removes the rows after its checkpoint."""
+"""Metrics of a run: ``metrics.csv``, with one row per step, and experiment trackers."""
 
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from r2mae.errors import UserError
-from r2mae.files import atomic_write, confined_file
-from r2mae.training.folder import hint_for
+from r2mae.errors import UserError, warn_once
+from r2mae.files import atomic_write, confined_file, write_json
+from r2mae.training.config import RunConfig
+from r2mae.training.folder import RunFolder, hint_for, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MAX_STEP_DIGITS = 15  # of a step
+_MAX_STEP_DIGITS = 15
 _MAX_BYTES = 1 << 30  # bytes of a file: some ten million steps
+_WANDB_STEP = "trainer/global_step"  # as in charts of other libraries
 COLUMNS = ("step", "ratio", "loss", "lr", "validation_loss")
 
 
 class MetricsFile:
     """Writes ``metrics.csv`` of a run, which contains no times, so that equal runs have equal files.
 
-    Opening the file removes the rows after step `keep`; :meth:`write` adds rows.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    keep : int
-        Rows up to this step are kept: the step of the checkpoint, or 0 for a new run.
+    Opening the file removes the rows after `keep`, the step of the checkpoint (0 for a new run).
 
     Raises
     ------
@@ -37,13 +35,15 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        self.path = path
-        rows = [row for row in complete_rows(path) if int(row.split(",", 1)[0]) <= keep]
-        if len(rows) != keep or [int(row.split(",", 1)[0]) for row in rows] != list(range(1, keep + 1)):
+        try:
+            text = confined_file(path).read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}): {hint_for(path)}") from None
+        lines = text.split("\n")[1:-1]  # a crash may have truncated the last one
+        if len(lines) < keep or any(step_of(line) != step for step, line in enumerate(lines[:keep], 1)):
             raise UserError(f"{path} lacks steps before the checkpoint's step {keep}: {hint_for(path)}")
         with atomic_write(path) as file:
-            file.write(",".join(COLUMNS) + "\n")
-            file.writelines(f"{row}\n" for row in rows)
+            file.writelines(f"{line}\n" for line in (",".join(COLUMNS), *lines[:keep]))
         self._file = path.open("a", encoding="utf-8", newline="")
 
     def write(self, rows: Sequence[Sequence[float | None]]) -> None:
@@ -59,23 +59,9 @@ class MetricsFile:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         """Close the file."""
         self._file.close()
-
-
-def complete_rows(path: Path) -> list[str]:
-    """Return the complete rows; a crash may have truncated the last one."""
-    if not path.exists():
-        return []
-    try:
-        text = confined_file(path).read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): {hint_for(path)}") from None
-    lines = text[: text.rfind("\n") + 1].split("\n")[1:-1]
-    return [line for line in lines if line.count(",") == len(COLUMNS) - 1 and step_of(line) is not None]
 
 
 def step_of(row: str) -> int | None:
@@ -105,3 +91,94 @@ def read_metrics(path: Path) -> "pd.DataFrame":
 
 def _format_number(value: float) -> str:
     return str(value) if isinstance(value, int) else format(value, ".9g")
+
+
+# Trackers ------------------------------------------------------------------------------------------------------------
+
+
+class Tracker(NamedTuple):
+    """A run in a tracker: ``log(values, step)`` records values by name, ``finish(failed)`` ends the run there."""
+
+    log: Callable[[Mapping[str, float], int], None]
+    finish: Callable[[bool], None]
+
+
+def check_logger(name: str) -> None:
+    """Refuse a tracker whose package, of the same name, is missing, before anything is read or written.
+
+    Raises
+    ------
+    UserError
+        Names the package to install.
+    """
+    if name != "none" and find_spec(name) is None:
+        raise UserError(
+            f"the logger {name!r} needs the package {name}, which is not installed: pip install {name}, or "
+            "omit --logger"
+        )
+
+
+def _tensorboard(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
+    """Write event files into the run folder; points after `step`, of a run that was killed, are hidden."""
+    writer = import_module("torch.utils.tensorboard").SummaryWriter(folder.path / "tensorboard", purge_step=step + 1)
+
+    def log(values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+
+    return Tracker(log, lambda failed: writer.close())
+
+
+def _wandb(config: RunConfig, folder: RunFolder, step: int) -> Tracker:
+    """Open a run of Weights & Biases, or resume it; one that the caller opened in this process is used."""
+    wandb: Any = import_module("wandb")
+    file = folder.path / "tracker.json"
+    identity = str((read_json(file) if file.exists() else {}).get("id") or secrets.token_hex(8))
+    write_json(file, {"id": identity})
+    run = wandb.run
+    if run is None:
+        name = "-".join(folder.path.resolve().parts[-2:])  # of a comparison: variant and seed
+        settings = {"domain": config.domain, **config.flat()}
+        where = {"project": "r2mae", "name": name, "dir": str(folder.path)}
+        run = wandb.init(id=identity, resume="allow", config=settings, **where)
+        run.define_metric("*", step_metric=_WANDB_STEP)
+
+    def finish(failed: bool) -> None:
+        # Otherwise, the next run of this process would be logged into it; the caller's stays open.
+        if wandb.run is not None and wandb.run.id == identity:
+            wandb.finish(exit_code=int(failed))
+
+    return Tracker(lambda values, step: run.log({**values, _WANDB_STEP: step}), finish)
+
+
+@contextmanager
+def tracker_of(config: RunConfig, folder: RunFolder, step: int = 0) -> Iterator[Tracker | None]:
+    """Open the tracker that a configuration names, for a block, at whose end the run ends there, too.
+
+    `step` is the one from which the run resumes.
+
+    Raises
+    ------
+    UserError
+        If its library cannot be used.
+    """
+    name = config.machine.logger
+    if name == "none":
+        yield None
+        return
+    try:
+        tracker = {"tensorboard": _tensorboard, "wandb": _wandb}[name](config, folder, step)
+    except UserError:
+        raise
+    except Exception as error:  # too old, without a login, or without a server: foreign code may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UserError(f"the logger {name!r} cannot be used ({reason}): omit --logger") from None
+    failed = True
+    try:
+        yield tracker
+        failed = False
+    finally:
+        try:
+            tracker.finish(failed)
+        except Exception as error:
+            warn_once(f"the logger {name!r} did not end its run: {error}")

@@ -5,18 +5,23 @@ fields are the options ``--model.NAME``, and a function ``build`` that makes tas
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from r2mae.errors import UserError, unknown
 from r2mae.masking.defaults import SchemeDefaults
 from r2mae.training.config_groups import Group
+from r2mae.training.fields import Range
 
 MAX_LAYERS = 1000
 """Maximum number of layers of a model; more are a mistake and would take minutes to build."""
-_COMMON = ("name", "mask_input")
+Layers = Annotated[int, Range(1, MAX_LAYERS)]
+"""The type of a setting that is a number of layers."""
+PREFIX = "model."
+"""What begins the flat name of a setting that only one model has."""
+_COMMON = {"name": "model", "mask_input": "mask_input"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,11 @@ class ModelSettings(Group):
     def ignores(self) -> tuple[str, ...]:
         """Fields of the configuration without an effect on the model; they are refused."""
         return ()
+
+    @classmethod
+    def short_name(cls, field: str) -> str:
+        """Return the name of a field without its group; settings of this model alone keep it: `model.hidden`."""
+        return _COMMON.get(field, PREFIX + field)
 
     @classmethod
     def own_fields(cls) -> list[str]:
@@ -100,43 +110,6 @@ def build_model(models: Mapping[str, str], architecture: Mapping[str, Any]) -> A
     if name not in models:
         raise ValueError(f"unknown model {name!r}")
     return import_module(models[name]).build(architecture)
-
-
-def check_sizes(settings: ModelSettings, sizes: Sequence[str], *, layers: Sequence[str] = ("layers",)) -> None:
-    """Refuse sizes with which no model can be built.
-
-    Parameters
-    ----------
-    settings : ModelSettings
-        The settings.
-    sizes : sequence of str
-        Fields that must be 1 or more; None is a size that follows from others.
-    layers : sequence of str
-        Those of them that must be at most :data:`MAX_LAYERS`.
-
-    Raises
-    ------
-    UserError
-        Names the option.
-    """
-    for name in sizes:
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise UserError(f"model.{name} must be 1 or more, not {value}")
-        if name in layers and value > MAX_LAYERS:
-            raise UserError(f"model.{name} must be at most {MAX_LAYERS:,}, not {value:,}")
-
-
-def check_dropout(dropout: float) -> None:
-    """Refuse a dropout outside [0, 1).
-
-    Raises
-    ------
-    UserError
-        Gives the range.
-    """
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout must be a fraction in [0, 1), not {dropout}")
 
 
 def saved_layers(architecture: Mapping[str, Any]) -> int:

@@ -1,10 +1,11 @@
-"""Optimisers of a run, and their parameter groups."""
+"""Optimisers of a run, their parameter groups, and learning rates as pure functions of the optimiser step."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from r2mae.training.config import RunConfig
 from r2mae.training.task import ParameterGroup
@@ -12,9 +13,9 @@ from r2mae.training.task import ParameterGroup
 SCALE = "lr_scale"
 """Entry of an optimiser's group: the factor on the learning rate, where it is not 1."""
 
-MOMENTUM = 0.9  # of sgd and lars
-_TRUST = 0.001
+MOMENTUM = 0.9  # of sgd
 Group = dict[str, Any]
+Shape = Literal["constant", "linear", "cosine"]
 
 
 def default_groups(model: nn.Module, config: RunConfig) -> list[Group]:
@@ -44,58 +45,23 @@ def make_optimizer(groups: list[Group], config: RunConfig) -> torch.optim.Optimi
         case "sgd":
             fused = config.machine.strategy == "ddp"  # torch has no such kernel for sharded parameters
             return torch.optim.SGD(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM, fused=fused)
-        case "lars":
-            return LARS(groups, lr=lr, weight_decay=decay, momentum=MOMENTUM)
         case "adam":
             return torch.optim.Adam(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
         case "adamw":
             return torch.optim.AdamW(groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
 
 
-class LARS(torch.optim.Optimizer):
-    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017): momentum on gradients scaled to the weights.
+def learning_rate_factor(step: int, total: int, shape: Shape, warmup: float, lowest: float = 0.0) -> float:
+    """Return the factor on the learning rate at optimiser step `step` (from 0) of `total`.
 
-    A matrix's gradient, with its weight decay, is multiplied by ``trust × ‖weights‖ / ‖gradient‖``; gradients of
-    vectors (biases, norms) are not scaled, and have no decay.
-
-    Parameters
-    ----------
-    params : list of groups
-    lr, weight_decay, momentum, trust : float
+    The factor rises linearly to 1 over the first fraction `warmup` of the run. Then it stays constant, or falls to
+    `lowest` at the end of the run along a line or half a cosine.
     """
-
-    def __init__(
-        self,
-        params: list[Group],
-        lr: float,
-        weight_decay: float = 0.0,
-        momentum: float = MOMENTUM,
-        trust: float = _TRUST,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "trust": trust})
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the weights."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        with torch.no_grad():
-            for group in self.param_groups:
-                for weights in group["params"]:
-                    if weights.grad is not None:
-                        self._update(weights, weights.grad, group)
-        return loss
-
-    def _update(self, weights: Tensor, gradient: Tensor, group: Group) -> None:
-        if weights.ndim > 1:
-            gradient = gradient + group["weight_decay"] * weights
-            size, length = weights.norm(), gradient.norm()
-            # Zero weights and zero gradients are not scaled.
-            usable = (size > 0) & (length > 0)
-            gradient = gradient * torch.where(usable, group["trust"] * size / length, torch.ones_like(size))
-        state = self.state[weights]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(weights)
-        state["momentum"].mul_(group["momentum"]).add_(gradient)
-        weights.add_(state["momentum"], alpha=-group["lr"])
+    rising = warmup * total
+    if step < rising:
+        return (step + 1) / math.ceil(rising)
+    if shape == "constant":
+        return 1.0
+    done = (step - rising) / max(total - rising, 1)
+    falling = 1.0 - done if shape == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return lowest + (1.0 - lowest) * falling

@@ -1,26 +1,24 @@
-"""The order in which samples are used: a pure function of seed and optimiser step."""
+"""The order in which samples are used, a pure function of seed and optimiser step; and the loader of their batches."""
 
+import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Int64
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
+from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
+from r2mae.training.task import Batches
 
 
 class Share(NamedTuple):
-    """One process's samples of one micro-batch, with the step and row that select its random numbers.
+    """One process's samples of one micro-batch, with the step (from 0) and row that select its random numbers.
 
-    Parameters
-    ----------
-    indices : int64 array
-        The samples.
-    step : int
-        The optimiser step, from 0.
-    row : int
-        Row of the first sample in the global batch (all samples of the step, over micro-batches and processes).
+    `row` is that of the first sample in the global batch: all samples of the step, over micro-batches and processes.
     """
 
     indices: Int64[np.ndarray, " micro"]
@@ -28,6 +26,7 @@ class Share(NamedTuple):
     row: int
 
 
+@dataclass(eq=False)
 class BatchOrder(Sampler[Any]):
     """Yields this process's share of every micro-batch of a run, from the step where the run starts or resumes.
 
@@ -53,25 +52,16 @@ class BatchOrder(Sampler[Any]):
         Every micro-batch is divided into `ranks` parts; this process takes part `rank`.
     """
 
-    def __init__(
-        self,
-        samples: int,
-        batch_size: int,
-        steps: int,
-        key: Key,
-        *,
-        accumulate: int = 1,
-        first_step: int = 0,
-        rank: int = 0,
-        ranks: int = 1,
-    ) -> None:
-        self.samples = samples
-        self.batch_size = batch_size
-        self.steps = steps
-        self.accumulate = accumulate
-        self.first_step = first_step
-        self.rank, self.ranks = rank, ranks
-        self._key = key.fold("order")
+    samples: int
+    batch_size: int
+    steps: int
+    key: Key
+    accumulate: int = 1
+    first_step: int = 0
+    rank: int = 0
+    ranks: int = 1
+
+    def __post_init__(self) -> None:
         self._epochs: dict[int, Int64[np.ndarray, " n"]] = {}
 
     def __len__(self) -> int:
@@ -101,5 +91,68 @@ class BatchOrder(Sampler[Any]):
     def _epoch_order(self, epoch: int) -> Int64[np.ndarray, " n"]:
         if epoch not in self._epochs:
             self._epochs = {old: order for old, order in self._epochs.items() if old >= epoch - 1}
-            self._epochs[epoch] = permutation(self._key.fold(epoch), self.samples)
+            self._epochs[epoch] = permutation(self.key.fold("order", epoch), self.samples)
         return self._epochs[epoch]
+
+
+class BatchError(UserError):
+    """An error in the data of a batch, in one line.
+
+    Torch rebuilds a worker's error in the training process from the text of its traceback; the message is at its end.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.rpartition(f"{type(self).__name__}: ")[2].strip())
+
+
+class KeyedBatches(Dataset[Any]):
+    """A data set for torch's loader that returns complete batches, each made with its key.
+
+    Each process's part of a batch gets the key of its step, folded from `key`, with rows counted in the global batch:
+    samples do not depend on the number of processes or workers.
+    """
+
+    def __init__(self, data: Batches, key: Key) -> None:
+        self.data, self.key = data, key
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.data)
+
+    def __getitems__(self, share: Share) -> Any:
+        """Return the batch of a share; torch prescribes the name."""
+        try:
+            return self.data.batch(share.indices, self.key.fold(share.step).rows(share.row))
+        except UserError as error:
+            raise BatchError(str(error)) from error
+
+
+def make_loader(
+    data: Batches, order: BatchOrder, key: Key, *, workers: int = 0, device: torch.device | None = None
+) -> DataLoader[Any]:
+    """Return the loader of a run; `workers` are processes that make batches, 0 makes them in this process.
+
+    Without workers, samples are moved to the device if possible (:meth:`Batches.on_device`). Random numbers of batches
+    are drawn from `key` (:class:`KeyedBatches`).
+    """
+    device = device or torch.device("cpu")
+    moved = data.on_device(device) if workers == 0 else data
+    return DataLoader(
+        KeyedBatches(moved, key),
+        batch_sampler=order,
+        collate_fn=_return_unchanged,
+        num_workers=workers,
+        worker_init_fn=_ignore_signals,
+        pin_memory=device.type == "cuda" and moved is data,  # tensors on the device cannot be pinned
+        generator=torch.Generator(),
+    )
+
+
+def _ignore_signals(worker: int) -> None:
+    """Ignore signals in a worker: a signal to the process group must not end the workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _return_unchanged(batch: Any) -> Any:
+    return batch

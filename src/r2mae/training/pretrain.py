@@ -1,16 +1,19 @@
 """Pretrain one run and measure it: what the command line, comparisons and Python users call."""
 
-from collections.abc import Callable
+import logging
+import multiprocessing
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from r2mae.evaluation.items import ItemRecorder, ItemScores
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import together
-from r2mae.training.folder import RunFolder
+from r2mae.training.folder import FolderLock, RunFolder
 from r2mae.training.loop import Fitted, fit_run
-from r2mae.training.measure import log_notes, measure
 from r2mae.training.progress import Reporter
 from r2mae.training.run import Run
+from r2mae.training.saving import load_model
 from r2mae.training.task import Data, Trainable
 
 
@@ -22,8 +25,11 @@ def pretrain(
     reporter: Reporter | None = None,
     data: Data | None = None,
     progress: Callable[[int, int], None] | None = None,
+    single_process: bool = False,
 ) -> tuple[Fitted, dict[str, Any]]:
     """Pretrain into a run folder, measure the model and write ``results.json``. Finished parts are not repeated.
+
+    With `single_process`, this process trains on its own, even if torchrun started several.
 
     Returns
     -------
@@ -33,7 +39,7 @@ def pretrain(
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
     with together(config):
-        run, folder = Run.resolve(config, domain), RunFolder(out)
+        run, folder = Run.resolve(config, domain, single_process=single_process), RunFolder(out)
         folder.check_config(config, lambda: run.fingerprint)
         if data is None and not (folder.trained and folder.results_for(config) is not None):
             data = log_notes(domain.load(config))
@@ -42,6 +48,51 @@ def pretrain(
             raise SystemExit(0)  # rank 0 measures and reports
         results = folder.results_for(config)
         if results is None:
-            scores = measure(folder, domain, config, data=data, device=config.machine.device, progress=progress)
+            _, task, model = load_model(out, domain, device=config.machine.device)
+            folder.check_data(config.data.source, domain.fingerprint(config))
+            items = recorder_for(domain)
+            working = progress_arguments(folder, domain, progress) | items
+            scores = domain.evaluate(config, task, model, data or domain.load(config), **working)
+            write_items(folder, config, items)  # before results.json, without which they are ignored
             results = fitted.write_results(config, scores)
         return fitted, results
+
+
+def log_notes(data: Data) -> Data:
+    """Log the notes of data (what was omitted or filled in) on the logger ``r2mae``, by default standard error.
+
+    Worker processes of a comparison log nothing: their parent has logged the same notes.
+    """
+    if multiprocessing.parent_process() is None:
+        for note in getattr(data, "notes", ()):
+            logging.getLogger("r2mae").warning("%s", note)
+    return data
+
+
+def recorder_for(domain: Trainable) -> dict[str, ItemRecorder]:
+    """Return the argument `items` of a domain's evaluation, if it takes one: a recorder of scores of test items."""
+    return {"items": ItemRecorder()} if "items" in domain.evaluation_support else {}
+
+
+def write_items(folder: RunFolder, config: RunConfig, recorder: Mapping[str, ItemRecorder]) -> None:
+    """Write the recorded scores of single test items; without any, delete those of an earlier measurement."""
+    found = recorder["items"].item_scores() if recorder else None
+    with FolderLock(folder.path):
+        if found is not None:
+            found.write(folder.items_file, config.measurement_settings())
+        else:
+            folder.items_file.unlink(missing_ok=True)
+
+
+def items_of(folder: RunFolder) -> ItemScores | None:
+    """Return the scores of single test items of a finished run; None if its results have none."""
+    measured = (folder.results or {}).get("measured", {})
+    return ItemScores.read(folder.items_file, measured) if isinstance(measured, dict) else None
+
+
+def progress_arguments(
+    folder: RunFolder, domain: Trainable, progress: Callable[[int, int], None] | None
+) -> dict[str, Any]:
+    """Return the arguments of a long evaluation that show its progress and make it resumable."""
+    offered = {"kept": folder.evaluation_file, "progress": progress}
+    return {name: value for name, value in offered.items() if name in domain.evaluation_support}

@@ -27,17 +27,7 @@ SECONDS_BETWEEN_LINES = 10.0  # without a terminal for a bar
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The progress of a run.
-
-    Parameters
-    ----------
-    step, total : int
-        Optimiser steps done, and of the complete run.
-    loss, ratio : float
-        Values of the last step.
-    samples_per_second : float
-        Throughput since the last report.
-    """
+    """Optimiser steps done and in total, loss and ratio of the last one, and throughput since the last report."""
 
     step: int
     total: int
@@ -75,20 +65,9 @@ def time_columns(counted: bool = True) -> list[ProgressColumn]:
 
 
 class _Bar:
-    """A bar with the time left; in a file or pipe, a line every ten seconds.
+    """A bar of rich with the time left, by default on standard error; in a file or pipe, a line every ten seconds.
 
-    Parameters
-    ----------
-    label : str
-        Name of the work.
-    console : Console, optional
-        Console of the bar; standard error by default.
-    clock : callable
-        Returns the time in seconds.
-    at_once : bool
-        Whether the first line is due at once; otherwise after ten seconds, so that short work prints nothing.
-    *columns, **options
-        Of rich's bar.
+    With `at_once` the first line is due at once; otherwise after ten seconds, so that short work prints nothing.
     """
 
     def __init__(
@@ -117,19 +96,8 @@ def counting_bar(
 ) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar with the time left; in a file or pipe, print a line every ten seconds.
 
-    Parameters
-    ----------
-    label : str
-        Name of the work.
-    counted : bool
-        Whether to show the amounts done and in total; otherwise a percentage.
-    transient : bool
-        Whether the bar disappears at the end.
-
-    Yields
-    ------
-    callable
-        Updates the bar, given the amount done and the total, which is None if it is unknown.
+    It shows the amounts done and in total, or if not `counted`, a percentage; a `transient` bar disappears at the end.
+    The yielded function updates it, given the amount done and the total, which is None if it is unknown.
     """
     shown = _Bar(label, *time_columns(counted=counted), transient=transient)
     task = shown.bar.add_task(label, total=None)
@@ -147,17 +115,7 @@ def counting_bar(
 
 
 class ProgressBar(_Bar):
-    """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds.
-
-    Parameters
-    ----------
-    label : str
-        Name of the run.
-    console : Console, optional
-        Console of the bar; standard error by default.
-    clock : callable
-        Returns the time in seconds.
-    """
+    """Shows a bar with loss, ratio, speed and time left; in a file or pipe, a line with these every ten seconds."""
 
     def __init__(
         self, label: str, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic

@@ -4,8 +4,6 @@ import os
 
 from r2mae.errors import UserError
 
-# Read by torch, too.
-_NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 _DIGITS = 9
 LAUNCHED = "R2MAE_LAUNCHED"  # set for processes that a command starts again as several
 
@@ -38,18 +36,8 @@ def local_processes(devices: int) -> int:
 def process_rank(devices: int, nodes: int = 1) -> int:
     """Return the rank of this process among those that train one model together; 0 for the only one.
 
-    Parameters
-    ----------
-    devices : int
-        How many processes the run has on each machine.
-    nodes : int
-        On how many machines.
-
-    Raises
-    ------
-    UserError
-        If torchrun started another number of processes, or SLURM alone started several, or those of several machines
-        were not started.
+    The run has `devices` processes on each of `nodes` machines. If torchrun started another number, or SLURM alone
+    started several, or those of several machines were not started, a :class:`UserError` says so.
     """
     if not is_launched():
         if nodes > 1:
@@ -63,7 +51,7 @@ def process_rank(devices: int, nodes: int = 1) -> int:
                 "machine (--ntasks-per-node 1): see docs/cluster.md"
             )
         return 0
-    rank, count = _number("RANK"), _number("WORLD_SIZE")
+    rank, count, _ = (_number(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))  # torch reads all of them
     here = _number("LOCAL_WORLD_SIZE") or count
     if rank >= count:
         raise UserError(f"RANK is {rank} and WORLD_SIZE {count}: the first of {count} processes has the rank 0")
@@ -79,20 +67,8 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     return rank
 
 
-def check_variables() -> None:
-    """Refuse variables of torchrun that hold no number, before a library that reads them is imported.
-
-    Raises
-    ------
-    UserError
-        It names the variable.
-    """
-    for name in _NUMBERS:
-        value = os.environ.get(name, "0")
-        if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
-            raise UserError(f"the environment variable {name} must be a whole number, not {value[:40]!r}: unset it")
-
-
 def _number(name: str) -> int:
-    value = os.environ.get(name, "")
-    return int(value) if value.isascii() and value.isdecimal() else 0
+    value = os.environ.get(name) or "0"
+    if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+        raise UserError(f"the environment variable {name} must be a whole number, not {value[:40]!r}: unset it")
+    return int(value)

@@ -6,8 +6,7 @@ A run folder may come from a stranger. So files are read by :func:`r2mae.files.r
 
 import json
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from r2mae.files import read_confined
 _MAX_YAML = 1 << 18  # bytes; a configuration has some hundred lines
 _MAX_JSON = 1 << 28  # a model of cells lists its genes, and its training history has a line per step
 _MAX_BITS = 100  # of a whole number in YAML; Python does not write those of thousands of digits
-_MAX_STEPS = 10**15  # of any counter in a file
 _MODEL_FILES = ("model.json", "model.safetensors", "statistics.safetensors")  # written together
-FORMAT = 1  # of model.json
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -100,95 +97,6 @@ def hint_for(path: Path) -> str:
         f"delete {folder / 'model.json'} and rerun the command that made the run, such as `r2mae pretrain`: it writes "
         "the model again, from the last checkpoint"
     )
-
-
-def holds_weights(path: Path) -> bool:
-    """Return whether a file looks like complete safetensors, by header and size; full disks and broken copies do not.
-
-    An unreadable file counts as one: reading its weights reports the error.
-    """
-    try:
-        with path.open("rb") as file:
-            beginning, size = file.read(9), path.stat().st_size
-    except OSError:
-        return True
-    return beginning[8:] == b"{" and 8 + int.from_bytes(beginning[:8], "little") <= size
-
-
-@dataclass(frozen=True)
-class Description:
-    """The contents of ``model.json``: the model of the weights.
-
-    Parameters
-    ----------
-    format : Any
-        Format of the file, not checked here.
-    version : str
-        Version of r2mae that wrote the file.
-    domain : str
-    steps : int
-    seconds : float
-    architecture : mapping
-    """
-
-    format: Any
-    version: str
-    domain: str
-    steps: int
-    seconds: float
-    architecture: Mapping[str, Any]
-
-
-def read_description(path: Path) -> Description:
-    """Read ``model.json`` of a run folder.
-
-    Raises
-    ------
-    UserError
-        If a field has the wrong type.
-    """
-    values = read_json(path)
-    steps, seconds = values.get("steps", 0), finite_float(values.get("seconds", 0.0))
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 0 <= steps <= _MAX_STEPS:
-        raise UserError(f"{path} contains no number of steps: {hint_for(path)}")
-    if seconds is None or seconds < 0:
-        raise UserError(f"{path} contains no number of seconds: {hint_for(path)}")
-    domain, architecture = values.get("domain"), values.get("architecture", {})
-    if not isinstance(domain, str) or not isinstance(architecture, dict):
-        raise UserError(f"{path} does not describe a model: {hint_for(path)}")
-    return Description(values.get("format"), str(values.get("r2mae")), domain, steps, seconds, architecture)
-
-
-def read_results(path: Path) -> dict[str, Any] | None:
-    """Read ``results.json`` of a run folder; None if it is missing or damaged: the run is then measured again.
-
-    Scores (by name) and times are finite or None.
-    """
-    try:
-        values = read_json(path)
-    except UserError:
-        return None
-    scores = values.get("scores")
-    if not isinstance(scores, dict) or not all(
-        value is None or finite_float(value) is not None for value in scores.values()
-    ):
-        return None
-    times = (values.get(name) for name in ("steps", "seconds", "samples_per_second", "measuring_seconds"))
-    return values if all(value is None or finite_float(value) is not None for value in times) else None
-
-
-def read_fingerprint(path: Path) -> str:
-    """Read the data's fingerprint from ``data.json`` of a run folder.
-
-    Raises
-    ------
-    UserError
-        If the file has no fingerprint.
-    """
-    known = read_json(path).get("fingerprint")
-    if not isinstance(known, str):
-        raise UserError(f"{path} contains no fingerprint of the data: {hint_for(path)}")
-    return known
 
 
 def finite_float(value: Any) -> float | None:

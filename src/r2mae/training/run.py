@@ -6,30 +6,19 @@ from functools import cached_property
 import torch
 
 from r2mae.errors import UserError
-from r2mae.masking.keys import Key
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import check_threads, torch_device, uses_bf16
-from r2mae.training.loggers import check_logger
+from r2mae.training.metrics import check_logger
 from r2mae.training.ranks import local_rank, process_rank
 from r2mae.training.task import Trainable
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A configuration together with its device and rank on this machine; make it with :meth:`resolve`.
+    """A configuration and its domain on this machine; make it with :meth:`resolve`.
 
-    Parameters
-    ----------
-    config : RunConfig
-        The user's configuration.
-    domain : Trainable
-        The domain of its data and model.
-    device : torch.device
-        Device of this process.
-    bf16 : bool
-        Whether products are in bf16.
-    rank : int
-        Rank of this process among those that train the model; only rank 0 writes.
+    `bf16` says whether products are in bf16. `rank` is that of this process among those that train the model; only rank
+    0 writes.
     """
 
     config: RunConfig
@@ -43,12 +32,6 @@ class Run:
         """Resolve a configuration, and find its mistakes before data are read or files are written.
 
         With `single_process`, torchrun's ranks are ignored: the run belongs to this process alone.
-
-        Raises
-        ------
-        UserError
-            For missing devices or number formats, far too many threads, a tracker that is not installed, or another
-            number of processes than in the configuration.
         """
         device = torch_device(config.machine.device)
         check_threads(config.machine.threads)
@@ -70,11 +53,6 @@ class Run:
     def ranks(self) -> int:
         """Processes that train the model together."""
         return self.config.machine.ranks
-
-    @property
-    def key(self) -> Key:
-        """The root of all random numbers of the run."""
-        return self.config.key
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,7 +1,6 @@
 """Save and load finished models: ``model.safetensors`` and ``model.json``; nothing is unpickled."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,8 @@ from r2mae.files import atomic_write, write_json
 from r2mae.training.bn_statistics import Statistics, batch_norms, set_statistics
 from r2mae.training.config import RunConfig
 from r2mae.training.devices import torch_device
-from r2mae.training.folder import RunFolder, hint_for
+from r2mae.training.folder import FORMAT, RunFolder, hint_for
 from r2mae.training.memory import model_bytes
-from r2mae.training.records import FORMAT
 from r2mae.training.task import Task, Trainable
 
 _Config = TypeVar("_Config", bound=RunConfig)
@@ -56,38 +54,19 @@ def save_model(
 
 def save_weights(path: Path, weights: nn.Module | Mapping[str, Tensor]) -> None:
     """Write the weights of a model, or tensors by name, as safetensors, atomically."""
-    with atomic_write(path, "wb") as file:
-        file.write(_serialise(weights))
-
-
-def save_weights_and_json(weights: Path, model: nn.Module, file: Path, description: Mapping[str, Any]) -> None:
-    """Write weights and the JSON that describes them; if the disk is full, existing files stay unchanged."""
-    with atomic_write(weights, "wb") as handle:
-        handle.write(_serialise(model))
-        handle.flush()
-        os.fsync(handle.fileno())
-        write_json(file, description)
-
-
-def _serialise(weights: nn.Module | Mapping[str, Tensor]) -> bytes:
-    """Return weights as bytes in the safetensors format."""
     state = weights.state_dict() if isinstance(weights, nn.Module) else weights
     # Clones: safetensors refuses tensors that share memory, such as tied weights.
-    return save_bytes({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
+    content = save_bytes({name: value.detach().cpu().contiguous().clone() for name, value in state.items()})
+    with atomic_write(path, "wb") as file:
+        file.write(content)
 
 
 def build_from_description(
     domain: Trainable[Any, _Task, _Model], architecture: Mapping[str, Any], file: Path, weights: Path
 ) -> tuple[_Task, _Model]:
-    """Build the model that a file describes, after comparing its size with that of the weights file.
-
-    Raises
-    ------
-    UserError
-        If values have the wrong types, or would make a larger model than the weights file can hold.
-    """
+    """Build the model that a file describes; refuse one that is larger than the weights file can hold."""
     try:
-        least = model_bytes(domain, architecture)
+        least, _ = model_bytes(domain, architecture)
         if weights.is_file() and least > 2 * weights.stat().st_size + _HEADER:
             raise ValueError(f"its weights would take {least:,} bytes, {weights.name} has {weights.stat().st_size:,}")
         return domain.build(architecture)
@@ -107,9 +86,8 @@ def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
     """Read tensors and put them into a model. Non-finite ones would silently make every result NaN, and are refused."""
     try:
         found = load_bytes(path.read_bytes())
-        for name, values in found.items():
-            if not values.isfinite().all():
-                raise UserError(f"{path}: {name} is not finite (NaN or infinite): {hint_for(path)}")
+        if bad := next((name for name, values in found.items() if not values.isfinite().all()), None):
+            raise ValueError(f"{bad} is not finite")
         put(found)
     except (SafetensorError, KeyError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
@@ -118,16 +96,9 @@ def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run, ready to use.
+    """A finished run, ready to use: its configuration, its task, which hides, predicts and embeds, and its model.
 
-    Parameters
-    ----------
-    config : RunConfig
-        Its configuration.
-    task : Task
-        Hides, predicts and embeds.
-    model : nn.Module
-        In evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
+    The model is in evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
     """
 
     config: RunConfig
@@ -154,8 +125,7 @@ def load_model(
     path, domain, device
         Run folder, domain, and device of the model.
     unmasked : bool
-        Whether the model will be used on unmasked inputs; it then gets the batch statistics that the run re-estimated
-        on unmasked inputs.
+        Whether to use the batch statistics that the run re-estimated on unmasked inputs.
     bn_statistics : bool, optional
         With `unmasked`, whether to use re-estimated statistics; by default as in the run's configuration.
 

@@ -1,13 +1,22 @@
 """A masking scheme with all its options: the only place where given options meet the domain's defaults. No torch."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.masking.defaults import SchemeDefaults
-from r2mae.masking.schemes import Scheme, SchemeKind, check_option, resolve_options, scheme_kind
-from r2mae.training.fields import short_repr, yaml_hint
+from r2mae.masking.schemes import (
+    SCHEME_OPTIONS,
+    Scheme,
+    SchemeKind,
+    check_option,
+    option_not_taken,
+    resolve_options,
+    scheme_kind,
+)
+from r2mae.training.fields import FieldError, short_repr, value_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +66,8 @@ class SchemeSpec:
             For an unknown scheme, impossible ratios, or options that the scheme does not take.
         """
         given = check_options(given)
+        if unused := next((option for option in given if option not in kind_of(name).options), None):
+            raise FieldError(unused, option_not_taken(unused, [name]))
         try:
             options = resolve_options(name, given, defaults)
             kind_of(name).build(**options)  # refuses impossible ratios
@@ -106,20 +117,12 @@ class SchemeSpec:
         """
         name, given = values.get("name"), values.get("given")
         options = {option: value for option, value in values.items() if option not in ("name", "given")}
-        options = {option: value for option, value in options.items() if value is not None}
-        if not isinstance(name, str) or not isinstance(given, list) or any(one not in list(options) for one in given):
+        if not isinstance(name, str) or not isinstance(given, list) or not {*map(str, given)} <= {*options}:
             raise UserError(f"scheme takes a name and its options, not {short_repr(dict(values))}")
-        kind = kind_of(name)
-        try:
-            complete = resolve_options(name, options, SchemeDefaults(0.5, 0.0, 1.0))
-            if missing := [option for option in complete if option not in options]:
-                raise UserError(
-                    f"the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited"
-                )
-            kind.build(**complete)
-        except (ValueError, TypeError, ArithmeticError) as error:
-            raise UserError(f"scheme: {error}") from None
-        return cls(name, complete, tuple(given))
+        spec = cls.resolve(name, options, SchemeDefaults(0.5, 0.0, 1.0))
+        if missing := [option for option in spec.options if option not in spec.given]:
+            raise UserError(f"the scheme {name!r} has no {missing[0]}: the file is of another version, or was edited")
+        return cls(name, spec.options, tuple(given))
 
 
 def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,10 +135,16 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     checked: dict[str, Any] = {}
     for name, value in given.items():
+        if value is None:
+            continue
+        kind = SCHEME_OPTIONS[name].kind if name in SCHEME_OPTIONS else float
+        checked[name] = value
+        with suppress(ValueError):  # a text may mean a number; anything else is refused by its check
+            checked[name] = value_of(value, kind)
         try:
-            checked |= {} if value is None else {name: check_option(name, value)}
+            checked[name] = check_option(name, checked[name])
         except ValueError as error:
-            raise UserError(f"{error}{yaml_hint(value, float)}") from None
+            raise UserError(str(error)) from None
     return checked
 
 

@@ -13,8 +13,7 @@ from r2mae.masking.ratios import draw, is_stratified_per_sample
 from r2mae.masking.schemes import Scheme
 from r2mae.training.config import RunConfig
 from r2mae.training.distributed import local
-from r2mae.training.optimizers import SCALE, default_groups, make_optimizer, torch_groups
-from r2mae.training.schedule import learning_rate_factor
+from r2mae.training.optimizers import SCALE, default_groups, learning_rate_factor, make_optimizer, torch_groups
 from r2mae.training.task import MaskedBatch, Task, count_samples
 from r2mae.training.weighting import sum_of_sample_means
 
@@ -37,20 +36,8 @@ class Pretraining(nn.Module):
     entries unequally whenever their counts differ. If ratios are stratified per sample, w is divided by the number of
     hidden entries of the sample (see :mod:`r2mae.training.weighting`).
 
-    Parameters
-    ----------
-    task, model
-        From the domain.
-    scheme : Scheme, optional
-        The masking scheme, bound to the run's steps; None if nothing is hidden (ratio 0).
-    config : RunConfig
-        The configuration of the run.
-    total_steps : int
-        Optimiser steps of the run.
-    warmup : float, optional
-        Fraction of the run over which the learning rate rises; by default the configuration's.
-    rank : int
-        Rank of this process among those that train the model, whose number the configuration has.
+    `scheme` is bound to the run's steps, and None if nothing is hidden (ratio 0). `warmup` is the fraction of the run
+    over which the learning rate rises; by default the configuration's.
     """
 
     def __init__(
@@ -188,13 +175,7 @@ class Pretraining(nn.Module):
                     nn.utils.clip_grad_norm_(part.parameters(), self.config.optimizer.clip)
 
     def end_step(self) -> Tensor:
-        """Update the moving average with the new weights.
-
-        Returns
-        -------
-        Tensor
-            The step's loss over all micro-batches and processes, still on its device.
-        """
+        """Update the moving average; return the loss over all micro-batches and processes, still on its device."""
         if self.average is not None:
             self.average.update_parameters(self.model)
         return self._step_loss
@@ -203,10 +184,6 @@ class Pretraining(nn.Module):
     def evaluation_model(self) -> nn.Module:
         """The model that is validated and saved: the moving average if there is one, else the model itself."""
         return self.model if self.average is None else self.average.module
-
-    def replace_model(self, model: nn.Module) -> None:
-        """Replace the trained model by a complete one: sharded parameters are incomplete on each process."""
-        self.model, self.average = model, None
 
 
 def _moving_average(model: nn.Module, decay: float) -> AveragedModel:

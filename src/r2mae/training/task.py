@@ -66,21 +66,7 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class Corrupted(MaskedBatch):
-    """A masked mini-batch, of which all hidden entries are predicted.
-
-    Parameters
-    ----------
-    inputs : Any
-        What the model sees.
-    hidden : Bool tensor
-        True at hidden entries, where the loss is computed.
-    targets : tensor
-        The clean values.
-    entries : int
-        Number of entries that can be hidden.
-    weights : tensor, optional
-        The task's own weights of the hidden entries, in the shape of the losses or broadcast to it.
-    """
+    """A masked mini-batch, of which all hidden entries are predicted; see :class:`MaskedBatch` for its fields."""
 
     inputs: Any
     hidden: Bool[Tensor, "..."]
@@ -105,17 +91,12 @@ class Batches:
         raise NotImplementedError
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> Any:
-        """Return the batch of these samples, as a tensor or a mapping of tensors; see :func:`count_samples`.
+        """Return the batch of these samples, in this order: a tensor or mapping of tensors (:func:`count_samples`).
 
-        Parameters
-        ----------
-        indices : sequence of int
-            The samples, in this order.
-        key : Key
-            The only source of random numbers here (augmentation, packing). In training it is the key of the optimiser
-            step, and ``key.row`` is the row of the first sample in the global batch. If numbers are drawn with
-            :func:`r2mae.masking.keys.words`, or from keys folded from this one, a sample is the same in every process
-            and worker, and in a resumed run. In evaluation, keys are the same in every call.
+        `key` is the only source of random numbers here (augmentation, packing). In training it is the key of the
+        optimiser step, and ``key.row`` is the row of the first sample in the global batch. If numbers are drawn with
+        :func:`r2mae.masking.keys.words`, or from keys folded from this one, a sample is the same in every process
+        and worker, and in a resumed run. In evaluation, keys are the same in every call.
         """
         raise NotImplementedError
 
@@ -142,16 +123,7 @@ _Model_contra = TypeVar("_Model_contra", contravariant=True, bound=nn.Module, de
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters with the same learning rate and weight decay.
-
-    Parameters
-    ----------
-    parameters : list of nn.Parameter
-    scale : float
-        Factor on the learning rate.
-    decayed : bool
-        Whether weight decay applies.
-    """
+    """Parameters with the same learning rate (`scale` times the run's) and weight decay (the run's, or none)."""
 
     parameters: list[nn.Parameter]
     scale: float = 1.0
@@ -168,10 +140,7 @@ class Task(Generic[_Batch_contra, _Model_contra]):
 
     @property
     def statistics_samples(self) -> int | None:
-        """Maximum number of training samples from which batch statistics are re-estimated.
-
-        It is set if a sample has many positions in them, such as an image in those of convolutions.
-        """
+        """Most training samples that batch statistics are re-estimated from, if each has many positions in them."""
         return None
 
     def corrupt(self, batch: _Batch_contra, ratio: RatioLike, key: Key) -> MaskedBatch:
@@ -209,10 +178,9 @@ class Task(Generic[_Batch_contra, _Model_contra]):
 
     @property
     def with_fixed_counts(self) -> "Task[_Batch_contra, _Model_contra]":
-        """The variant that hides a fixed count in every sample: the ratio times its entries, rounded.
+        """The variant that hides a fixed count in every sample (the ratio times its entries, rounded), perhaps itself.
 
-        :class:`~r2mae.training.step.Pretraining` uses it for per-sample ratios; a task that always does so returns
-        itself.
+        It is used for per-sample ratios.
         """
         return self
 

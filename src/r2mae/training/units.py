@@ -1,9 +1,8 @@
 """Layers of a model that work one after the other: what sharding gathers, and what is computed again for gradients.
 
-A large model is a stack of layers, of which one is at work at a time. Sharded training
-(:mod:`r2mae.training.distributed`) gathers the parameters of one such layer when it begins and drops them when it has
-ended. Activation checkpointing drops what a layer made inside, and makes it again for the backward pass. Both listen to
-calls of the layer. So a model that reads a layer's parameters without calling it does this within :func:`within`.
+Sharded training (:mod:`r2mae.training.distributed`) gathers the parameters of one layer at a time. Activation
+checkpointing drops what a layer made inside, and makes it again for the backward pass. Both hook calls of the layer. So
+a model that reads a layer's parameters without calling it does this by :func:`within`.
 """
 
 from collections.abc import Callable
@@ -22,25 +21,19 @@ _Result = TypeVar("_Result")
 
 
 def units_of(model: nn.Module) -> list[nn.Module]:
-    """Return the layers of a model that is, for the most part, a stack of layers, from its method ``units()``.
+    """Return the layers of a model that is, for the most part, a stack of layers; empty for other models.
 
-    None of them is a part of another, and their parameters are read only while they are called, or in a function that
-    is called by :func:`within`. Empty for a model without such a method.
+    They come from its method ``units()``. None is a part of another, and their parameters are read only while they are
+    called, or in a function that is called by :func:`within`.
     """
-    units = getattr(model, "units", None)
-    return [] if units is None else list(units())
+    return list(model.units()) if hasattr(model, "units") else []  # type: ignore[operator]
 
 
 def within(unit: nn.Module, function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Call a function that reads a unit's parameters, and let those who listen to calls of the unit know.
+    """Return ``function(*arguments)``, which reads a unit's parameters; if somebody hooks calls of the unit, as one.
 
-    Parameters
-    ----------
-    unit : nn.Module
-        One of :func:`units_of`.
-    function : callable
-        ``function(*arguments)`` returns tensors. It is called again in the backward pass where nothing is kept for
-        it, so it depends on its arguments alone, and on torch's generator.
+    Activation checkpointing calls the function again in the backward pass, so it depends on its arguments alone, and on
+    torch's generator.
     """
     if not getattr(unit, _LISTENED, False):
         return function(*arguments)
@@ -61,8 +54,10 @@ def listen(unit: nn.Module) -> None:
     setattr(unit, _LISTENED, True)
 
 
-def check_recomputable(model: nn.Module) -> None:
-    """Refuse activation checkpointing where it would do nothing, or change what is computed.
+def recompute_activations(model: nn.Module) -> None:
+    """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
+
+    Numbers stay the same: dropout draws the same ones again.
 
     Raises
     ------
@@ -77,14 +72,7 @@ def check_recomputable(model: nn.Module) -> None:
             "the layers of this model have batch normalisation, whose statistics a second pass would count twice: "
             "omit --activation-checkpointing"
         )
-
-
-def recompute_activations(model: nn.Module) -> None:
-    """From now on, keep only what goes into each unit, and compute the rest again in the backward pass.
-
-    Numbers stay the same: dropout draws the same ones again.
-    """
-    for unit in units_of(model):
+    for unit in units:
         listen(unit)
         setattr(unit, _RECOMPUTED, True)
         unit.forward = _recomputed(unit.forward)

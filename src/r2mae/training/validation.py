@@ -33,27 +33,19 @@ def masked_losses(
 ) -> list[float]:
     """Return the mean loss over hidden entries at each ratio, on fixed evaluation masks.
 
+    The model's mode (training or evaluation) is restored afterwards.
+
     Parameters
     ----------
-    task, model
-        The task and the model to evaluate. The model's mode (training or evaluation) is restored afterwards.
-    data : BatchReader
-        Samples.
-    ratios : sequence of float
-        Mask ratios.
+    task, model, data, ratios, device
+        What to evaluate, on which samples, at which mask ratios, and where.
     seed : int
         Seed of the evaluation masks and of the batches' keys; it is independent of the training seed.
-    device : str
-        Device of the model.
     prepare : callable, optional
         Called with the index of a ratio before the model runs at that ratio, for example to change batch statistics.
     by_sample : tensor, optional
         Filled with each sample's sum of losses at each ratio (:func:`r2mae.training.weighting.sums_by_sample`);
         unchanged if losses cannot be assigned to samples.
-
-    Returns
-    -------
-    list of float, one per ratio
     """
     key = Key.root(seed).fold("evaluation masks")
     # Filled in place: small tensors allocated between the large ones of a batch would keep their memory from release.

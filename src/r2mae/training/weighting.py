@@ -19,21 +19,8 @@ def sum_of_sample_means(
     """Return Σ w·ℓ/h and its normaliser Σ w/h; h is the number of hidden entries in the sample of the entry.
 
     Without weights of the task (w = 1), the normaliser is the number of samples with hidden entries. Both are sums, so
-    they add up over micro-batches and processes.
-
-    Parameters
-    ----------
-    losses : tensor
-        Losses of the task, times its weights if it has any.
-    corrupted : MaskedBatch
-        The mini-batch.
-    rows : int
-        Number of samples.
-
-    Raises
-    ------
-    TypeError
-        If losses cannot be assigned to samples.
+    they add up over micro-batches and processes. `losses` are those of the task, times its weights; if they cannot be
+    assigned to the `rows` samples, this raises a TypeError.
     """
     counts = corrupted.hidden.reshape(rows, -1).sum(1)
     inverse = torch.where(counts > 0, 1 / counts.clamp(min=1), 0.0)
@@ -45,13 +32,7 @@ def sum_of_sample_means(
 def sums_by_sample(
     losses: Float[Tensor, "*shape"], corrupted: MaskedBatch, rows: int
 ) -> Float64[Tensor, " rows"] | None:
-    """Return each sample's sum of losses, in double precision; None if losses cannot be assigned to samples.
-
-    Parameters
-    ----------
-    losses, corrupted, rows
-        As in :func:`sum_of_sample_means`.
-    """
+    """Return each sample's sum of losses, in double precision; None if losses cannot be assigned to samples."""
     flat = losses.flatten().double()
     places = corrupted.loss_rows()
     if places is not None:

@@ -172,7 +172,7 @@ def test_other_damage(store: AlignmentStore) -> None:
     with pytest.raises(UserError, match=r"meta\.json cannot be read"):
         AlignmentStore(store.folder)
     (store.folder / "meta.json").write_text('{"format": 2}')
-    with pytest.raises(UserError, match="is not that of an alignment store"):
+    with pytest.raises(UserError, match="is no alignment store"):
         AlignmentStore(store.folder)
     (store.folder / "meta.json").unlink()
     with pytest.raises(UserError, match="is no alignment store"):

@@ -83,11 +83,16 @@ BESIDE = {
     "another base": (TWO_BLOCKS, "reference", ">chr1\nACGTC\nTTTTT\n", "in, line 7: the reference has C at chr1:6"),
     "another length": (TWO_BLOCKS, "reference", ">chr1\nACGTC\n", "has 5 positions, and 10 in the alignment"),
     "another contig": (TWO_BLOCKS, "reference", ">1\nACGTC\n", "has no contig 'chr1', which the alignment has"),
-    "a contig twice": (TWO_BLOCKS, "reference", ">chr1\nACGTC\n>chr1\nCCTTTTT\n", "beside, line 3: chr1 comes twice"),
+    "a contig twice": (
+        TWO_BLOCKS,
+        "reference",
+        ">chr1\nACGTCNNNNN\n>chr1\nCCTTTTT\n",
+        "beside, line 3: chr1 comes twice",
+    ),
     "no fasta": (TWO_BLOCKS, "reference", TWO_BLOCKS, "beside: --reference takes a FASTA file"),
     "another base of a row": (ROWS, "reference", ">chrV\nACGA\n", "in: the reference has T at chrV:4, and"),
-    "a gap": (ROWS, "reference", ">chrV\nAC-A\n", "beside, line 2: chrV holds a gap"),
-    "a species twice": (GORILLA, "species", "# mine\ngorilla\nref\ngorilla\n", "line 4: gorilla is listed twice"),
+    "a gap": (ROWS, "reference", ">chrV\nAC-A\n", "beside, line 1: chrV holds a gap"),
+    "a species twice": (GORILLA, "species", "# mine\ngorilla\nref\ngorilla\n", "beside: gorilla is listed twice"),
     "a misspelt species": (GORILLA, "species", "gorila\n", "unknown species 'gorila': did you mean 'gorilla'?"),
     "no species": (GORILLA, "species", "\n", "beside: lists no species"),
     "no list": (GORILLA, "species", None, "beside: there is no such file"),
@@ -146,7 +151,6 @@ def test_other_files(refused: Refused) -> None:
     Path("a.maf").write_text(f"{HEAD}a\n{ROW}")
     Path("a.fa").write_text(">ref\nAC\n")
     refused("build a.maf a.fa -o store", "a.fa: is fasta, and a.maf is maf")
-    refused("build a.maf a.maf -o store", "a file is named twice")
     refused("build a.maf -o text", "text: exists and is no alignment store")
     refused("build a.maf -o store --contig x", "--contig names the contig of a FASTA alignment")
     refused("build -o store", "the following arguments are required: IN")

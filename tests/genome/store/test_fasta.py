@@ -59,9 +59,8 @@ def test_lines_of_records(rows: list[str], width: int, blank: str, end: str) -> 
         path.write_bytes(text.replace("\n", "\r\n" if end == "\r" else "\n").encode())
         found: dict[str, bytes] = {}
         for line, name, tokens in read_fasta(path):
-            if tokens is None:
-                assert text.split("\n")[line - 1].startswith(f">{name} ")
-            found[name] = found.get(name, b"") + (tokens or b"")
+            assert text.split("\n")[line - 1].startswith(f">{name} ")
+            found[name] = tokens
         assert [np.frombuffer(tokens, np.uint8).tolist() for tokens in found.values()] == [
             tokens_of([[letter] for letter in row])[:, 0].tolist() for row in rows
         ]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from r2mae.errors import UserError
 from r2mae.genome import Intervals, read_regions
-from r2mae.genome.store.intervals import read_bed
-from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.alignment import Layout
+from r2mae.genome.store.intervals import SHIFT
 
 LAYOUT = Layout(("ref",), ("chr1", "chr2:a"), (40, 30))
 LISTED = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 30)), max_size=12)
@@ -45,7 +45,7 @@ def test_sets_of_positions(one: list[tuple[int, int, int]], two: list[tuple[int,
 def test_positions_that_lie_in_intervals(listed: list[tuple[int, int, int]]) -> None:
     intervals = Intervals.of(listed)
     contigs, places = (axis.ravel() for axis in np.mgrid[0:2, 0:31])
-    inside = intervals.hold(contigs, places)
+    inside = intervals.hold((contigs << SHIFT) + places)
     held = {(int(contig), int(place)) for contig, place in zip(contigs[inside], places[inside], strict=True)}
     assert held == positions(intervals)
 
@@ -55,7 +55,7 @@ def test_bed(tmp_path: Path) -> None:
     path.write_bytes(
         gzip.compress(b"track name=x\n# comment\nchr1\t5\t9\tname\nchr1 7 12\n\nchr9 0 4\nchr2:a\t0\t30\n")
     )
-    assert read_bed(path, LAYOUT).rows() == [(0, 5, 12), (1, 0, 30)]
+    assert read_regions([str(path)], LAYOUT).rows() == [(0, 5, 12), (1, 0, 30)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_bed(tmp_path: Path) -> None:
 def test_wrong_bed(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "a.bed").write_text(text)
     with pytest.raises(UserError, match=told) as caught:
-        read_bed(tmp_path / "a.bed", LAYOUT)
+        read_regions([str(tmp_path / "a.bed")], LAYOUT)
     assert str(caught.value).startswith(f"{tmp_path / 'a.bed'}")
 
 
@@ -92,5 +92,3 @@ def test_regions_as_people_type_them(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=told):
             read_regions([wrong], LAYOUT)
-    with pytest.raises(UserError, match="there is no such file"):
-        read_bed(tmp_path / "none.bed", LAYOUT)

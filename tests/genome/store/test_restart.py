@@ -17,7 +17,6 @@ SCRIPT = """
 import os, signal, sys
 from r2mae.genome import build_store
 from r2mae.genome.store import build
-build._EVERY = 0
 kill_at, source, reference, out = sys.argv[1:]
 finish, done = build._Builder.finish, []
 def counted(builder, *values):

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from r2mae.genome import AlignmentStore, build_store
-from r2mae.genome.task import MASK
+from r2mae.genome.task import MASK, WindowModel
 
 WINDOW = 12
 SIZES = {"chr1": 90, "chr2": 40, "tiny": 7}
@@ -45,11 +45,27 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> AlignmentStore:
     return build(tmp_path_factory.mktemp("small"), {contig: alignment(contig) for contig in SIZES})
 
 
-def predict(target: Tensor, aligned: Tensor, places: Tensor) -> Tensor:
+class Sum(WindowModel):
     """A sum over all columns of the window, of numbers that column, species and token choose."""
-    assert (target.gather(1, places) == MASK).all()
-    assert target.shape[1] == WINDOW
-    tokens = torch.cat([target[:, :, None], aligned.long()], 2)
-    assert tokens.shape[2] == 3
-    column, row = torch.arange(WINDOW)[:, None], torch.arange(3)
-    return _FIRST[column, tokens, row].sum((1, 2)).mul(0.2).log_softmax(-1)[:, None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.species, self.scale = ("s1", "s2"), nn.Parameter(torch.tensor(0.2))
+
+    def forward(self, target: Tensor, aligned: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        assert (target.gather(1, columns) == MASK).all()
+        states = self.encode(target, aligned)
+        return self.head(states), states
+
+    def encode(self, target: Tensor, aligned: Tensor, *, columns: Tensor | None = None) -> Tensor:
+        assert target.shape[1] == WINDOW
+        tokens = torch.cat([target[:, :, None], aligned.long()], 2)
+        assert tokens.shape[2] == 3
+        column, row = torch.arange(WINDOW)[:, None], torch.arange(3)
+        return _FIRST[column, tokens, row].sum((1, 2))[:, None]
+
+    def head(self, states: Tensor) -> Tensor:
+        return states * self.scale
+
+
+PREDICT = Sum()

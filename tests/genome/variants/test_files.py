@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.variants.alleles import REASONS, Alleles, substitutions
+from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.files import Block, RegionVariants, check_output, open_variants, text_file
 
 HEADER = (
@@ -25,12 +25,8 @@ HEADER = (
 WORDS = list(REASONS)
 
 
-def alleles_of(*rows: tuple[str, int, str, str]) -> Alleles:
-    return Alleles(*(list(column) for column in zip(*rows, strict=True)))  # type: ignore[arg-type]
-
-
 def reasons_of(store: AlignmentStore, *rows: tuple[str, int, str, str]) -> list[str]:
-    return [WORDS[code] for code in substitutions(alleles_of(*rows), store).reasons]
+    return [WORDS[code] for code in substitutions(rows, store).reasons]
 
 
 def numbered(source: Any, size: int) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
@@ -77,7 +73,7 @@ def test_every_alternative_has_a_reason_or_none(small: AlignmentStore) -> None:
 def test_a_longer_allele_that_differs_in_one_base_is_a_substitution(small: AlignmentStore) -> None:
     ref = letters("chr1")[4:8].upper()
     alt = ref[:2] + "ACGT"[("ACGT".index(ref[2]) + 1) % 4] + ref[3]
-    found = substitutions(alleles_of(("chr1", 5, ref, alt), ("chr1", 5, ref, alt[::-1])), small)
+    found = substitutions([("chr1", 5, ref, alt), ("chr1", 5, ref, alt[::-1])], small)
     assert (found.positions[0], found.refs[0], found.alts[0]) == (6, "ACGT".index(ref[2]), "ACGT".index(alt[2]))
     assert WORDS[found.reasons[0]] == ""
     assert WORDS[found.reasons[1]] in ("several_bases", "same_allele")
@@ -195,7 +191,7 @@ def test_blank_lines_and_a_mark_before_the_columns(
     path.write_bytes(mark + f"{header}{row}\n".replace("\n", end).encode())
     source = open_variants(path)
     (block,) = source.blocks(9)
-    assert block.alleles == (["chr1"], [5], ["A"], ["C"])
+    assert block.alleles == [("chr1", 5, "A", "C")]
     source.write(out, "score", numbered(source, 9))
     written = out.read_bytes().decode().split("\n")
     assert written[0] in ("chrom\tpos\tref\talt\tscore\tscore_reason", "##made by hand", "##fileformat=VCFv4.2")
@@ -300,7 +296,7 @@ def test_all_substitutions_of_a_region(small: AlignmentStore, tmp_path: Path) ->
     source = RegionVariants(small, ["chr1:9-12", "tiny"])
     blocks = list(source.blocks(6))
     assert [len(block.owners) for block in blocks] == [6, 6, 6, 6, 6, 3]
-    rows = [row for block in blocks for row in zip(*block.alleles, strict=True)]
+    rows = [row for block in blocks for row in block.alleles]
     wanted = [
         (contig, position, ref, alt)
         for contig, places in (("chr1", range(9, 13)), ("tiny", range(1, 8)))

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genome.made import network, windows
-from genome.variants.conftest import SIZES, WINDOW, alignment, build, letters, predict
+from genome.made import network
+from genome.variants.conftest import PREDICT, SIZES, WINDOW, alignment, build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
 from r2mae.genome.task import MASK
-from r2mae.genome.variants.alleles import Alleles, substitutions
-from r2mae.genome.variants.sites import model_scorer, predictor, scores_of, site_scorer, window_start
+from r2mae.genome.variants.alleles import substitutions
+from r2mae.genome.variants.sites import scores_of, site_scorer, window_start
 from r2mae.training.validation import evaluating
 
 _OTHER = str.maketrans("ACGTacgt", "TGCAtgca")
@@ -44,15 +44,15 @@ def test_a_reverse_complement_has_the_same_scores(small: AlignmentStore, tmp_pat
     (tmp_path / "turned").mkdir()
     other = build(tmp_path / "turned", turned)
     contigs, positions = everywhere(small)
-    mine = site_scorer(small, predict, WINDOW)(contigs, positions)
-    its = site_scorer(other, predict, WINDOW)(contigs, small.lengths[contigs] - 1 - positions)
+    mine = site_scorer(small, PREDICT, WINDOW)(contigs, positions)
+    its = site_scorer(other, PREDICT, WINDOW)(contigs, small.lengths[contigs] - 1 - positions)
     np.testing.assert_allclose(mine, its[:, ::-1], atol=1e-6)
     assert np.ptp(mine) > 0.1
 
 
 def test_one_strand_counts_as_much_as_the_other(small: AlignmentStore) -> None:
     """The mean, from windows made one by one."""
-    scorer = site_scorer(small, predict, WINDOW)
+    scorer = site_scorer(small, PREDICT, WINDOW)
     for position in (0, 3, 40, 88, 89):
         found = scorer(np.array([0]), np.array([position]))[0]
         strands = []
@@ -63,9 +63,10 @@ def test_one_strand_counts_as_much_as_the_other(small: AlignmentStore) -> None:
             window = small.window("chr1", first, WINDOW, strand=strand)  # type: ignore[arg-type]
             tokens = torch.from_numpy(window.copy())[None].long()
             tokens[0, place - start, 0] = MASK
-            logs = predict(tokens[:, :, 0], tokens[:, :, 1:], torch.tensor([[place - start]]))[0, 0]
+            logits, _ = PREDICT(tokens[:, :, 0], tokens[:, :, 1:], torch.tensor([[place - start]]))
+            logs = logits[0, 0].log_softmax(-1)
             strands.append(logs if strand == "+" else logs.flip(0))
-        np.testing.assert_allclose(found, torch.stack(strands).mean(0).numpy(), atol=1e-6)
+        np.testing.assert_allclose(found, torch.stack(strands).mean(0).detach().numpy(), atol=1e-6)
 
 
 def test_a_model_in_one_pass_and_one_by_one(small: AlignmentStore) -> None:
@@ -73,23 +74,11 @@ def test_a_model_in_one_pass_and_one_by_one(small: AlignmentStore) -> None:
     contigs, positions = everywhere(small)
     model.species = small.species[1:]
     with evaluating(model):
-        together = model_scorer(small, model, WINDOW, rows=50)(contigs, positions)
-        alone = model_scorer(small, model, WINDOW, rows=2)
+        together = site_scorer(small, model, WINDOW, rows=50)(contigs, positions)
+        alone = site_scorer(small, model, WINDOW, rows=2)
         single = np.concatenate([alone(contigs[[n]], positions[[n]]) for n in range(len(contigs))])
     np.testing.assert_allclose(together, single, atol=1e-5)
     assert np.isfinite(together).all()
-
-
-def test_a_model_gives_probabilities_of_hidden_bases(small: AlignmentStore) -> None:
-    model = network(2, length=WINDOW)
-    model.species = small.species[1:]
-    given, places = windows(6, WINDOW, 2), torch.tensor([[0], [3], [6], [7], [9], [11]])
-    target = given["target"].long().scatter(1, places, MASK)
-    with evaluating(model):
-        logs = predictor(model)(target, given["aligned"], places)[:, 0]
-        whole = model.head(model.encode(target, given["aligned"])).log_softmax(-1)
-    torch.testing.assert_close(logs.exp().sum(-1), torch.ones(6))
-    torch.testing.assert_close(logs, whole[torch.arange(6), places[:, 0]], atol=1e-5, rtol=1e-4)
 
 
 def test_what_stands_at_a_site_is_not_seen(small: AlignmentStore, tmp_path: Path) -> None:
@@ -98,22 +87,24 @@ def test_what_stands_at_a_site_is_not_seen(small: AlignmentStore, tmp_path: Path
     rows["chr1"][0] = text[:40] + text[40].translate(_OTHER) + text[41:]
     other = build(tmp_path, rows)
     contigs, positions = np.array([0, 0]), np.array([40, 41])
-    mine, its = (site_scorer(store, predict, WINDOW)(contigs, positions) for store in (small, other))
+    mine, its = (site_scorer(store, PREDICT, WINDOW)(contigs, positions) for store in (small, other))
     np.testing.assert_array_equal(mine[0], its[0])
     assert (mine[1] != its[1]).all()
 
 
-def test_species_are_found_by_name(small: AlignmentStore) -> None:
+def test_species_are_found_by_name(small: AlignmentStore, tmp_path: Path) -> None:
     model = network(1, length=WINDOW)
     model.species = ("s2",)
     contigs, positions = everywhere(small)
     with evaluating(model):
-        scores = model_scorer(small, model, WINDOW)(contigs, positions)
-        same = site_scorer(small, predictor(model), WINDOW, columns=[1])(contigs, positions)
+        scores = site_scorer(small, model, WINDOW)(contigs, positions)
+        alone = build(tmp_path, {contig: alignment(contig)[::2] for contig in SIZES})  # with the other species
+        alone.species = ("s0", "s2")
+        same = site_scorer(alone, model, WINDOW)(contigs, positions)
     np.testing.assert_array_equal(scores, same)
     model.species = ("s9",)
     with pytest.raises(UserError, match="lacks 1 of the 1 aligned species"):
-        model_scorer(small, model, WINDOW)
+        site_scorer(small, model, WINDOW)
 
 
 @settings(max_examples=30)
@@ -128,10 +119,7 @@ def test_scores_are_differences_and_a_site_is_predicted_once(small: AlignmentSto
 
     text = letters("chr1").upper()
     sites = data.draw(st.lists(st.tuples(st.integers(0, 89), st.sampled_from("ACGT")), max_size=30))
-    places, alts = [place for place, _ in sites], [alt for _, alt in sites]
-    found = substitutions(
-        Alleles(["chr1"] * len(sites), [place + 1 for place in places], [text[place] for place in places], alts), small
-    )
+    found = substitutions([("chr1", place + 1, text[place], alt) for place, alt in sites], small)
     scores = scores_of(found, logs)
     wanted = [(place, alt) for place, alt in sites if alt != text[place]]
     assert asked == sorted({place for place, _ in wanted})

@@ -5,10 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -25,7 +22,6 @@ from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.images.finetune import run as finetuning
-from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.finetune.data import FinetuneData
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.finetune.run import finetune, finetune_scores, plan
@@ -36,7 +32,6 @@ from r2mae.training.pretrain import pretrain
 pytestmark = pytest.mark.slow
 
 SHORT = {"steps": 12, "batch_size": 8, "save_every": 3, **MACHINE}
-PROBE = {**SHORT, "probe": "linear"}
 
 
 def same(one: Path, other: Path) -> bool:
@@ -45,7 +40,7 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize("options", [SHORT, {**SHORT, "pool": "class"}, PROBE, {**PROBE, "cached": True}])
+@pytest.mark.parametrize("options", [SHORT, {**SHORT, "pool": "class"}])
 def test_a_vision_transformer_learns_and_opens_again(options: dict[str, object], vit: Path, tmp_path: Path) -> None:
     config = plan(vit, options)
     results = finetune(config, tmp_path / "out")
@@ -57,17 +52,10 @@ def test_a_vision_transformer_learns_and_opens_again(options: dict[str, object],
     assert [state.state for state in find_runs(tmp_path)] == ["finished"]
 
 
-@pytest.mark.parametrize("options", [SHORT, PROBE, {**PROBE, "cached": True}])
-def test_an_mlp_learns(options: dict[str, object], mlp: Path, tmp_path: Path) -> None:
-    results = finetune(plan(mlp, {**options, "steps": 60, "validation": 0.1}), tmp_path / "out")
+def test_an_mlp_learns(mlp: Path, tmp_path: Path) -> None:
+    results = finetune(plan(mlp, {**SHORT, "steps": 60, "validation": 0.1}), tmp_path / "out")
     assert results["scores"]["cross_entropy"] < 1.1, "worse than chance, log 3"
     assert pd.read_csv(tmp_path / "out" / "metrics.csv")["validation_loss"].notna().any()
-
-
-def test_frozen_weights_stay(vit: Path, tmp_path: Path) -> None:
-    finetune(plan(vit, {**PROBE, "steps": 3}), tmp_path / "out")
-    there, here = load(vit).model.state_dict(), load(tmp_path / "out").model.encoder.state_dict()
-    assert all(torch.equal(here[name], value) for name, value in there.items())
 
 
 def test_a_fine_tuned_encoder_starts_from_the_pretrained_one(vit: Path) -> None:
@@ -97,7 +85,7 @@ def test_where_images_are_augmented_hangs_on_the_card_alone(
     data = FinetuneData(plan(vit, SHORT)).train
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, total))
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
-    assert isinstance(data.on_device(torch.device("cuda", 0)).samples, torch.Tensor) == moved
+    assert isinstance(data.on_device(torch.device("cuda", 0)).images, torch.Tensor) == moved
 
 
 class _StopAt:
@@ -115,9 +103,9 @@ class _StopAt:
     def stop(self) -> None: ...
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"probe": "linear", "optimizer": "lars"}, {"workers": 2}])
+@pytest.mark.parametrize("options", [{}, {"accumulate": 2}, {"workers": 2}])
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(options: dict[str, object], vit: Path, tmp_path: Path) -> None:
-    config = plan(vit, {**SHORT, "drop_path": 0.3, **options} if "probe" not in options else {**SHORT, **options})
+    config = plan(vit, {**SHORT, "drop_path": 0.3, **options})
     finetune(config, tmp_path / "whole")
     with pytest.raises(RuntimeError, match="cut off"):
         finetune(config, tmp_path / "broken", reporter=_StopAt(7))
@@ -164,7 +152,7 @@ def test_the_command_fine_tunes_and_measures(
 
 def test_other_images_are_learned_with_their_own_classes(vit: Path, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other.npz", classes=6)
-    results = finetune(plan(vit, {**PROBE, "cached": True}, other), tmp_path / "out")
+    results = finetune(plan(vit, SHORT, other), tmp_path / "out")
     assert {"top1", "top5"} < set(results["scores"])
     with pytest.raises(UserError, match="other classes"):
         FINETUNED.load_other_data(
@@ -188,7 +176,6 @@ def test_mistakes_are_told_in_one_line(
     assert "class token" in told_by(["finetune", str(mlp), "--pool", "class", "--out", str(tmp_path / "a")], capsys)
     assert "drop-path" in told_by(["finetune", str(mlp), "--drop-path", "0.1", "--out", str(tmp_path / "a")], capsys)
     assert "--scheme" in told_by(["finetune", str(vit), "--scheme", "mdlm"], capsys)
-    assert "layer_decay" in told_by(["finetune", str(vit), "--probe", "linear", "--layer-decay", "0.5"], capsys)
     unlabelled = tmp_path / "plain.npy"
     np.save(unlabelled, np.zeros((10, 8, 8, 3), np.uint8))
     assert "labels" in told_by(["finetune", str(vit), str(unlabelled), "--out", str(tmp_path / "a")], capsys)
@@ -265,9 +252,9 @@ def test_options_of_files_have_no_effect_on_an_array(images: str, tmp_path: Path
     reading = {"resize": 8, "cache": "none", "skip_broken": True, "draft": True}
     options = {"hidden": 16, "latent": 8, "steps": 2, "batch_size": 8, **MACHINE, **reading}
     fit(ImagesConfig.make(data=str(tmp_path / "pets"), **options), IMAGES, tmp_path / "run")
-    own = plan(tmp_path / "run", PROBE)
+    own = plan(tmp_path / "run", SHORT)
     assert (own.machine.cache, own.data.skip_broken, own.data.draft, own.data.resize) == ("none", True, True, 8)
-    assert isinstance(FinetuneData(plan(tmp_path / "run", PROBE, images)).splits.train.images, np.ndarray)
+    assert isinstance(FinetuneData(plan(tmp_path / "run", SHORT, images)).splits.train.images, np.ndarray)
 
 
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,22 +275,6 @@ def test_a_fraction_of_test_images_without_effect_is_told(
         caplog.clear()
         assert FinetuneData(plan(vit, {**SHORT, "test_fraction": 0.5}, source)).train
         assert [record.getMessage() for record in caplog.records] == [line.format(source) for line in told]
-
-
-def test_processes_meet_before_they_fine_tune(monkeypatch: pytest.MonkeyPatch) -> None:
-    met: list[object] = []
-
-    @contextmanager
-    def together(config: object) -> Iterator[None]:
-        met.append(config)
-        yield
-
-    monkeypatch.setattr(finetuning, "together", together)
-    monkeypatch.setattr(finetuning, "Run", Mock())
-    monkeypatch.setattr(finetuning, "_finetune", lambda *ignored: {"met": len(met)})
-    config = FinetuneConfig.make(data="digits", run="run", weights="0")
-    assert finetune(config, "out") == {"met": 1}
-    assert finetune(config, "out", alone=True) == {"met": 1}, "not again"
 
 
 def photos(folder: Path) -> Path:
@@ -329,7 +300,7 @@ def test_crops_of_originals_see_what_was_cut_off(tmp_path: Path) -> None:
     halves = [data.train.batch(np.arange(8)[a : a + 4], key.rows(a))["images"] for a in (0, 4)]
     assert torch.equal(batch, torch.cat(halves))
     assert (batch.shape, float(batch.max()) <= 1) == ((8, 8, 8, 3), True)
-    images = data.train.samples.take(data.train.rows[:8])
+    images = data.train.images.take(data.train.rows[:8])
     assert np.abs(batch.numpy() - images / 255).mean() < 0.15, "the same images"
     assert not np.allclose(batch.numpy(), images / 255, atol=0.01)
     assert set(finetune(made, tmp_path / "out")["scores"]) == {"top1", "cross_entropy"}
@@ -346,7 +317,6 @@ def test_crops_of_originals_need_files(vit: Path, tmp_path: Path, capsys: pytest
 def test_the_rate_ends_at_the_smallest_of_mae(vit: Path, tmp_path: Path) -> None:
     config = plan(vit, {**SHORT, "steps": 40, "batch_size": 8})
     assert config.min_lr == 1e-6
-    assert plan(vit, PROBE).min_lr == 0
     finetune(config, tmp_path / "out")
     rates = pd.read_csv(tmp_path / "out" / "metrics.csv")["lr"]
     assert 1e-6 < rates.iloc[-1] < 1.1e-6

@@ -223,7 +223,7 @@ def test_batch_statistics_of_whole_images() -> None:
     torch.testing.assert_close(found["down.0.1.running_mean"], first.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
     # As many images as the task says, the same ones in every call.
     few = estimate_statistics(replace_samples(task, 7), model, ImageBatches(batch.numpy()))
-    again = estimate_statistics(task, model, ImageBatches(batch.numpy()), samples=7)
+    again = estimate_statistics(replace_samples(task, 7), model, ImageBatches(batch.numpy()))
     for name, value in few.items():
         assert torch.equal(value, again[name])
     assert not torch.equal(few["down.0.1.running_mean"], found["down.0.1.running_mean"])

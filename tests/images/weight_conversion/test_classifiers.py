@@ -1,4 +1,4 @@
-"""Fine-tuned models and probes in the layouts of other libraries."""
+"""Fine-tuned models in the layouts of other libraries."""
 
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,8 @@ def pictures() -> torch.Tensor:
     return torch.randint(0, 256, (5, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("options", [{"pool": "class"}, {"probe": "linear", "base_lr": 10.0}])
-def test_transformers_classifies_the_same(pretrained: Path, options: dict[str, Any], tmp_path: Path) -> None:
-    """A probe's batch normalisation becomes a part of its linear layer."""
-    run = tuned(pretrained, tmp_path / "tuned", **options)
+def test_transformers_classifies_the_same(pretrained: Path, tmp_path: Path) -> None:
+    run = tuned(pretrained, tmp_path / "tuned", pool="class")
     assert "ViTForImageClassification" in to_transformers(run, tmp_path / "out")
     assert to_mae(run, tmp_path / "mae.pth").endswith("--nb_classes 4 --cls_token"), "MAE pools patches without it"
     stock, told = ViTForImageClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -78,24 +76,7 @@ def test_a_mean_over_patches(pretrained: Path, tmp_path: Path) -> None:
     assert "head.bias" not in read_weights(tmp_path / "encoder.pth").state
 
 
-def test_a_probe_of_a_mean(pretrained: Path, tmp_path: Path) -> None:
-    run = tuned(pretrained, tmp_path / "probe", probe="linear", pool="mean")
-    with pytest.raises(UserError, match=r"after the norm.*--pool class, export --to timm, or add --encoder"):
-        to_mae(run, tmp_path / "mae.pth")
-    to_mae(run, tmp_path / "encoder.pth", encoder=True)
-    assert "global_pool='avg', fc_norm=False" in to_timm(run, tmp_path / "timm.pth")
-    state = read_weights(tmp_path / "timm.pth").state
-    assert not any(name.startswith(("decoder_", "encoder.")) for name in state)
-    model = ours()
-    model.load_state_dict(state, strict=False)
-    features = model.encode(standardised(pictures()))[:, 1:].mean(1)
-    found = (features @ state["head.weight"].T + state["head.bias"]).detach()
-    torch.testing.assert_close(found, logits(run, pictures()), rtol=1e-5, atol=1e-5)
-
-
 def test_a_run_begins_with_a_fine_tuned_encoder(pretrained: Path, tmp_path: Path) -> None:
     run = tuned(pretrained, tmp_path / "tuned", pool="class")
     notes = load_initial_weights(run, ours()).notes
     assert notes == ("the decoder is fresh", "head.bias, head.weight not used")
-    probe = tuned(pretrained, tmp_path / "probe", probe="linear")
-    assert load_initial_weights(probe, ours()).notes == notes

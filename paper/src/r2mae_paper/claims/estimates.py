@@ -85,13 +85,7 @@ class Measured:
 def over(values: Sequence[float] | Values, comparisons: int = 1, *, worst_of: int = 1, grid: float = 0.0) -> Estimate:
     """Return the mean of independent values; equal ones say nothing of a spread, and have no interval.
 
-    Parameters
-    ----------
-    values : sequence of float
-    comparisons, worst_of : int
-        Of how many numbers the interval, and that of the worst case, is chosen.
-    grid : float
-        By how much both ends are uncertain, too.
+    The interval, and that of the worst case, is chosen of so many numbers; both ends are uncertain by `grid`, too.
     """
     array = np.asarray(values, dtype=float)
     mean = float(mean_interval(array).mean)

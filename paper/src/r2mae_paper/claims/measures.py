@@ -1,14 +1,12 @@
-"""From tables to numbers: what the cases of claims name as their measure.
-
-Most serve many claims. The last dozen compute what one sentence speaks of.
-"""
+"""From tables to numbers: what the cases of claims name as their measure."""
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -33,6 +31,7 @@ from r2mae_paper.claims.results import (
     MissingRowsError,
     Results,
     Source,
+    Sources,
     UnavailableError,
     UndecidableError,
     each_in_words,
@@ -48,18 +47,12 @@ from r2mae_paper.scheme_tables import GLUE_ACCURACIES
 Measure: TypeAlias = Callable[[Results, Case], Measured]
 Scores: TypeAlias = Float[np.ndarray, "seeds ratios"]
 
-WITHIN = 2.0, 10.0
-"""A formula describes a simulation if half of the points deviate by at most the first, and all by the second, in %."""
+_FAR = 10.0
+"""A formula does not describe a simulation of which a point deviates by more, in %."""
 
 
 def rows_of(results: Results, case: Case) -> pd.DataFrame:
-    """Return the rows of a case's tables that count, and have a number in each of its columns; `study` names the table.
-
-    Raises
-    ------
-    UnavailableError
-        If there are none.
-    """
+    """Return the rows of a case's tables that count and have a number in each of its columns, with their `study`."""
     tables = [results.table(one, *case.columns, name=case.table).assign(study=one) for one in case.study.split()]
     rows = pd.concat(tables).dropna(subset=list(case.columns))
     if case.where:
@@ -70,8 +63,8 @@ def rows_of(results: Results, case: Case) -> pd.DataFrame:
 
 
 def _evaluated(rows: pd.DataFrame, expression: str) -> Values:
-    """Return an expression of columns for every row."""
-    return np.asarray(rows.eval(expression, engine="python"), dtype=float)
+    """Return an expression of columns for every row, or the value that it has for all."""
+    return np.atleast_1d(np.asarray(rows.eval(expression, engine="python"), dtype=float))
 
 
 def is_full(results: Results, case: Case) -> bool:
@@ -97,36 +90,84 @@ class Curve:
     ratio: Values
     risk: Values
     error: Values
+    draws: int | None
+    """How many draws the errors are from, where these are few."""
+    best: int
+    """The place of the lowest risk, or of the lowest sum of which this risk is a part."""
 
     def gap(self, place: int, other: int, comparisons: int = 1) -> Estimate:
         """Return by how much the risk at one place is above that at another one, corrected for a choice of several."""
         mean = float(self.risk[place] - self.risk[other])
         return of_errors(mean, self.error[place], self.error[other], comparisons=comparisons)
 
+    def points(self) -> dict[str, tuple[int, int]]:
+        """Return by name the places that :func:`points` speaks of, and of how many each is chosen."""
+        risk, count = self.risk, len(self.risk)
+        ends = {"first": 0, "last": count - 1, "end": 0 if risk[0] <= risk[-1] else count - 1, "lowest": self.best}
+        return {
+            **{name: (place, 1) for name, place in ends.items()},
+            "inner": (int(risk[1:-1].argmin()) + 1, max(count - 2, 1)),
+            "other": (int(risk[1:].argmin()) + 1, count - 1),
+            "highest": (int(risk.argmax()), count),
+        }
+
 
 def _families(results: Results, case: Case) -> dict[str, list[Curve]]:
     """Return the curves over the ratio of each group (option `by`), in the order of a signal (option `order`).
 
-    The columns are the risk, its standard error, and perhaps the null risk, by which both are divided.
+    The columns are the risk, its standard error, and perhaps the null risk, by which both are divided. With the option
+    `along` curves begin where that expression is lowest.
     """
-    rows = rows_of(results, case).sort_values("ratio", kind="stable")
-    by, order = case.options.get("by"), case.options.get("order")
+    rows, order = rows_of(results, case), case.options.get("order")
+    rows = rows.iloc[_evaluated(rows, case.options.get("along", "ratio")).argsort(kind="stable")]
     families = {}
-    for name, group in rows.groupby(by, sort=False) if by else [("", rows)]:
+    for name, group in _groups(rows, case):
         signals = group.groupby(group[order].round(4), sort=True) if order else [("", group)]
         each = (own.drop_duplicates("ratio") for _, own in signals)  # equal signals count once
-        families[str(name)] = [_curve(own, case) for own in each]
+        families[name] = [_curve(own, case) for own in each]
     return families
+
+
+def _groups(rows: pd.DataFrame, case: Case) -> list[tuple[str, pd.DataFrame]]:
+    """Return the rows by the values of an expression (option `by`), each with its name; without one all rows."""
+    if (by := case.options.get("by")) is None:
+        return [("", rows)]
+    found = rows.groupby(cast("pd.Series[Any]", rows.eval(by, engine="python")), sort=False)
+    return [(name if isinstance(name, str) else f"{by} {name!s}", own) for name, own in found]
 
 
 def _curve(rows: pd.DataFrame, case: Case) -> Curve:
     risk, error, *null = (rows[column].to_numpy(float) for column in case.columns)
     scale = null[0][0] if null else 1.0
-    return Curve(rows["ratio"].to_numpy(float), risk / scale, error / scale)
+    draws = int(rows["draws"].iloc[0]) if "draws" in rows else None
+    best = int(_evaluated(rows, case.options.get("lowest", case.columns[0])).argmin())
+    return Curve(rows["ratio"].to_numpy(float), risk / scale, error / scale, draws, best)
 
 
 def _named(name: str, place: object) -> str:
     return f"{name}, {place}" if name else str(place)
+
+
+def points(results: Results, case: Case) -> Measured:
+    """Measure an expression of points of the strongest signal's curve (option `of`), such as ``end - inner``.
+
+    Points are the risks at the `first` and `last` ratio, and at the `end` of the two that is lower; the `lowest`, which
+    may be that of an expression (option `lowest`), the lowest `inner` and the lowest `other` than the first; the
+    `highest`; and the `null` risk. The interval is corrected for the number of those that one is chosen from. A
+    difference between a point and itself shows nothing.
+    """
+    parts, said, apart = {}, [], True
+    for name, (*_, own) in _families(results, case).items():
+        known = own.points()
+        named = {word: known[word] for word in re.findall(r"\w+", case.options["of"]) if word in known}
+        places = {word: place for word, (place, _) in named.items()}
+        values = {word: float(own.risk[place]) for word, place in places.items()}
+        mean = cast(float, pd.eval(case.options["of"], local_dict={"null": 1.0, **values}, engine="python"))
+        count = max(number for _, number in named.values())
+        parts[name] = of_errors(mean, *own.error[list(places.values())], comparisons=count, draws=own.draws)
+        apart = apart and len({*places.values()}) == len(places)
+        said.append(_named(name, ", ".join(f"{word} at p = {own.ratio[place]:g}" for word, place in places.items())))
+    return Measured(parts, f"The points: {'; '.join(said)}.", at_most="reproduced" if apart else "not reproduced")
 
 
 def rises(results: Results, case: Case) -> Measured:
@@ -140,19 +181,6 @@ def rises(results: Results, case: Case) -> Measured:
     first, last = map(int, np.unravel_index(np.where(pairs, steps, np.inf).argmin(), steps.shape))
     found = own.gap(last, first, int(pairs.sum()))
     return Measured({"": found}, f"From p = {own.ratio[first]:g} to {own.ratio[last]:g}.")
-
-
-def inner(results: Results, case: Case) -> Measured:
-    """Measure by how much the lower end of the strongest signal's curve is above its lowest inner point.
-
-    The interval is corrected for the number of inner points, of which the lowest was chosen.
-    """
-    parts = {}
-    for name, (*_, own) in _families(results, case).items():
-        count = len(own.risk)
-        low, end = int(own.risk[1:-1].argmin()) + 1, 0 if own.risk[0] <= own.risk[-1] else count - 1
-        parts[_named(name, f"p = {own.ratio[low]:g}")] = own.gap(end, low, max(count - 2, 1))
-    return Measured(parts, f"The lowest risk is at: {'; '.join(parts)}.")
 
 
 def deeper(results: Results, case: Case) -> Measured:
@@ -188,43 +216,6 @@ def later(results: Results, case: Case) -> Measured:
     return Measured(parts, f"The best ratios: {'; '.join(said)}.")
 
 
-def descent(results: Results, case: Case) -> Measured:
-    """Measure the largest descent of the risk below its null risk, as a share of it."""
-    found = _families(results, case)
-    return Measured({name: Estimate(1 - float(own.risk.min())) for name, (own, *_) in found.items()})
-
-
-def lowest(results: Results, case: Case) -> Measured:
-    """Measure the lowest risk."""
-    ((own,),) = _families(results, case).values()
-    place = int(own.risk.argmin())
-    return Measured({"": of_errors(float(own.risk[place]), own.error[place])}, f"It is at p = {own.ratio[place]:g}.")
-
-
-def transition(results: Results, case: Case) -> Measured:
-    """Measure by how much the risk next to p = γ is above the lowest on that side, on both sides."""
-    ((own,),) = _families(results, case).values()
-    gamma = float(rows_of(results, case)["gamma"].iloc[0])
-    parts = {}
-    for name, side, nearest in (("below", own.ratio < gamma - 1e-9, -1), ("above", own.ratio > gamma + 1e-9, 0)):
-        place = int(np.flatnonzero(side)[nearest])
-        others = np.setdiff1d(np.flatnonzero(side), place)
-        parts[name] = own.gap(place, int(others[own.risk[others].argmin()]), len(others))  # the lowest was chosen
-    return Measured(parts)
-
-
-def degenerate_ends(results: Results, case: Case) -> Measured:
-    """Measure how far the strongest signal's risk at the highest ratio is above the null risk.
-
-    At the lowest ratio less than a quarter of the descent must be behind it.
-    """
-    strongest = {name: own for name, (*_, own) in _families(results, case).items()}
-    begun = max(float((1 - own.risk[0]) / (1 - own.risk.min())) for own in strongest.values())
-    parts = {name: of_errors(float(own.risk[-1] - 1), own.error[-1]) for name, own in strongest.items()}
-    note = f"At the lowest ratio at most {100 * begun:.0f} % of the descent is behind it; less than 25 % is degenerate."
-    return Measured(parts, note, at_most="reproduced" if begun < 0.25 else "not reproduced")
-
-
 def another_sample(results: Results, case: Case) -> Measured:
     """Measure how much two samples of one model differ, at the ratio where they differ most for their errors.
 
@@ -247,150 +238,147 @@ def another_sample(results: Results, case: Case) -> Measured:
     return Measured(parts, "Corrected for ratios and pairs of samples.")
 
 
-def bias_fall(results: Results, case: Case) -> Measured:
-    """Measure the fall of the bias from the lowest ratio to that of the lowest risk, for every covariance.
-
-    Where the lowest ratio has the lowest risk masking lowers nothing.
-    """
-    parts, lowered = {}, True
-    for name, group in rows_of(results, case).groupby("model", sort=False):
-        own = group.sort_values("ratio", ignore_index=True)
-        best = int((own["bias"] + own["variance"]).argmin())
-        lowered = lowered and best > 0
-        fall, errors = float(own["bias"][0] - own["bias"][best]), own["bias_error"][[0, best]]
-        parts[str(name)] = of_errors(fall, *errors, draws=int(own["draws"][0]))
-    return Measured(parts, at_most="reproduced" if lowered else "not reproduced")
-
-
-def largest_bias(results: Results, case: Case) -> Measured:
-    """Measure the largest bias over the ratios for every covariance; the interval is corrected for their number."""
-    parts = {}
-    for name, own in rows_of(results, case).groupby("model", sort=False):
-        most = own.loc[own["bias"].idxmax()]
-        bias, error = float(most["bias"]), float(most["bias_error"])
-        parts[str(name)] = of_errors(bias, error, comparisons=len(own), draws=int(most["draws"]))
-    return Measured(parts)
-
-
-def disparity(results: Results, case: Case) -> Measured:
-    """Measure for which share of strengths magnitudes differ more over p > 0.5 than over p < 0.5."""
-    rows, columns = rows_of(results, case), list(case.columns)
-    sides = [rows[side].groupby("delta")[columns].mean() for side in (rows["ratio"] > 0.5, rows["ratio"] < 0.5)]
-    grows = (sides[0] < sides[1]).all(axis="columns")
-    note = f"It does at δ = {', '.join(f'{delta:g}' for delta in grows.index[grows])}." if grows.any() else ""
-    return Measured({"": Estimate(float(grows.mean()))}, note)
-
-
-def plateau(results: Results, case: Case) -> Measured:
-    """Measure the width of a plateau by an expression, for both readings of the model, in the samples of each."""
-    step, parts = float(case.options.get("grid", 0)), {}
-    for reading, rows in rows_of(results, case).groupby("reading", sort=False):
-        found = over(_evaluated(rows, case.options["of"]))
-        low, high = (found.low, found.high) if found.known else (found.mean, found.mean)  # all samples alike
-        parts[f"reading {reading}"] = replace(found, low=low, high=high + step, grid=step)
-    return Measured(parts)
-
-
 def values(results: Results, case: Case) -> Measured:
-    """Measure the mean of an expression over the rows.
+    """Measure the mean of an expression over the rows of each group.
 
     With the option `printed` a second part is its difference from what the paper's table has for a covariance model, by
-    Welch's interval.
+    Welch's interval. With the option `grid` the number is known up to a step above it, and equal ones have no interval.
     """
-    ours = _evaluated(rows_of(results, case), case.options["of"])
-    parts = {"": over(ours)}
-    if "printed" in case.options and parts[""].known:
-        table = published(case.study)
-        printed = table.entries[cast(Model, case.options["printed"])]["r2mae"].to_numpy()
-        apart = stats.ttest_ind(ours, printed, equal_var=False).confidence_interval()
-        gap = float(np.mean(ours) - np.mean(printed))
-        parts["minus the printed ones"] = Estimate(gap, float(apart.low), float(apart.high))
+    rows, parts = rows_of(results, case), {}
+    for name, own in _groups(rows, case):
+        ours = _evaluated(own, case.options["of"])
+        found = over(ours)
+        if "grid" in case.options:
+            step = float(case.options["grid"])
+            low, high = (found.low, found.high) if found.known else (found.mean, found.mean)
+            found = replace(found, low=low, high=high + step, grid=step)
+        parts[name] = found
+        if "printed" in case.options and found.known:
+            table = published(case.study)
+            printed = table.entries[cast(Model, case.options["printed"])]["r2mae"].to_numpy()
+            apart = stats.ttest_ind(ours, printed, equal_var=False).confidence_interval()
+            gap = float(np.mean(ours) - np.mean(printed))
+            parts["minus the printed ones"] = Estimate(gap, float(apart.low), float(apart.high))
     return Measured(parts)
 
 
 def deviation(results: Results, case: Case) -> Measured:
-    """Measure the median deviation of a simulation from a formula in %; it must be a fit by :data:`WITHIN`.
+    """Measure the median deviation of a simulation from a formula in %; all must be within :data:`_FAR`.
 
-    The columns are the simulation, the formula, and perhaps a second simulation, which must fit, too.
+    The columns are the simulation, the formula, and perhaps a second simulation, whose median and largest deviation are
+    judged alike.
     """
     rows = rows_of(results, case)
     simulated, predicted, *others = (rows[column].to_numpy(float) for column in case.columns)
     off, *more = (100 * np.abs(one / predicted - 1) for one in (simulated, *others))
-    fits = [float(np.median(one)) <= WITHIN[0] and float(one.max()) <= WITHIN[1] for one in (off, *more)]
-    note = f"The largest deviation of {len(off)} points is {off.max():.1f} %."
+    note = f"The largest deviation of {len(off)} points is {off.max():.1f} %; up to {_FAR:g} % count as a fit."
     if more:
         note += f" With one design it is {more[0].max():.1f} %, and the median {np.median(more[0]):.1f} %."
-    note += f" Half within {WITHIN[0]:g} % and all within {WITHIN[1]:g} % count as a fit."
-    at_most: Word = "not reproduced" if not fits[0] else "reproduced" if all(fits) else "direction only"
+    second = all(one.max() <= _FAR and np.median(one) <= case.margin for one in more)
+    at_most: Word = "not reproduced" if off.max() > _FAR else "reproduced" if second else "direction only"
     return Measured({"": Estimate(float(np.median(off)))}, note, at_most=at_most)
 
 
 def share(results: Results, case: Case) -> Measured:
-    """Measure the share of rows for which an expression holds."""
-    holds = _evaluated(rows_of(results, case), case.options["of"])
+    """Measure the share of rows, or of groups (option `by`), for which an expression holds."""
+    rows = rows_of(results, case)
+    holds = np.hstack([_evaluated(own, case.options["of"]) for _, own in _groups(rows, case)])
     return Measured({"": share_of(int(holds.sum()), len(holds))}, f"It holds for {holds.sum():.0f} of {len(holds)}.")
 
 
-def largest(results: Results, case: Case) -> Measured:
-    """Measure the largest value of a column, without its sign; with the option `spread` the largest over the smallest.
-
-    Of several rows with the same value in the column of the option `first` the first one counts.
-    """
-    rows = rows_of(results, case)
-    rows = rows.drop_duplicates(case.options["first"]) if "first" in case.options else rows
-    column = rows[case.columns[0]].abs()
-    return Measured({"": Estimate(float(column.max() / column.min() if "spread" in case.options else column.max()))})
+def number(results: Results, case: Case) -> Measured:
+    """Measure an expression of columns that has one value, such as ``risk.max()``."""
+    (value,) = _evaluated(rows_of(results, case), case.options["of"])
+    return Measured({"": Estimate(float(value))})
 
 
 def schemes(results: Results, case: Case) -> Measured:
-    """Measure how much better a row (option `ours`) is than another or the best of `others`, in a `score`.
+    """Measure how much better a row (option `ours`) is than another or the best of `others`, in each `score`.
 
     The mean is over the sets of cells that have it, for other sets too; over models for these alone; else over seeds.
-    Of a set whose first results lack a row others count. With the option `when` ("dynamic > fixed 0.25") sets count on
-    which one row is better than another on average. With the option `second` that row must be the best of the others.
+    With the option `each` every set is a number of its own. Of a set whose first results lack a row others count. With
+    the option `when` ("dynamic > fixed 0.25") sets count on which one row is better than another on average. With the
+    option `second` that row must be the best of the others; none of the `rivals` may be as good in everything.
     """
-    ours, others = case.options.get("ours", OURS), case.options["others"]
-    score, only = case.options.get("score", "main"), case.options.get("only")
-    gaps, used, missing, failed = {}, [], [], 0
-    for name, sources in sources_of(results, case.study).items():
-        if only not in (None, name):
-            continue
+    ours = case.options.get("ours", OURS)
+    parts, notes, same = _parts(results, case, ours)
+    at_most: Word = "reproduced"
+    if second := case.options.get("second"):
+        ((_, (one, *_)),) = _sources(results, case).items()
+        ranks = scored(one, "rank")[0].groupby("label")["rank"].mean().drop(ours)
+        notes.append(f"Of the others {ranks.idxmin()} has the best mean.")
+        at_most = "reproduced" if ranks.idxmin() == second else "direction only"
+    for rival in _listed(case.options.get("rivals", "")):
         try:
-            gaps[name], one = _first_gaps(
-                sources, ours, others, score, higher=score != "rank", when=case.options.get("when")
-            )
+            found = _parts(results, case, rival)[0]
+        except UnavailableError:
+            continue
+        if found.keys() == parts.keys() and all(one.low > case.margin for one in found.values()):
+            notes.append(f"As good is {rival}.")
+            at_most = "not reproduced"
+        elif at_most == "reproduced" and not any(one.high < case.margin for one in found.values()):
+            at_most = "undecided"
+    return Measured(parts, " ".join(notes), same, at_most)
+
+
+def _parts(results: Results, case: Case, label: str) -> tuple[dict[str, Estimate], list[str], bool]:
+    """Return by how much a row is better, for each score or set; what the reason says; whether data are the paper's."""
+    scores, each = case.options.get("score", "main").split(), "each" in case.options
+    found = {score: _gaps(results, case, label, score) for score in scores}
+    used = [one for _, of_score in found.values() for one in of_score]
+    if each:
+        gaps = {f"{name} {score}" if len(scores) > 1 else name: one
+                for score, (by_set, _) in found.items() for name, one in by_set.items()}  # fmt: skip
+        parts = {name: over([*one.values()], worst_of=len(gaps)) for name, one in gaps.items()}
+        return parts, [], all(one.own for one in used)
+    if (texts := case.study == "table2") and len({one.ranked for one in used}) > 1:
+        raise UnavailableError("the models have scores of different tasks of GLUE")
+    parts = {
+        score if len(scores) > 1 else "": over_models(by_set) if texts else over_sets(by_set, len(scores))
+        for score, (by_set, _) in found.items()
+    }
+    first = found[scores[0]][0]
+    notes = [f"By set: {each_in_words(first)}."] if len(scores) == 1 and (len(first) > 1 or used[0].table) else []
+    return parts, notes, all(one.own for one in used)
+
+
+def _gaps(results: Results, case: Case, label: str, score: str) -> tuple[dict[str, Differences], list[Source]]:
+    """Return by set how much better a row is than others in a score, and the results that say so."""
+    gaps, used, missing, failed = {}, [], [], False
+    for name, sources in _sources(results, case).items():
+        try:
+            gaps[name], one = _first_gaps(sources, case, label, score)
             used.append(one)
-        except UndecidableError as error:
-            failed += 1
+        except (UndecidableError, UnavailableError) as error:
+            failed = failed or isinstance(error, UndecidableError)
             missing.append(f"{name}: {error}" if name else str(error))
-        except UnavailableError as error:
-            missing.append(f"{name}: {error}")
     if not gaps and failed:
         raise UndecidableError(f"The condition of the sentence holds on no set ({'; '.join(missing)}).")
     if not gaps:
-        raise UnavailableError("; ".join(missing) or f"{case.study} has no runs of {only}")
-    texts = case.study == "table2"
-    if len({one.ranked for one in used}) > 1 and texts:
-        raise UnavailableError("the models have scores of different tasks of GLUE")
-    notes = [f"By set: {each_in_words(gaps)}."] if len(gaps) > 1 or used[0].table else []
-    at_most: Word = "reproduced"
-    if second := case.options.get("second"):
-        ranks = scored(used[0], score)[0].groupby("label")["rank"].mean().drop(ours)
-        notes.append(f"Of the others {ranks.idxmin()} has the best mean.")
-        at_most = "reproduced" if ranks.idxmin() == second else "direction only"
-    found = over_models(gaps) if texts else over_sets(gaps, int(case.options.get("comparisons", 1)))
-    return Measured({"": found}, " ".join(notes), all(one.own for one in used), at_most)
+        raise UnavailableError("; ".join(missing))
+    return gaps, used
 
 
-def _first_gaps(
-    sources: tuple[Source, ...], ours: str, others: str, score: str, *, higher: bool = True, when: str | None = None
-) -> tuple[Differences, Source]:
-    """Return the differences in the first results on a set that have its rows, and these results."""
+def _sources(results: Results, case: Case) -> Sources:
+    """Return the runs of the case's studies, of all sets or models, or of one (option `only`)."""
+    only, found = case.options.get("only"), sources_of(results, case.study)
+    if only is not None and only not in found:
+        raise UnavailableError(f"{case.study} has no runs of {only}")
+    return found if only is None else {only: found[only]}
+
+
+def _first_gaps(sources: tuple[Source, ...], case: Case, label: str, score: str) -> tuple[Differences, Source]:
+    """Return the differences in the first results on a set that have its rows, and these results.
+
+    In the place of the row among the others is the one that the sentence is about.
+    """
+    ours, when = case.options.get("ours", OURS), case.options.get("when")
+    others = ", ".join(ours if other == label else other for other in _listed(case.options["others"]))
     lacking: MissingRowsError | None = None
     for one in sources:
         try:
             runs, column = scored(one, score)
-            gaps = gaps_of(runs, ours, rivals_of(runs, others), column, higher=higher)
+            gaps = gaps_of(runs, label, rivals_of(runs, others), column, higher=score != "rank")
             if when is not None:
                 alone, baseline = when.split(" > ")
                 if sum(gaps_of(runs, alone, [baseline], column).values()) <= 0:
@@ -402,74 +390,17 @@ def _first_gaps(
     raise lacking
 
 
-def three_tasks(results: Results, case: Case) -> Measured:
-    """Measure how much better R²MAE is than the best other scheme, for each model at MNLI, QQP and SST-2."""
-    gaps, same = {}, True
-    for name, (one,) in sources_of(results, case.study).items():
-        for task in ("mnli", "qqp", "sst2"):
-            gaps[f"{name} {task}"] = _first_gaps((one,), OURS, "all", f"{task}_accuracy")[0]
-        same = same and one.own
-    parts = {name: over([*one.values()], worst_of=len(gaps)) for name, one in gaps.items()}
-    return Measured(parts, same=same)
-
-
-def every_domain(results: Results, case: Case) -> Measured:
-    """Measure a scheme minus the best fixed ratio on all data that have both; no rival may be better on all of them."""
-    sources: dict[str, tuple[Source, ...]] = {}
-    for study in ("table1", "table2", "table3", "table4 table6"):
-        try:
-            sources |= sources_of(results, study)
-        except UnavailableError:
-            continue  # the sentence is about what there is
-    found: dict[str, dict[str, Differences]] = {OURS: {}, "dynamic": {}, "mdlm": {}, "cl": {}}
-    for (label, gaps), (name, (one, *_)) in itertools.product(found.items(), sources.items()):
-        try:
-            gaps[name] = gaps_of(one.runs, label, rivals_of(one.runs, "fixed"), one.main)
-        except UnavailableError:
-            continue
-    ours = found.pop(OURS)
-    if not ours:
-        raise UnavailableError("no comparison of R²MAE with fixed ratios has run")
-    as_good = [label for label, gaps in found.items()
-               if set(gaps) == set(ours) and all(over([*one.values()]).low > 0 for one in gaps.values())]  # fmt: skip
-    parts = {name: over([*gaps.values()], worst_of=len(ours)) for name, gaps in ours.items()}
-    note = f"Better on all are also: {', '.join(as_good)}." if as_good else ""
-    return Measured(parts, note, False, "not reproduced" if as_good else "reproduced")
-
-
-def reconstruction(results: Results, case: Case) -> Measured:
-    """Measure by how much R²MAE is better than the best other scheme at each ratio of its range.
-
-    Each fixed ratio must be further than the margin from the best at one of them; intervals are corrected for all.
-    """
-    ratios, fixed = (0.1, 0.2, 0.3, 0.5), ("fixed 0.10", "fixed 0.25", "fixed 0.50")
-    rows = (OURS, *fixed, "mdlm", "dynamic", "cl", "cl-k0")
-
-    def behind(label: str, ratio: float) -> tuple[Estimate, bool]:
-        others = ", ".join(other for other in rows if other != label)
-        options = {"ours": label, "others": others, "score": f"reconstruction_r_{ratio:g}"}
-        measured = schemes(results, replace(case, options={**options, "comparisons": str(len(ratios))}))
-        return measured.parts[""], measured.same
-
-    ours = {f"p = {ratio:g}": behind(OURS, ratio) for ratio in ratios}
-    words: list[Word] = ["reproduced"]
-    for label in fixed:
-        found = [behind(label, ratio)[0] for ratio in ratios]
-        if not any(one.high < case.margin for one in found):
-            words.append("not reproduced" if all(one.low > case.margin for one in found) else "undecided")
-    at_most: Word = "not reproduced" if "not reproduced" in words else words[-1]
-    return Measured(
-        {name: one for name, (one, _) in ours.items()}, same=all(same for _, same in ours.values()), at_most=at_most
-    )
+def _listed(labels: str) -> list[str]:
+    return [label.strip() for label in labels.split(",") if label.strip()]
 
 
 def widths(results: Results, case: Case) -> Measured:
     """Measure the shape of a score over the ratio for every model: what one ratio gains over another, by seed.
 
-    The option `shape` is "gain", the best larger ratio over the lowest, or "no gain", the opposite; "fall", the lowest
-    over the highest, or "rise", the opposite; "ends", each end over the best inner ratio (of errors); or "late fall",
-    the middle over the highest ratio, or a step up between neighbours of the upper half that is shown. The best ratio
-    of a seed is chosen on the others.
+    The option `shape` is "gain", the best larger ratio over the lowest; "fall", the lowest over the highest; the
+    opposite of either, with a minus; "ends", each end over the best inner ratio (of errors); or "late fall", the middle
+    over the highest ratio, or a step up between neighbours of the upper half that is shown. The best ratio of a seed is
+    chosen on the others.
     """
     models = _models(results, case)
     parts: dict[str, Estimate] = {}
@@ -482,12 +413,11 @@ def widths(results: Results, case: Case) -> Measured:
 
 def _shape(scores: Scores, shape: str, models: int) -> Iterator[tuple[str, Values, int]]:
     """Yield the name of an end, the differences by seed, and of how many steps they were chosen."""
-    first, last = scores[:, 0], scores[:, -1]
-    if shape in ("gain", "no gain"):
-        gain = best_fixed(scores[:, 1:]).partner(first) - first
-        yield "", gain if shape == "gain" else -gain, 1
-    elif shape in ("fall", "rise"):
-        yield "", first - last if shape == "fall" else last - first, 1
+    first, last, sign = scores[:, 0], scores[:, -1], -1 if shape.startswith("-") else 1
+    if shape.endswith("gain"):
+        yield "", sign * (best_fixed(scores[:, 1:]).partner(first) - first), 1
+    elif shape in ("fall", "-fall"):
+        yield "", sign * (first - last), 1
     elif shape == "ends":
         best = best_fixed(scores[:, 1:-1], higher_is_better=False)
         yield from (("low end", first - best.partner(first), 1), ("high end", last - best.partner(last), 1))
@@ -592,9 +522,8 @@ def jump(results: Results, case: Case) -> Measured:
 MEASURES: Mapping[str, Measure] = {
     one.__name__: one
     for one in (
-        rises, inner, deeper, later, descent, lowest, values, deviation, share, largest, schemes, widths, best_ratio,
-        three_tasks, every_domain, reconstruction, jump, transition, disparity, plateau, another_sample,
-        degenerate_ends, bias_fall, largest_bias,
+        points, rises, deeper, later, another_sample, values, deviation, share, number, schemes, widths, best_ratio,
+        jump,
     )
 }  # fmt: skip
 """Measures by their names."""

@@ -71,13 +71,7 @@ TABLES: Mapping[tuple[str, str], Callable[[Sequence[Verdict]], str]] = {
 
 
 def write_into(page: Path, verdicts: Sequence[Verdict]) -> None:
-    """Write the tables into a page that it has marks for, in place of what is between them.
-
-    Raises
-    ------
-    UserError
-        If the page cannot be read, or has no pair of marks, or a broken one.
-    """
+    """Write the tables into a page that it has marks for, in place of what is between them."""
     try:
         text = page.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
@@ -97,14 +91,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def show_claims(names: Sequence[str], folders: Sequence[Path], page: str | None) -> int:
-    """Judge all claims by the results in some folders, and print a table or write it into a page.
-
-    Raises
-    ------
-    UserError
-        If names of figures, tables and studies are given, a folder does not exist, all folders are empty, or the page
-        has no marks for the table.
-    """
+    """Judge all claims by the results in some folders, and print a table or write it into a page."""
     if names:
         raise UserError(
             f"--claims judges all claims, and takes folders: r2mae reproduce --claims FOLDER, not {names[0]}"

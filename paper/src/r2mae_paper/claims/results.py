@@ -54,16 +54,6 @@ class Results:
 
     A folder with the table of a target is that target's, whatever its name; one with the results.csv of a comparison is
     a comparison. Tables are read when they are asked for.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        Folders of targets or comparisons, or folders that hold them.
-
-    Raises
-    ------
-    UserError
-        If a folder does not exist, or two of them hold the same target.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -95,14 +85,7 @@ class Results:
         return not (self.targets or self.comparisons or self._unfinished)
 
     def folder(self, target: str) -> Path:
-        """Return the folder of a target's results.
-
-        Raises
-        ------
-        UnavailableError
-            If there are none, or they are of a few steps (the scale `smoke`) or of another version of r2mae, or a later
-            call began and did not finish, so that the tables may be of both.
-        """
+        """Return the folder of a target's results."""
         folder = self.targets.get(target) or self._unfinished.get(target)
         if folder is None:
             raise UnavailableError(f"{target} has not run")
@@ -152,24 +135,12 @@ class Results:
             return ()
 
     def table(self, target: str, *columns: str, name: str = "") -> pd.DataFrame:
-        """Return a table of a target that has these columns: that of a name without suffix, by default its first.
-
-        Raises
-        ------
-        UnavailableError
-            If there is none that can be used.
-        """
+        """Return a table of a target that has these columns: that of a name without suffix, by default its first."""
         path = self.folder(target) / f"{name or _FIRST_TABLE.get(target, target)}.csv"
         return self.read(path, *columns)
 
     def read(self, path: Path, *columns: str) -> pd.DataFrame:
-        """Return a CSV file that has these columns.
-
-        Raises
-        ------
-        UnavailableError
-            If it cannot be read, or lacks a column.
-        """
+        """Return a CSV file that has these columns."""
         if path not in self._read:
             try:
                 self._read[path] = pd.read_csv(BytesIO(read_confined(path)), encoding="utf-8")
@@ -231,20 +202,25 @@ Sources = Mapping[str, tuple[Source, ...]]
 
 
 def sources_of(results: Results, study: str) -> Sources:
-    """Return the runs of a study, or of several, whose names have spaces between them.
-
-    Raises
-    ------
-    UnavailableError
-        If there are none.
-    """
-    if set(study.split()) <= {*_PAPERS}:
-        return _of_cells(results, study.split())
-    if study == "table2":
-        return _texts(results)
-    name, main = _MAIN[study]
-    runs = results.table(study, "label", "scheme", "seed", name=f"{study}-runs")
-    return {name: (Source(runs, main, results.as_the_paper(study)),)}
+    """Return the runs of a study, or of those of several that there are; their names have spaces between them."""
+    names = study.split()
+    found: dict[str, tuple[Source, ...]] = {}
+    reasons = []
+    for name in dict.fromkeys("cells" if name in _PAPERS else name for name in names):
+        try:
+            if name == "cells":
+                found |= _of_cells(results, [one for one in names if one in _PAPERS])
+            elif name == "table2":
+                found |= _texts(results)
+            else:
+                title, main = _MAIN[name]
+                runs = results.table(name, "label", "scheme", "seed", name=f"{name}-runs")
+                found[title] = (Source(runs, main, results.as_the_paper(name)),)
+        except UnavailableError as error:
+            reasons.append(str(error))
+    if not found:
+        raise UnavailableError("; ".join(reasons))
+    return found
 
 
 def _of_cells(results: Results, studies: Sequence[str]) -> Sources:
@@ -320,11 +296,6 @@ def gaps_of(runs: pd.DataFrame, label: str, others: Sequence[str], score: str, *
 
     The best is chosen for each seed by the mean over the other seeds, and the differences spread as this choice does:
     see :class:`r2mae.evaluation.statistics.BestFixed`.
-
-    Raises
-    ------
-    UnavailableError
-        If a row has no runs, or too few seeds have all rows.
     """
     if score not in runs or runs[score].dtype.kind not in "fi" or not runs[score].notna().any():
         raise UnavailableError(f"the runs have no {score}")
@@ -360,11 +331,6 @@ def scored(source: Source, score: str) -> tuple[pd.DataFrame, str]:
 
     The score is a column; or "main", the one that counts; "rank", the average rank; "types", that of cell types; or a
     pattern with a star, for the first fitting one of those that the paper ranks.
-
-    Raises
-    ------
-    UnavailableError
-        If the set has none, or all rows are at its ceiling.
     """
     runs = source.runs
     if score == "rank":

@@ -19,13 +19,7 @@ _FOUR_IN_FIVE = (1.96 + 0.84) / 1.96
 
 
 def judged(results: Results, case: Case) -> Found:
-    """Measure a number and judge it, no better than its measure allows.
-
-    Raises
-    ------
-    UnavailableError, UndecidableError
-        If the results do not have what it needs, or nothing would tell.
-    """
+    """Measure a number and judge it, no better than its measure allows."""
     if case.rule == "none":
         return Found("not testable here", case.note)
     measured = MEASURES[case.measure](results, case)
@@ -122,17 +116,11 @@ def no_difference(parts: Parts, case: Case, same: bool) -> Found:
 
 
 def limit(parts: Parts, case: Case, same: bool) -> Found:
-    """Judge numbers without an interval: all must be at most the margin, or, with `least`, at least."""
+    """Judge numbers by themselves, without an interval: all must be at most the margin, or, with `least`, at least."""
     sign, side = (-1, "least") if "least" in case.options else (1, "most")
-    part = max(parts.values(), key=lambda one: sign * one.mean)
+    part = Estimate(max((one.mean for one in parts.values()), key=lambda mean: sign * mean))
     shown = sign * part.mean <= sign * case.margin
     return replace(_zone(part, case, same, shown, not shown), reason=f"The limit is at {side} {case.margin:g}.")
-
-
-def fit(parts: Parts, case: Case, same: bool) -> Found:
-    """Judge that a formula describes a simulation, as far as the measure allows."""
-    (part,) = parts.values()
-    return _zone(part, case, same, True, False)
 
 
 def _zone(part: Estimate, case: Case, same: bool, shown: bool, refuted: bool, distance: float = 0.0) -> Found:
@@ -186,6 +174,5 @@ RULES: Mapping[str, Rule] = {
     "level": level,
     "no difference": no_difference,
     "limit": limit,
-    "fit": fit,
 }
 """Rules by the names that the list of claims uses; `none` is of what cannot be tested, `sum` of other sentences."""

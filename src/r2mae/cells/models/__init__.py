@@ -12,7 +12,8 @@ The module of a model has
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from r2mae.training.models import ModelSettings, check_sizes
+from r2mae.training.fields import Size
+from r2mae.training.models import ModelSettings
 
 MODELS = {
     "mlp": "r2mae.cells.models.mlp",
@@ -36,13 +37,9 @@ class MLPSettings(ModelSettings):
     takes_mask: ClassVar[bool] = True
 
     name: str = "mlp"
-    n_hidden: int = 2000
-    n_latent: int = 1000
+    n_hidden: Size = 2000
+    n_latent: Size = 1000
     norm: Literal["batch", "layer"] = "batch"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(self, ("n_hidden", "n_latent"))
 
     @property
     def ignores(self) -> tuple[str, ...]:

@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding
 
 from r2mae.cells.models import MLPSettings as Settings
 from r2mae.cells.sparse_rows import SparseRows
 from r2mae.cells.task import CountModel, GeneTask
 
-__all__ = ["CountAutoencoder", "GeneLinear", "Settings", "add_batch", "build"]
+__all__ = ["CountAutoencoder", "GeneLinear", "Settings", "build"]
 
 Hidden = Int64[Tensor, " hidden"] | Bool[Tensor, "cells genes"]
 LogCounts = Float[Tensor, "cells columns"] | SparseRows
@@ -48,25 +47,10 @@ class GeneLinear(nn.Module):
     ) -> Float[Tensor, "cells width"]:
         """Apply the layer; `columns` gives the indices of the genes in `x`, if these are not all genes."""
         if isinstance(x, SparseRows):
-            return add_batch(x.times(self.weight) + self.bias, self.batch, batch)
-        weight = self.weight if columns is None else _SelectRows.apply(self.weight, columns)  # type: ignore[no-untyped-call]
-        return add_batch(torch.addmm(self.bias, x, weight), self.batch, batch)
-
-
-class _SelectRows(torch.autograd.Function):
-    """Selects rows of a matrix, none twice. Gradients are copied into place, while index_select would add them."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(rows)
-        ctx.shape = matrix.shape
-        return matrix.index_select(0, rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (rows,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.shape).index_copy_(0, rows, grad), None
+            out: Tensor = x.times(self.weight) + self.bias
+        else:
+            out = torch.addmm(self.bias, x, self.weight if columns is None else self.weight.index_select(0, columns))
+        return out if self.batch is None else out + embedding(batch, self.batch)
 
 
 class CountAutoencoder(CountModel):
@@ -90,6 +74,9 @@ class CountAutoencoder(CountModel):
         normalisation would remove. They are therefore added after the first normalisation, before its ReLU. Their
         weights, `mask_weight`, are drawn last: all others start as in the same run without them.
     """
+
+    gene_rows = ("first.weight", "decoder.2.weight", "decoder.2.bias", "log_theta", "mask_weight")
+    batch_rows = ("first.batch", "expand.batch")
 
     def __init__(
         self,
@@ -174,15 +161,6 @@ class CountAutoencoder(CountModel):
         """Return the logits and the representation; the decoder may be given another batch than the encoder."""
         latent = self.encode(log_counts, batch, columns, hidden)
         return self.decode(latent, batch if decoder_batch is None else decoder_batch), latent
-
-
-def add_batch(
-    out: Float[Tensor, "cells width"],
-    rows: Float[Tensor, "batches width"] | None,
-    batch: Int[Tensor, " cells"],
-) -> Float[Tensor, "cells width"]:
-    """Add each cell's row of the batch covariate."""
-    return out if rows is None else out + embedding(batch, rows)
 
 
 def build(architecture: Mapping[str, Any]) -> tuple[GeneTask, CountAutoencoder]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.errors import UserError
-from r2mae.training.models import ModelSettings, check_dropout, check_sizes
+from r2mae.training.fields import PartialFraction, Size
+from r2mae.training.models import Layers, ModelSettings
 
 MODELS = {
     "gpn-msa": "r2mae.genome.models.gpn_msa",
@@ -45,19 +46,17 @@ class GpnMsaSettings(ModelSettings):
     mask_tokens: ClassVar[bool] = True
 
     name: str = "gpn-msa"
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int | None = None
-    dropout: float = 0.1
+    width: Size = 768
+    layers: Layers = 12
+    heads: Size = 12
+    inner: Size | None = None
+    dropout: PartialFraction = 0.1
     one_hot: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, ("width", "layers", "heads", "inner"))
         if self.width % (2 * self.heads):
             raise UserError(
                 f"width {self.width} is not a multiple of 2 x {self.heads} heads (rotary positions need heads of an "
                 "even width): give another width or number of heads"
             )
-        check_dropout(self.dropout)

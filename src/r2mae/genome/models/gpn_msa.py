@@ -17,7 +17,7 @@ from r2mae.errors import UserError
 from r2mae.genome.models import GpnMsaSettings as Settings
 from r2mae.genome.store.tokens import LETTERS
 from r2mae.genome.task import BASES, MASK, AlignmentTask, WindowModel
-from r2mae.training.dropout import add_dropped, drop, mix_dropped, uses_cpu_kernels
+from r2mae.training.dropout import add_dropped, drop, uses_cpu_kernels
 from r2mae.training.models import saved_layers
 
 __all__ = ["AlignmentTransformer", "ColumnEmbedding", "Settings", "build"]
@@ -36,12 +36,8 @@ class AlignmentTransformer(WindowModel):
         Number of aligned species other than the target; 0 for a single sequence.
     length : int
         Length of the longest window.
-    width, layers, heads, inner : int
-        Sizes, as in :class:`r2mae.genome.models.GpnMsaSettings`.
-    dropout : float
-        Dropout of hidden states and attention probabilities.
-    one_hot : bool
-        Whether the first hidden states are one-hot vectors, as in the original.
+    width, layers, heads, inner, dropout, one_hot
+        As in :class:`r2mae.genome.models.GpnMsaSettings`.
     """
 
     def __init__(
@@ -72,23 +68,6 @@ class AlignmentTransformer(WindowModel):
 
     cos: Tensor
     sin: Tensor
-
-    @classmethod
-    def from_architecture(cls, architecture: Mapping[str, Any]) -> "AlignmentTransformer":
-        """Build from the plain values of a run folder."""
-        sizes = {name: int(architecture[name]) for name in ("width", "heads")}
-        inner = architecture["inner"]
-        made = cls(
-            others=len(architecture["species"]),
-            length=int(architecture["window"]),
-            inner=4 * sizes["width"] if inner is None else int(inner),
-            dropout=float(architecture["dropout"]),
-            one_hot=bool(architecture.get("one_hot")),
-            layers=saved_layers(architecture),
-            **sizes,
-        )
-        made.species = tuple(architecture["species"])
-        return made
 
     def units(self) -> list[nn.Module]:
         """Return the layers; see :func:`r2mae.training.units.units_of`."""
@@ -125,19 +104,7 @@ class ColumnEmbedding(nn.Module):
     This equals the concatenated one-hot vectors of target (with the mask token) and species, times a matrix, followed
     by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
-    Parameters
-    ----------
-    others : int
-        Number of species other than the target.
-    width : int
-        Width of the vectors.
-    one_hot : bool
-        Whether to use those of the original: the matrix is fixed, and there is no norm.
-
-    Raises
-    ------
-    UserError
-        If one-hot vectors are longer than the width.
+    With `one_hot`, the vectors are those of the original: the matrix is fixed, and there is no norm.
     """
 
     target: Tensor
@@ -162,15 +129,7 @@ class ColumnEmbedding(nn.Module):
     def forward(
         self, target: Int64[Tensor, "batch length"], aligned: UInt8[Tensor, "batch length others"]
     ) -> Float[Tensor, "batch length width"]:
-        """Embed windows.
-
-        Parameters
-        ----------
-        target : int64 tensor, shape (batch, length)
-            A C G T - unknown and hidden as 0 to 6.
-        aligned : uint8 tensor, shape (batch, length, others)
-            A C G T - unknown as 0 to 5.
-        """
+        """Embed windows of tokens, as :class:`WindowModel` takes them."""
         if aligned.shape[2] != self.others:
             raise ValueError(f"the windows have {aligned.shape[2]} aligned species, and the model takes {self.others}")
         states = embedding(target, self.target)
@@ -240,7 +199,7 @@ def attend(
     if rate == 0 or not uses_cpu_kernels(key):
         return scaled_dot_product_attention(query, key, value, dropout_p=rate)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)
-    return mix_dropped(scores.softmax(-1), value, rate)
+    return drop(scores.softmax(-1), rate) @ value
 
 
 def one_hot_tables(others: int, width: int) -> tuple[Float[Tensor, "7 width"], Float[Tensor, "tokens width"]]:
@@ -263,4 +222,23 @@ def _initialise(module: nn.Module) -> None:
 
 def build(architecture: Mapping[str, Any]) -> tuple[AlignmentTask, AlignmentTransformer]:
     """Return the task and a freshly initialised model; see :mod:`r2mae.genome.models`."""
-    return AlignmentTask.from_architecture(architecture), AlignmentTransformer.from_architecture(architecture)
+    width, inner = int(architecture["width"]), architecture["inner"]
+    model = AlignmentTransformer(
+        others=len(architecture["species"]),
+        length=int(architecture["window"]),
+        width=width,
+        layers=saved_layers(architecture),
+        heads=int(architecture["heads"]),
+        inner=4 * width if inner is None else int(inner),
+        dropout=float(architecture["dropout"]),
+        one_hot=bool(architecture.get("one_hot")),
+    )
+    model.species = tuple(architecture["species"])
+    task = AlignmentTask(
+        width=width,
+        corruption=architecture["corruption"],
+        exact=bool(architecture["exact"]),
+        repeat_weight=float(architecture["repeat_weight"]),
+        flip=float(architecture["flip"]),
+    )
+    return task, model

@@ -1,15 +1,17 @@
-"""Start with the weights of a run or of the original GPN-MSA; :mod:`r2mae.genome.export` writes them.
+"""Start with the weights of a run or of the original GPN-MSA, and write a run in its layout.
 
 The original is a RoFormer of transformers, of the type GPNRoFormer. Its vocabulary is - A C G T ?; ours are the bases.
 """
 
+import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from r2mae.errors import UserError
@@ -17,7 +19,7 @@ from r2mae.genome.models.gpn_msa import AlignmentTransformer, Layer
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
 from r2mae.training.records import read_json
-from r2mae.training.saving import load_weights
+from r2mae.training.saving import load_model, load_weights
 
 _LAYER = {
     "query": "attention.self.query",
@@ -29,20 +31,17 @@ _LAYER = {
     "outer": "output.dense",
     "norm": "output.LayerNorm",
 }
-SIZES = {
+_SIZES = {  # its names of our sizes
     "width": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
     "inner": "intermediate_size",
 }
-"""Its names of our sizes."""
-
 _HEAD = {"transform": "transform.dense", "transform_norm": "transform.LayerNorm"}
-DECODER, BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
-BASE_ROWS = slice(1, 5)
-"""The bases in its vocabulary."""
-
-FIXED: dict[str, Any] = {
+_DECODER, _BIAS = "cls.predictions.decoder.weight", "cls.predictions.bias"
+_BASE_ROWS = slice(1, 5)  # the bases in its vocabulary
+_NEVER = -1e4  # logit of what is no base
+_FIXED: dict[str, Any] = {  # what is the same in every config.json
     "architectures": ["GPNRoFormerForMaskedLM"],
     "model_type": "GPNRoFormer",
     "vocab_size": 6,
@@ -52,25 +51,12 @@ FIXED: dict[str, Any] = {
     "rotary_value": False,
     "tie_word_embeddings": False,
 }
-"""What is the same in every config.json."""
-
-_CHECKED = ("model_type", "vocab_size", "aux_features_vocab_size")
 
 
 def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
-    """Let a fresh model start with the weights of a folder.
+    """Let a fresh model start with the weights of a folder, of the same sizes and species.
 
-    Parameters
-    ----------
-    path : path
-        A finished run, or a folder with config.json and model.safetensors or pytorch_model.bin of the original.
-    model : AlignmentTransformer
-        Of the same sizes and species.
-
-    Raises
-    ------
-    UserError
-        If the folder has other weights, or damaged ones.
+    It is a finished run, or has config.json and model.safetensors or pytorch_model.bin of the original.
     """
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)
@@ -79,25 +65,25 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
             raise UserError(f"{folder} (init) is not finished: rerun its command to resume, then start from it")
         built = dict(run.description.architecture)
         built["inner"] = built.get("inner") or 4 * int(built.get("width") or 0)
-        sizes = {name: built.get(name, False) for name in (*SIZES, "one_hot")}
+        sizes = {name: built.get(name, False) for name in (*_SIZES, "one_hot")}
         _check_sizes(folder, {**sizes, "species": list(built.get("species") or ())}, model)
         load_weights(run.weights, model)
         return Origin(folder, (run.weights,), "r2mae")
     config = read_json(folder / "config.json", linked=True)
-    for name in _CHECKED:
-        if config.get(name) != FIXED[name]:
+    for name in ("model_type", "vocab_size", "aux_features_vocab_size"):
+        if config.get(name) != _FIXED[name]:
             raise UserError(
-                f"{folder / 'config.json'}: {name} is {str(config.get(name))[:40]!r}, and {FIXED[name]!r} in GPN-MSA: "
+                f"{folder / 'config.json'}: {name} is {str(config.get(name))[:40]!r}, and {_FIXED[name]!r} in GPN-MSA: "
                 "name a run, or a folder with the weights of GPN-MSA"
             )
     count = config.get("n_aux_features")
-    sizes = {mine: config.get(theirs) for mine, theirs in SIZES.items()}
+    sizes = {mine: config.get(theirs) for mine, theirs in _SIZES.items()}
     species = count // 5 if isinstance(count, int) else count
     _check_sizes(folder, {**sizes, "one_hot": True, "species": species}, model)
     file, found = _read(folder)
     try:
-        state = {mine: found[theirs] for mine, theirs in weight_names(len(model.layers)).items()}
-        state |= {"decoder.weight": found[DECODER][BASE_ROWS], "decoder.bias": found[BIAS][BASE_ROWS]}
+        state = {mine: found[theirs] for mine, theirs in _weight_names(len(model.layers)).items()}
+        state |= {"decoder.weight": found[_DECODER][_BASE_ROWS], "decoder.bias": found[_BIAS][_BASE_ROWS]}
         if not all(values.isfinite().all() for values in state.values()):
             raise UserError(f"{file}: a weight is not finite (NaN or infinite): fetch it again")
         model.load_state_dict(state)
@@ -107,7 +93,7 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     return Origin(folder, (file,), "gpn", ("its species have to be those of the store, in the same order",))
 
 
-def sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
+def _sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
     """Return the sizes of a model that weights have to have."""
     layer = model.layers[0]
     assert isinstance(layer, Layer)
@@ -123,7 +109,7 @@ def sizes_of(model: AlignmentTransformer) -> dict[str, Any]:
 
 def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransformer) -> None:
     """Refuse weights of other sizes or species than the model's; species are names, or their number."""
-    own = sizes_of(model)
+    own = _sizes_of(model)
     if isinstance(sizes["species"], list):
         own["species"] = list(model.species)
     differ = [name for name, size in sizes.items() if size != own[name]]
@@ -135,7 +121,7 @@ def _check_sizes(folder: Path, sizes: dict[str, Any], model: AlignmentTransforme
         )
 
 
-def weight_names(layers: int) -> dict[str, str]:
+def _weight_names(layers: int) -> dict[str, str]:
     """Return their name of each of our weights, apart from the decoder's."""
     modules = {
         f"layers.{number}.{mine}": f"model.encoder.layer.{number}.{theirs}"
@@ -158,3 +144,38 @@ def _read(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{file} cannot be read ({reason}): fetch it again, as safetensors if it can be had") from None
+
+
+def export(run: Path, output: Path) -> str:
+    """Write a finished run that begins with one-hot vectors as a folder that the original opens."""
+    from r2mae.genome.domain import DOMAIN
+
+    _, _, model = load_model(run, DOMAIN)
+    assert isinstance(model, AlignmentTransformer)
+    if not model.embedding.one_hot:
+        raise UserError(f"{run} begins with a learned matrix, which GPN-MSA lacks: pretrain with --one-hot")
+    if output.exists():
+        raise UserError(f"{output} exists already: name a new folder, or remove this one")
+    own, width = model.state_dict(), model.decoder.in_features
+    weight, bias = torch.zeros(6, width), torch.full((6,), _NEVER)
+    weight[_BASE_ROWS], bias[_BASE_ROWS] = own["decoder.weight"], own["decoder.bias"]
+    state = {theirs: own[mine].contiguous() for mine, theirs in _weight_names(len(model.layers)).items()}
+    state |= {_DECODER: weight, _BIAS: bias, "cls.predictions.decoder.bias": bias.clone()}
+    state["model.encoder.embed_positions.weight"] = torch.cat([model.sin, model.cos], 1)
+    sizes = {theirs: _sizes_of(model)[mine] for mine, theirs in _SIZES.items()} | {
+        "n_aux_features": 5 * model.embedding.others,
+        "embedding_size": width,
+        "max_position_embeddings": model.length,
+        "hidden_dropout_prob": model.dropout,
+        "attention_probs_dropout_prob": model.dropout,
+    }
+    unfinished = output.with_name(f".{output.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        save_file(state, unfinished / "model.safetensors", metadata={"format": "pt"})
+        (unfinished / "config.json").write_text(json.dumps({**_FIXED, **sizes}, indent=2) + "\n", encoding="utf-8")
+        unfinished.rename(output)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return "GPNRoFormerForMaskedLM of gpn loads it with from_pretrained; species are in the order of the store"

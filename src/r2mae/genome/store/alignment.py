@@ -1,21 +1,123 @@
 """An alignment on disk, of which windows are read, however large it is."""
 
-from collections.abc import Callable
+import hashlib
+import json
+import mmap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt8
 
-from r2mae.errors import unknown
-from r2mae.genome.store.meta import REFERENCE, contig_file, damaged, digest_of, open_array, read_meta
+from r2mae.errors import UserError, unknown
+from r2mae.files import read_json
 from r2mae.genome.store.tokens import SOFT, TOKEN, UNKNOWN, reverse_complement
-from r2mae.genome.store.tracks import read_track, track_names
 
-_SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
+META, REFERENCE, TRACKS = "meta.json", "reference.npy", "tracks"
+FORMAT = 2
 MOST_MAPPED = 20_000
 """Files that are mapped at a time; systems limit the maps of a process."""
+
+_SMALL = 1 << 30  # bytes of a file that is compared with its checksum before it is read
+
+
+def contig_file(number: int) -> str:
+    """Return the name of a contig's file in the store."""
+    return f"contigs/{number}.npy"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Species (the reference first) and contigs of an alignment; of a store, also the other contents of its meta.json.
+
+    Parameters
+    ----------
+    species, contigs : tuple of str
+    lengths : tuple of int
+        Positions of each contig.
+    files : dict of str to (int, str)
+        Bytes and blake2b of the file of each contig, and of the reference's.
+    made_from : dict
+        Files and options of the build, and their fingerprint, by which the same build is recognised.
+    counts : dict of str to int
+        Counts of the build.
+    known, same : tuple of int
+        For each species, the positions with a base, and with the reference's base.
+    """
+
+    species: tuple[str, ...]
+    contigs: tuple[str, ...]
+    lengths: tuple[int, ...]
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    made_from: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    known: tuple[int, ...] = ()
+    same: tuple[int, ...] = ()
+
+    @cached_property
+    def offsets(self) -> Int64[np.ndarray, " bounds"]:
+        """The position at which each contig begins if all are concatenated, and their total length."""
+        found: Int64[np.ndarray, " bounds"] = np.cumsum([0, *self.lengths], dtype=np.int64)
+        return found
+
+    @property
+    def positions(self) -> int:
+        """Positions of all contigs."""
+        return sum(self.lengths)
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each contig."""
+        return {name: number for number, name in enumerate(self.contigs)}
+
+    def number(self, contig: str) -> int:
+        """Return a contig's number, or raise a UserError if there is none of this name."""
+        if contig not in self.numbers:
+            raise unknown("contig", contig, self.contigs)
+        return self.numbers[contig]
+
+    @property
+    def content(self) -> str:
+        """The hash of species, contigs and tokens, which differs for another alignment."""
+        values = [self.species, self.contigs, self.lengths, sorted(self.files.items())]
+        return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
+
+
+def read_layout(folder: Path) -> Layout:
+    """Read and check meta.json; raise a UserError for no store, one of another version, or a damaged one."""
+    path = folder / META
+    values = read_json(path) if path.exists() else {}
+    if not isinstance(values, dict):
+        raise damaged(folder, f"{META} cannot be read")
+    if "species" not in values:
+        raise UserError(
+            f"{folder} is no alignment store (it has no {META} of one): make one with r2mae data alignment build"
+        )
+    if values.pop("format", None) != FORMAT:
+        raise UserError(
+            f"{path}: the store is not of version {FORMAT}, which this r2mae reads: delete the folder, and build it "
+            "again with r2mae data alignment build"
+        )
+    try:
+        values["files"] = {name: (int(size), str(digest)) for name, (size, digest) in values["files"].items()}
+        entries: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+        found = Layout(**entries)
+        is_right = (
+            len(found.contigs) == len(found.lengths) == len(set(found.contigs)) > 0
+            and len(set(found.species)) == len(found.species) == len(found.known) == len(found.same) > 0
+            and all(isinstance(name, str) for name in (*found.species, *found.contigs))
+            and all(isinstance(count, int) for count in (*found.known, *found.same, *found.counts.values()))
+            and all(isinstance(length, int) and 0 < length < 1 << 40 for length in found.lengths)
+            and {*found.files} == {REFERENCE, *map(contig_file, range(len(found.contigs)))}
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        is_right = False
+    if not is_right:
+        raise damaged(folder, f"{META} has wrong entries")
+    return found
 
 
 class AlignmentStore:
@@ -29,15 +131,13 @@ class AlignmentStore:
     Parameters
     ----------
     folder : path
-        With meta.json, reference.npy and contigs.
+        With meta.json, reference.npy, contigs and tracks.
 
     Attributes
     ----------
     layout : Layout
-    species, contigs : tuple of str
-        Names; the first species is the reference.
-    lengths : int64 ndarray
-        Positions of each contig.
+    species, contigs, lengths
+        Those of the layout; lengths as an array.
     fingerprint : str
         The hash of all contents of the store except tracks.
 
@@ -49,7 +149,7 @@ class AlignmentStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser().absolute()
-        self.layout = read_meta(self.folder)
+        self.layout = read_layout(self.folder)
         self.species, self.contigs = self.layout.species, self.layout.contigs
         self.lengths: Int64[np.ndarray, " contigs"] = np.array(self.layout.lengths, np.int64)
         self.fingerprint = self.layout.content
@@ -66,51 +166,35 @@ class AlignmentStore:
     def __repr__(self) -> str:
         return (
             f"AlignmentStore({str(self.folder)!r}: {self.layout.positions:,} positions x {len(self.species)} species, "
-            f"{len(self.layout.contigs):,} contigs)"
+            f"{len(self.contigs):,} contigs)"
         )
 
     def __reduce__(self) -> tuple[type["AlignmentStore"], tuple[Path]]:
         return AlignmentStore, (self.folder,)
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the mapped tokens of a contig; the reference's column has the soft-mask bit.
-
-        Parameters
-        ----------
-        contig : int
-            Its number.
-
-        Raises
-        ------
-        UserError
-            If its file has changed.
-        """
+        """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
         if contig not in self._contigs:
             if not 0 <= contig < len(self.contigs):
                 raise IndexError(f"contig {contig} of {len(self.contigs)}")
             if len(self._contigs) >= MOST_MAPPED:
                 self._contigs.clear()
-            self._contigs[contig] = self._map(contig_file(contig), self.layout.lengths[contig], len(self.species))
+            shape = self.layout.lengths[contig], len(self.species)
+            self._contigs[contig] = self._map(contig_file(contig), shape)
         return self._contigs[contig]
 
     @cached_property
     def reference(self) -> UInt8[np.ndarray, " positions"]:
         """The reference's column of all contigs, one after the other, with the soft-mask bit; mapped."""
-        return self._map(REFERENCE, self.layout.positions)
+        return self._map(REFERENCE, (self.layout.positions,))
 
     def windows(
         self, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> UInt8[np.ndarray, "batch length species"]:
         """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
-        Parameters
-        ----------
-        contigs : int64 ndarray
-            Numbers of contigs.
-        starts : int64 ndarray
-            First positions, counted from 0. A window may reach over an end of its contig; there it is unknown.
-        length : int
-            Positions of each window.
+        They begin at `starts` (from 0) of contigs, which are given by their numbers. A window may reach over an end of
+        its contig; there it is unknown.
         """
         return self.soft_windows(contigs, starts, length)[0]
 
@@ -120,17 +204,12 @@ class AlignmentStore:
         """Return windows, as :meth:`windows`, and the soft mask of the reference (false outside of the contig)."""
         if length < 1:
             raise ValueError(f"a window has 1 position or more, not {length}")
-        found: UInt8[np.ndarray, "batch length species"]
-        found = np.empty((len(starts), length, len(self.species)), np.uint8)
+        found = np.full((len(starts), length, len(self.species)), UNKNOWN, np.uint8)
         for window, contig, start in zip(found, contigs.tolist(), starts.tolist(), strict=True):
             tokens = self.tokens(contig)
-            if 0 <= start <= len(tokens) - length:
-                window[:] = tokens[start : start + length]
-            else:
-                window[:] = UNKNOWN
-                first, last = max(start, 0), min(start + length, len(tokens))
-                if first < last:
-                    window[first - start : last - start] = tokens[first:last]
+            first, last = max(start, 0), min(start + length, len(tokens))
+            if first < last:
+                window[first - start : last - start] = tokens[first:last]
         soft = found[:, :, 0] >= SOFT
         found[:, :, 0] &= TOKEN
         self._check_alphabet(found)
@@ -158,19 +237,24 @@ class AlignmentStore:
     @property
     def tracks(self) -> tuple[str, ...]:
         """Names of the tracks: values for each position, such as conservation."""
-        return track_names(self.folder)
+        return tuple(sorted(path.stem for path in (self.folder / TRACKS).glob("*.json")))
+
+    def track_digest(self, name: str) -> str | None:
+        """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
+        found = read_json(self.folder / TRACKS / f"{name}.json")
+        return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
-        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
-
-        Raises
-        ------
-        UserError
-            If there is none of this name, or it is damaged.
-        """
+        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none."""
         if name not in self._tracks:
-            is_small = self.layout.positions * 4 <= _SMALL
-            self._tracks[name] = read_track(self.folder, name, self.layout, verify=is_small)
+            if not self.tracks:
+                raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
+            if name not in self.tracks:
+                raise unknown("track", name, self.tracks)
+            values = read_json(self.folder / TRACKS / f"{name}.json")
+            if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
+                raise damaged(self.folder, f"the description of track {name!r} cannot be read")
+            self._tracks[name] = self._map(f"{TRACKS}/{name}.npy", (self.layout.positions,), values["dtype"])
         return self._tracks[name]
 
     def track_windows(
@@ -188,28 +272,33 @@ class AlignmentStore:
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Compare all files with their checksums; `progress` is called with the fraction that is done.
+        """Compare all files with their checksums, or raise a UserError for the first file that has changed.
 
-        Raises
-        ------
-        UserError
-            For the first file that has changed.
+        `progress` is called with the fraction that is done.
         """
-        for done, name in enumerate(self.layout.files, 1):
+        names = [*self.layout.files, *(f"{TRACKS}/{name}.npy" for name in self.tracks)]
+        for done, name in enumerate(names, 1):
             self._verify(name)
             if progress is not None:
-                progress(done / len(self.layout.files))
-        for name in self.tracks:
-            read_track(self.folder, name, self.layout, verify=True)
+                progress(done / len(names))
 
-    def _map(self, name: str, *shape: int) -> np.ndarray:
-        found = open_array(self.folder, name, np.uint8, *shape)
-        if self.layout.files[name][0] <= _SMALL:
+    def _map(self, name: str, shape: tuple[int, ...], dtype: str = "uint8") -> np.ndarray:
+        """Map a file for reading at random places."""
+        try:
+            found = np.lib.format.open_memmap(self.folder / name, mode="r")
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder, f"{name} cannot be read: {' '.join(str(error).split())[:80]}") from None
+        if found.dtype != dtype or found.shape != shape or not found.flags.c_contiguous:
+            raise damaged(self.folder, f"{name} is {found.dtype} of shape {found.shape}, not {dtype} of {shape}")
+        if hasattr(mmap, "MADV_RANDOM"):
+            found._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+        if found.nbytes <= _SMALL:
             self._verify(name)
-        return found
+        return np.asarray(found)
 
     def _verify(self, name: str) -> None:
-        if digest_of(self.folder / name) != self.layout.files[name][1]:
+        expected = self.layout.files[name][1] if name in self.layout.files else self.track_digest(Path(name).stem)
+        if digest_of(self.folder / name) != expected:
             raise damaged(self.folder, f"{name} has changed")
 
     def _check_alphabet(self, tokens: UInt8[np.ndarray, "..."]) -> None:
@@ -221,9 +310,18 @@ class AlignmentStore:
     ) -> Int64[np.ndarray, "batch length"]:
         """Return the positions of windows in arrays of all contigs, -1 outside of the contig."""
         inside = starts[:, None] + np.arange(length)
-        found: Int64[np.ndarray, "batch length"] = np.where(
-            (inside >= 0) & (inside < self.lengths[contigs][:, None]),
-            self.layout.offsets[contigs][:, None] + inside,
-            -1,
-        )
+        is_inside = (inside >= 0) & (inside < self.lengths[contigs][:, None])
+        found: Int64[np.ndarray, "batch length"]
+        found = np.where(is_inside, self.layout.offsets[contigs][:, None] + inside, -1)
         return found
+
+
+def digest_of(path: Path) -> str:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def damaged(folder: Path, reason: str) -> UserError:
+    """Return the error for a store that has changed since it was made."""
+    return UserError(f"the alignment store {folder} is damaged ({reason}): delete the folder and make it again")

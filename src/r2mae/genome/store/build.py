@@ -2,10 +2,9 @@
 
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,20 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.files import exclusive, read_json, sync
-from r2mae.genome.store.alignment import MOST_MAPPED, AlignmentStore
+from r2mae.files import exclusive, read_json, sync, write_json
+from r2mae.genome.store.alignment import (
+    FORMAT,
+    META,
+    MOST_MAPPED,
+    REFERENCE,
+    AlignmentStore,
+    contig_file,
+    digest_of,
+    read_layout,
+)
 from r2mae.genome.store.fasta import FastaFiles, read_reference
 from r2mae.genome.store.maf import MafFiles
-from r2mae.genome.store.meta import FORMAT, META, REFERENCE, allocate, contig_file, digest_of, read_meta
-from r2mae.genome.store.sources import Kind, Placed, Progress, Source, kind_of, name_of, table_lines
+from r2mae.genome.store.sources import Build, Placed, Progress, allocate, kind_of, name_of, table_lines
 from r2mae.genome.store.tokens import GAP, LETTERS, SOFT, TOKEN, UNKNOWN
 from r2mae.genome.store.zarr_exchange import ZarrGroup
 from r2mae.training.fingerprint import fingerprint
@@ -28,7 +35,12 @@ CHUNK = 1 << 16
 """Positions that are processed at a time."""
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
-_EVERY = 5.0  # seconds between the times that finished contigs are noted
+_PLAN = "plan.json"  # in the folder of an unfinished build: of what it is made
+_SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
+    "maf": MafFiles,
+    "fasta": FastaFiles,
+    "zarr": ZarrGroup,
+}
 
 
 def build_store(
@@ -68,8 +80,7 @@ def build_store(
     UserError
         Wrong input, with file and line; or a folder that is something else.
     """
-    listed = [sources] if isinstance(sources, str | Path) else sources
-    files = [Path(source).expanduser() for source in listed]
+    files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()
     kind = _kind(files, given, contig)
     kept = None if species is None else _listed(species)
@@ -88,10 +99,11 @@ def build_store(
         if not _is_built(out, plan):
             with exclusive(out):
                 if not _is_built(out, plan):  # by another process, since we looked
-                    saved = _begin(folder, plan)
+                    if read_json(folder / _PLAN) != plan:
+                        shutil.rmtree(folder, ignore_errors=True)
+                        (folder / contig_file(0)).parent.mkdir(parents=True)
                     try:
-                        source = _source(kind, files, kept, contig, given, folder, show)
-                        _Builder(source, folder, given, plan, saved, show).build()
+                        _Builder(Build(files, kept, contig, given, folder, show), plan).build()
                     except UserError:  # of the input, with which no build can resume
                         shutil.rmtree(folder, ignore_errors=True)
                         raise
@@ -105,12 +117,10 @@ def build_store(
     return AlignmentStore(out)
 
 
-def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> Kind:
+def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
     """Return the kind of the files, which has to be one."""
     if not files:
         raise UserError("name the alignment: MAF files, FASTA files or a zarr group")
-    if len(set(files)) < len(files):
-        raise UserError("a file is named twice: name each once")
     for file in (*files, *([] if given is None else [given])):
         if not file.exists():
             raise UserError(f"{file}: there is no such file")
@@ -122,45 +132,21 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> Kind
         raise UserError("a store is built of one zarr group")
     if contig is not None and kind != "fasta":
         raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
-    if contig is not None and not contig.strip():
-        raise UserError("--contig takes a name")
     return kind
-
-
-def _source(
-    kind: Kind,
-    files: Sequence[Path],
-    species: Sequence[str] | None,
-    contig: str | None,
-    given: Path | None,
-    folder: Path,
-    progress: Progress,
-) -> Source:
-    if kind == "maf":
-        return MafFiles(files, species, given, progress)
-    if kind == "fasta":
-        return FastaFiles(files, species, contig, given, folder, progress)
-    return ZarrGroup(files[0], species, given, progress)
 
 
 def _listed(species: str | Path | Sequence[str]) -> list[str]:
     """Return the names of a list or file, each once."""
-    where = str(species) if isinstance(species, str | Path) else "species"
-    entries: Iterable[tuple[int, str]]
-    if not isinstance(species, str | Path):
-        entries = enumerate(species, 1)
-    elif (path := Path(species).expanduser()).is_file():
-        entries = ((number, name_of(line)) for number, line in table_lines(path))
+    if isinstance(species, str | Path):
+        names, where = [name_of(line) for _, line in table_lines(Path(species).expanduser())], f"{species}"
     else:
-        raise UserError(f"{path}: there is no such file: --species takes one with a species on each line")
-    found: list[str] = []
-    for line, name in entries:
-        if name in found:
-            raise UserError(f"{where}, line {line}: {name} is listed twice: name each species once")
-        found.append(name)
-    if not found:
+        names, where = [*species], "species"
+    if not names:
         raise UserError(f"{where}: lists no species")
-    return found
+    if len(set(names)) < len(names):
+        name = Counter(names).most_common(1)[0][0]
+        raise UserError(f"{where}: {name} is listed twice: name each species once")
+    return names
 
 
 def _is_built(out: Path, plan: dict[str, Any]) -> bool:
@@ -170,69 +156,39 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
     hint = "delete it, or name another folder"
     if not (out / META).is_file():
         raise UserError(f"{out}: exists and is no alignment store: {hint}")
-    if read_meta(out).made_from != plan:
+    if read_layout(out).made_from != plan:
         raise UserError(f"{out}: exists, and was built of something else or with other options: {hint}")
     return True
 
 
-def _begin(folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Make the folder in which a store is built; return the entries of its meta.json if it is of the same build."""
-    saved = read_json(folder / META)
-    if not isinstance(saved, dict) or saved.get("made_from") != plan:
-        shutil.rmtree(folder, ignore_errors=True)
-        (folder / contig_file(0)).parent.mkdir(parents=True)
-        return {}
-    for path in folder.glob("contigs/*.tmp"):
-        path.unlink()
-    return saved
-
-
 class _Builder:
-    """The contigs of a store, which are filled, and completed one by one; meta.json names those that are finished.
+    """The contigs of a store, which are filled, and completed one by one.
 
-    Parameters
-    ----------
-    source : Source
-    folder : Path
-    given : Path, optional
-        The reference's own FASTA.
-    plan : dict
-        Files and options, by which the same build is recognised.
-    saved : dict
-        The entries of the meta.json of an interrupted build.
-    progress : Progress
+    The record of a finished contig is a file next to it: its entry of meta.json, and its counts.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        folder: Path,
-        given: Path | None,
-        plan: dict[str, Any],
-        saved: dict[str, Any],
-        progress: Progress,
-    ) -> None:
-        self.source, self.layout, self.folder, self.given = source, source.layout, folder, given
+    def __init__(self, build: Build, plan: dict[str, Any]) -> None:
+        self.folder, self.given, self.plan = build.folder, build.reference, plan
+        self.source = _SOURCES[plan["kind"]](build)
+        self.layout = self.source.layout
         self.open: dict[int, np.ndarray] = {}
         self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
-        zeros = [0] * len(self.layout.species)
-        # Of finished contigs: size and checksum of each file; sums of the counts.
-        self.files, self.counts = saved.get("files", {}), Counter(saved.get("counts", {}))
-        self.known, self.same = (np.array(saved.get(name, zeros)) for name in ("known", "same"))
-        self.plan = plan
-        names = (contig_file(number) for number in range(len(self.layout.contigs)))
-        self.finished = {number for number, name in enumerate(names) if name in self.files}
-        missing = sum(length for number, length in enumerate(self.layout.lengths) if number not in self.finished)
-        if missing * (len(zeros) + 1) > shutil.disk_usage(folder).free:
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(folder))
-        if saved:
-            self.reference = np.asarray(np.lib.format.open_memmap(folder / REFERENCE, mode="r+"))
-        else:
-            self.reference = allocate(folder / REFERENCE, np.uint8, self.layout.positions)
-            if given is not None:
-                progress("reading the reference", 0.0)
-                read_reference(given, self.layout, self.reference)
-        self._note(self.counts)
+        numbers = range(len(self.layout.contigs))
+        self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
+        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
+        if missing * (len(self.layout.species) + 1) > shutil.disk_usage(self.folder).free:
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
+        for path in self.folder.glob("contigs/*.tmp"):
+            path.unlink()
+        if (self.folder / _PLAN).exists():
+            self.reference = np.asarray(np.lib.format.open_memmap(self.folder / REFERENCE, mode="r+"))
+            return
+        self.reference = allocate(self.folder / REFERENCE, np.uint8, self.layout.positions)
+        if self.given is not None:
+            build.progress("reading the reference", 0.0)
+            read_reference(self.given, self.layout, self.reference)
+        sync(self.folder / REFERENCE)
+        write_json(self.folder / _PLAN, plan)
 
     def build(self) -> None:
         """Read the source, and complete the store."""
@@ -241,17 +197,18 @@ class _Builder:
                 self.place(found)
             elif found not in self.finished:
                 self.finish(found)
-        for path in self.folder.glob("*.rows"):  # temporary files of the source
+        paths = [self.folder / contig_file(number) for number in range(len(self.layout.contigs))]
+        records = [read_json(path.with_suffix(".json")) for path in paths]
+        sums = {name: np.sum([record[name] for record in records], 0) for name in ("known", "same")}
+        counts = Counter(self.source.counts)
+        for record in records:
+            counts.update(record["counts"])
+        files = {contig_file(number): record["file"] for number, record in enumerate(records)}
+        files[REFERENCE] = _entry(self.folder / REFERENCE)
+        contents = {"files": files, "made_from": self.plan, "counts": {"positions": self.layout.positions, **counts}}
+        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **contents, **sums})
+        for path in (self.folder / _PLAN, *(path.with_suffix(".json") for path in paths), *self.folder.glob("*.rows")):
             path.unlink()
-        self.files[REFERENCE] = (self.folder / REFERENCE).stat().st_size, digest_of(self.folder / REFERENCE)
-        self._note({"positions": self.layout.positions, **self.source.counts, **self.counts})
-
-    def _note(self, counts: Mapping[str, int]) -> None:
-        """Write down which contigs are finished."""
-        sync(self.folder / REFERENCE)
-        sums = {"known": tuple(self.known.tolist()), "same": tuple(self.same.tolist())}
-        replace(self.layout, files=self.files, made_from=self.plan, counts=dict(counts), **sums).write(self.folder)
-        self._noted = time.monotonic()
 
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the array of a contig that is to be filled; it holds zeros at first."""
@@ -265,13 +222,7 @@ class _Builder:
         return self.open[number]
 
     def place(self, placed: Placed) -> None:
-        """Write a block where no earlier one was written.
-
-        Raises
-        ------
-        UserError
-            If the reference's own FASTA contradicts it.
-        """
+        """Write a block where no earlier one was written; raise a UserError if the reference's FASTA contradicts it."""
         number, start, tokens, where = placed
         if self.given is not None:
             first = int(self.layout.offsets[number]) + start
@@ -284,41 +235,43 @@ class _Builder:
                     f"{start + at + 1:,}, and {self.given} has {LETTERS[own[at]]}: is it of the same assembly?"
                 )
         target = self.contig(number)[start : start + len(tokens)]
-        taken = target[:, 0] & _COVERED != 0
-        if taken.any():
-            self.overlapping[number] += int(taken.sum())
-            target[~taken] = tokens[~taken]
-        else:
-            target[:] = tokens
+        free = target[:, 0] & _COVERED == 0
+        np.copyto(target, tokens, where=free[:, None])
         target[:, 0] |= _COVERED
+        self.overlapping[number] += len(free) - int(free.sum())
 
     def finish(self, number: int) -> None:
         """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
-        tokens, name = self.contig(number), contig_file(number)
-        offset = int(self.layout.offsets[number])
-        counts = Counter(overlapping=self.overlapping[number], uncovered=0, unknown_reference=0, soft_masked=0)
+        tokens, width = self.contig(number), len(self.layout.species)
+        reference = self.reference[self.layout.offsets[number] : self.layout.offsets[number + 1]]
+        counts = Counter(overlapping_positions=self.overlapping[number])
+        known, same = np.zeros((2, width), np.int64)
         for first in range(0, len(tokens), CHUNK):
-            block = tokens[first : first + CHUNK]
+            block, given = tokens[first : first + CHUNK], reference[first : first + CHUNK]
             own = block[:, 0]
             free = own & _COVERED == 0
             block[free] = UNKNOWN
             own &= ~_COVERED
-            reference = self.reference[offset + first : offset + first + len(block)]
             if self.given is not None:
-                np.copyto(own, reference, where=own & TOKEN == UNKNOWN)
-                own |= reference & np.uint8(SOFT)
-            reference[:] = own
+                np.copyto(own, given, where=own & TOKEN == UNKNOWN)
+                own |= given & np.uint8(SOFT)
+            given[:] = own
             bases, plain = own & TOKEN, block & TOKEN
-            counts["uncovered"] += int(free.sum())
-            counts["unknown_reference"] += int((bases == UNKNOWN).sum())
-            counts["soft_masked"] += int((own >= SOFT).sum())
-            self.known += (plain < GAP).sum(0, dtype=np.int32)
-            self.same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
-        path = self.folder / name
-        sync(path.with_name(f"{path.name}.tmp").rename(path))
+            counts["uncovered_positions"] += int(free.sum())
+            counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
+            counts["soft_masked_positions"] += int((own >= SOFT).sum())
+            known += (plain < GAP).sum(0, dtype=np.int32)
+            same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
+        sync(self.folder / REFERENCE)
         del self.open[number]
-        self.files[name] = path.stat().st_size, digest_of(path)
-        for kind, count in counts.items():
-            self.counts[f"{kind}_positions"] += count
-        if time.monotonic() - self._noted >= _EVERY:
-            self._note(self.counts)
+        path = self.folder / contig_file(number)
+        unfinished = path.with_name(f"{path.name}.tmp")
+        sync(unfinished)
+        record = {"file": _entry(unfinished), "counts": counts, "known": known, "same": same}
+        write_json(path.with_suffix(".json"), record)
+        unfinished.rename(path)
+
+
+def _entry(path: Path) -> tuple[int, str]:
+    """Return the bytes and the checksum of a file."""
+    return path.stat().st_size, digest_of(path)

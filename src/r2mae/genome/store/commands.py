@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from r2mae.genome.store.alignment import AlignmentStore
-    from r2mae.genome.store.sources import Progress
+from r2mae.files import print_json
+from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.build import build_store
+from r2mae.genome.store.sources import Progress
+from r2mae.genome.store.tracks import add_track
+from r2mae.genome.store.zarr_exchange import export_zarr
+from r2mae.training.progress import counting_bar
 
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
@@ -29,8 +33,6 @@ def build(
     contig: str | None = None,
 ) -> None:
     """Make a store of MAF or reference-aligned FASTA, or of a zarr group."""
-    from r2mae.genome.store.build import build_store
-
     kept = None if species is None else Path(species)
     with _stage_bars() as progress:
         store = build_store([*sources], out, species=kept, reference=reference, contig=contig, progress=progress)
@@ -39,13 +41,11 @@ def build(
 
 def info(store: str, verify: bool = False, json: bool = False) -> None:
     """Print the contents of a store, and compare it with its checksums."""
-    opened = _open(store)
+    opened = AlignmentStore(store)
     if verify:
         with _stage_bars() as progress:
             opened.verify(lambda done: progress("verifying", done))
     if json:
-        from r2mae.files import print_json
-
         layout = opened.layout
         contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
         contents = {"species": layout.species, "contigs": contigs, "counts": layout.counts, "tracks": opened.tracks}
@@ -59,33 +59,19 @@ def info(store: str, verify: bool = False, json: bool = False) -> None:
 
 def track(store: str, file: str, name: str, dtype: Literal["float16", "float32"] = "float16") -> None:
     """Add values for each position."""
-    from r2mae.genome.store.tracks import add_track
-
-    opened = _open(store)
     with _stage_bars() as progress:
-        add_track(
-            opened.folder, opened.layout, file, name, dtype=dtype, progress=lambda done: progress("reading", done)
-        )
+        add_track(AlignmentStore(store), file, name, dtype=dtype, progress=lambda done: progress("reading", done))
     print(f"{store}: track {name}")
 
 
 def export(store: str, out: str) -> None:
     """Write a store as a zarr group."""
-    from r2mae.genome.store.zarr_exchange import export_zarr
-
-    opened = _open(store)
     with _stage_bars() as progress:
-        export_zarr(opened, Path(out).expanduser(), progress)
+        export_zarr(AlignmentStore(store), Path(out).expanduser(), progress)
     print(out)
 
 
-def _open(folder: str) -> "AlignmentStore":
-    from r2mae.genome.store.alignment import AlignmentStore
-
-    return AlignmentStore(folder)
-
-
-def _print_summary(store: "AlignmentStore") -> None:
+def _print_summary(store: AlignmentStore) -> None:
     """Print a summary of a store: its size, and what was omitted from it."""
     layout = store.layout
     contigs = "1 contig" if len(layout.contigs) == 1 else f"{len(layout.contigs):,} contigs"
@@ -95,7 +81,7 @@ def _print_summary(store: "AlignmentStore") -> None:
             print(f"  {layout.counts[name]:,} {note}")
 
 
-def _print_tables(store: "AlignmentStore") -> None:
+def _print_tables(store: AlignmentStore) -> None:
     """Print species with the fractions of known bases, and of those the reference's; contigs; and tracks."""
     layout, width = store.layout, max(map(len, ("species", *store.species)))
     print(f"{'species':{width}}   known  as the reference")
@@ -112,10 +98,8 @@ def _print_tables(store: "AlignmentStore") -> None:
 
 
 @contextmanager
-def _stage_bars() -> Iterator["Progress"]:
+def _stage_bars() -> Iterator[Progress]:
     """Show a bar with the time left for each stage of the work."""
-    from r2mae.training.progress import counting_bar
-
     bars: dict[str, Callable[[int, int], None]] = {}
     with ExitStack() as stack:
 

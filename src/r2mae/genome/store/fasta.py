@@ -1,24 +1,14 @@
 """FASTA: alignments whose rows are aligned to the first, and the reference's own sequence."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest
-from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import (
-    PIECE,
-    Placed,
-    Progress,
-    Source,
-    choose_species,
-    kind_of,
-    name_of,
-    read_lines,
-    shown,
-)
+from r2mae.genome.store.alignment import Layout
+from r2mae.genome.store.sources import Build, Placed, choose_species, kind_of, name_of, read_lines, shown
 from r2mae.genome.store.tokens import GAP, INVALID, TOKEN, UNKNOWN, tokenise
 
 CHUNK = 1 << 16
@@ -27,120 +17,80 @@ CHUNK = 1 << 16
 _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
-def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes | None]]:
-    """Yield the lines of a FASTA: number, the record's name, and tokens with the soft-mask bit, or None for a header.
-
-    Raises
-    ------
-    UserError
-        Letters before the first header, a name that is missing or comes twice, or a byte that is no letter of an
-        alignment.
-    """
-    name, names = "", set[str]()
+def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
+    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit."""
+    first, name, names = 0, "", set[str]()
+    parts: list[bytes] = []
     for number, line in read_lines(path):
         if line.startswith(b">"):
-            name = name_of((line[1:].split() or [b""])[0])
+            if name:
+                yield first, name, b"".join(parts)
+            first, name, parts = number, name_of((line[1:].split() or [b""])[0]), []
             if not name:
                 raise UserError(f"{path}, line {number:,}: a record without a name")
             if name in names:
                 raise UserError(f"{path}, line {number:,}: {name} comes twice: give each record a name of its own")
             names.add(name)
-            yield number, name, None
         elif letters := line.translate(None, b" \t\r\n"):
             if not name:
                 raise UserError(f"{path}, line {number:,}: letters before the first header (>name)")
-            tokens = tokenise(letters, soft=True)
-            if (bad := tokens.find(INVALID)) >= 0:
+            parts.append(tokenise(letters, soft=True))
+            if (bad := parts[-1].find(INVALID)) >= 0:
                 what = shown(letters[bad : bad + 1])
                 raise UserError(f"{path}, line {number:,}: holds {what}, which is no letter of an alignment")
-            yield number, name, tokens
+    if name:
+        yield first, name, b"".join(parts)
 
 
 def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"]]:
-    """Return the rows of an alignment by name; they are written to a temporary file, since memory may be too small.
+    """Return the rows of an alignment by name, which must be of one length.
 
-    Raises
-    ------
-    UserError
-        Rows without letters or of another length than the first, or what :func:`read_fasta` raises.
+    They are written to a temporary file, since memory may be too small.
     """
-    lengths: dict[str, int] = {}
-    headers: dict[str, int] = {}
-    with spool.open("wb", PIECE) as file:
+    names, columns = list[str](), 0
+    with spool.open("wb") as file:
         for line, name, tokens in read_fasta(path):
-            if tokens is None:
-                lengths[name], headers[name] = 0, line
-            else:
-                lengths[name] += len(tokens)
-                file.write(tokens)
-    columns = next(iter(lengths.values()))
-    for name, length in lengths.items():
-        if not columns:
-            raise UserError(f"{path}, line {headers[name]:,}: {name} has no letters")
-        if length != columns:
-            raise UserError(
-                f"{path}, line {headers[name]:,}: {name} has {length:,} letters, not the {columns:,} of the first row: "
-                "rows of an alignment are equally long"
-            )
-    return dict(zip(lengths, np.memmap(spool, np.uint8, "r", shape=(len(lengths), columns)), strict=True))
+            if not tokens:
+                raise UserError(f"{path}, line {line:,}: {name} has no letters")
+            if len(tokens) != columns and names:
+                raise UserError(
+                    f"{path}, line {line:,}: {name} has {len(tokens):,} letters, not the {columns:,} of the first row: "
+                    "rows of an alignment are equally long"
+                )
+            columns = len(tokens)
+            names.append(name)
+            file.write(tokens)
+    return dict(zip(names, np.memmap(spool, np.uint8, "r", shape=(len(names), columns)), strict=True))
 
 
-class FastaFiles(Source):
+class FastaFiles:
     """FASTA files whose rows are aligned to the first; each file is a contig. Columns where it has a gap are omitted.
 
-    Parameters
-    ----------
-    files : sequence of Path
-    listed : sequence of str, optional
-        Species to keep; by default all, in order of appearance. A species without a row is unknown.
-    contig : str, optional
-        Name of the contig of a single file; by default that of the only record of `given`, or of the first row.
-        Several files are contigs of their names.
-    given : Path, optional
-        The reference's own FASTA.
-    folder : Path
-        A folder for temporary files.
-    progress : callable
-        Called with a stage and the fraction of it that is done.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
-        name for several files.
+    A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
+    the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        listed: Sequence[str] | None,
-        contig: str | None,
-        given: Path | None,
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        self.files, self._progress = files, progress
-        self._rows = [read_rows(file, folder / f"{number}.rows") for number, file in enumerate(files)]
+    def __init__(self, build: Build) -> None:
+        self.files, self._progress = build.files, build.progress
+        self._rows = [read_rows(file, build.folder / f"{number}.rows") for number, file in enumerate(self.files)]
         names = list(dict.fromkeys(name for rows in self._rows for name in rows))
-        species = choose_species(names, listed)
-        for rows, file in zip(self._rows, files, strict=True):
+        species = choose_species(names, build.species)
+        self._kept = []
+        for rows, file in zip(self._rows, self.files, strict=True):
             if (first := next(iter(rows))) != names[0]:
                 raise UserError(
-                    f"{file}: the first row is {first!r}, and {names[0]!r} in {files[0]}: all files begin with the row "
-                    "of one reference"
+                    f"{file}: the first row is {first!r}, and {names[0]!r} in {self.files[0]}: all files begin with "
+                    "the row of one reference"
                 )
-        self._kept = [(rows[names[0]] & TOKEN) != GAP for rows in self._rows]
-        for kept, file in zip(self._kept, files, strict=True):
-            if not kept.any():
+            self._kept.append((rows[first] & TOKEN) != GAP)
+            if not self._kept[-1].any():
                 raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
-        self.layout = Layout(
-            species, _contigs(files, contig, given, names[0]), tuple(int(kept.sum()) for kept in self._kept)
-        )
+        self.layout = Layout(species, _contigs(build, names[0]), tuple(int(kept.sum()) for kept in self._kept))
         columns = sum(map(len, self._kept))
         self.counts = {"columns": columns, "inserted_columns": columns - self.layout.positions}
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
-        """Yield the columns of the files, some at a time."""
+        """Yield the columns of the files, some at a time, and the number of each contig that is complete."""
         for number, (rows, kept) in enumerate(zip(self._rows, self._kept, strict=True)):
             if number in skipped:
                 continue
@@ -155,15 +105,16 @@ class FastaFiles(Source):
             yield number
 
 
-def _contigs(files: Sequence[Path], contig: str | None, given: Path | None, first: str) -> tuple[str, ...]:
-    """Return the contigs of files."""
-    if len(files) == 1:
-        only = {name for _, name, _ in read_fasta(given)} if given is not None and contig is None else set()
-        return (contig or (only.pop() if len(only) == 1 else first),)
-    if contig is not None:
+def _contigs(build: Build, first: str) -> tuple[str, ...]:
+    """Return the contigs of files; `first` is the name of the first row."""
+    if len(build.files) == 1:
+        alone = build.reference if build.contig is None else None
+        names = [name for _, name, _ in read_fasta(alone)] if alone is not None else []
+        return (build.contig or (names[0] if len(names) == 1 else first),)
+    if build.contig is not None:
         raise UserError("--contig names the contig of one FASTA file; several are named after their files")
     found: list[str] = []
-    for file in files:
+    for file in build.files:
         name = file.name
         while name.lower().endswith(_ENDINGS):
             name = name[: name.rindex(".")]
@@ -174,31 +125,21 @@ def _contigs(files: Sequence[Path], contig: str | None, given: Path | None, firs
 
 
 def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
-    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
-
-    Raises
-    ------
-    UserError
-        A contig that is missing or has another length, or a gap.
-    """
+    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other."""
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
-    lengths: dict[str, int] = {}
+    names: list[str] = []
     for line, name, tokens in read_fasta(path):
-        number = layout.numbers.get(name)
-        done = lengths.setdefault(name, 0)
-        if number is None or tokens is None:
+        names.append(name)
+        if (number := layout.numbers.get(name)) is None:
             continue
         if GAP in tokens:
             raise UserError(f"{path}, line {line:,}: {name} holds a gap: a reference has none")
-        lengths[name] += len(tokens)
-        if lengths[name] <= layout.lengths[number]:
-            place = int(layout.offsets[number]) + done
-            out[place : place + len(tokens)] = np.frombuffer(tokens, np.uint8)
-    for name, length in zip(layout.contigs, layout.lengths, strict=True):
-        if name not in lengths:
-            raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {nearest(name, lengths)}")
-        if lengths[name] != length:
+        if len(tokens) != (length := layout.lengths[number]):
             raise UserError(
-                f"{path}: {name} has {lengths[name]:,} positions, and {length:,} in the alignment: same assembly?"
+                f"{path}: {name} has {len(tokens):,} positions, and {length:,} in the alignment: same assembly?"
             )
+        out[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
+    for name in layout.contigs:
+        if name not in names:
+            raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {nearest(name, names)}")

@@ -1,18 +1,24 @@
-"""Sets of positions as intervals: BED files, regions as people type them, and what is left of them."""
+"""Sets of positions: BED files, regions as people type them, separate parts of a genome, and the windows of a part."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from r2mae.errors import UserError
-from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import integer, name_of, table_lines
+from r2mae.genome.store.tokens import TOKEN, UNKNOWN
 
-_SHIFT = 40  # bits of a position, where contig and position are one number
+SHIFT = 40
+"""Bits of a position, where contig and position are one number: contig x 2^40 + position."""
+
+_STEP = 1 << 22  # positions of the reference that are read at a time
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
@@ -33,7 +39,7 @@ class Intervals:
     def of(cls, found: Iterable[tuple[int, int, int]]) -> "Intervals":
         """Sort and join (contig, start, end)."""
         listed: Int64[np.ndarray, "n 3"] = np.array(list(found), np.int64).reshape(-1, 3)
-        return cls._joined((listed[:, :1] << _SHIFT) + listed[:, 1:])
+        return cls._joined((listed[:, :1] << SHIFT) + listed[:, 1:])
 
     @classmethod
     def everywhere(cls, layout: Layout) -> "Intervals":
@@ -57,73 +63,39 @@ class Intervals:
         """Positions in all intervals."""
         return int(np.diff(self.ends).sum())
 
-    def hold(self, contigs: Int64[np.ndarray, " n"], positions: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Return which positions (counted from 0, with their contigs' numbers) are in one of the intervals."""
-        return self._hold((contigs << _SHIFT) + positions)
-
-    def _hold(self, places: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    def hold(self, places: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Return which positions (of the form contig x 2^40 + position) are in one of the intervals."""
         inside: Bool[np.ndarray, " n"] = np.searchsorted(self.ends.ravel(), places, "right") % 2 == 1
         return inside
 
     def rows(self) -> list[tuple[int, int, int]]:
         """Return contig, start and end of each interval."""
-        starts, ends = (self.ends & ((1 << _SHIFT) - 1)).T.tolist()
-        return list(zip((self.ends[:, 0] >> _SHIFT).tolist(), starts, ends, strict=True))
+        starts, ends = (self.ends & ((1 << SHIFT) - 1)).T.tolist()
+        return list(zip((self.ends[:, 0] >> SHIFT).tolist(), starts, ends, strict=True))
 
     def widened(self, by: int, layout: Layout) -> "Intervals":
         """Return the intervals with so many more positions on both sides, as far as their contigs reach."""
-        first = self.ends[:, :1] >> _SHIFT << _SHIFT
-        lengths = np.array(layout.lengths, np.int64)[self.ends[:, :1] >> _SHIFT]
+        first = self.ends[:, :1] >> SHIFT << SHIFT
+        lengths = np.array(layout.lengths, np.int64)[self.ends[:, :1] >> SHIFT]
         return self._joined(np.clip(self.ends + np.array([-by, by]), first, first + lengths))
+
+    def within(self, other: "Intervals", is_inside: bool = True) -> "Intervals":
+        """Return the positions that are in the other intervals, too, or that are not."""
+        cuts = np.unique(np.concatenate([self.ends, other.ends]))  # between neighbouring ends of both, nothing changes
+        kept = self.hold(cuts[:-1]) & (other.hold(cuts[:-1]) == is_inside)
+        return self._joined(np.stack([cuts[:-1][kept], cuts[1:][kept]], 1))
 
     def without(self, other: "Intervals") -> "Intervals":
         """Return the positions that are not in the other intervals."""
-        return self._between(other, False)
-
-    def within(self, other: "Intervals") -> "Intervals":
-        """Return the positions that are in the other intervals, too."""
-        return self._between(other, True)
-
-    def _between(self, other: "Intervals", is_inside: bool) -> "Intervals":
-        """Keep what is inside or outside of other intervals, between neighbouring ends of both."""
-        cuts = np.unique(np.concatenate([self.ends, other.ends]))
-        kept = self._hold(cuts[:-1]) & (other._hold(cuts[:-1]) == is_inside)
-        return self._joined(np.stack([cuts[:-1][kept], cuts[1:][kept]], 1))
-
-
-def read_bed(path: str | Path, layout: Layout) -> Intervals:
-    """Read the intervals of a BED file (plain, gzip or bgzip); columns after the third are ignored.
-
-    Intervals of contigs that the store lacks are omitted.
-
-    Raises
-    ------
-    UserError
-        A wrong line, or no contig that the store has; names file and line.
-    """
-    path = Path(path).expanduser()
-    return Intervals.of((contig, start, end) for _, contig, start, end, _ in interval_lines(path, layout))
+        return self.within(other, False)
 
 
 def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterator[tuple[str, int, int, int, bytes]]:
     """Yield file and line (for errors), contig, start, end, and the last column of each line of a BED or bedGraph.
 
-    Lines of contigs that the store lacks are omitted.
-
-    Parameters
-    ----------
-    path : Path
-    layout : Layout
-    value : bool
-        Whether a line has exactly one more column, as in bedGraph.
-
-    Raises
-    ------
-    UserError
-        A wrong line, or no contig that the store has; names file and line.
+    Lines of contigs that the store lacks are omitted; a file without any others is refused, as is a wrong line. With
+    `value` a line has exactly one more column, as in bedGraph; of a BED, columns after the third are ignored.
     """
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file")
     others: set[str] = set()
     none = True
     for number, line in table_lines(path):
@@ -160,7 +132,8 @@ def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
     for region in regions:
         match = _REGION.fullmatch(region)
         if region not in layout.numbers and Path(region).expanduser().is_file():
-            found += read_bed(region, layout).rows()
+            lines = interval_lines(Path(region).expanduser(), layout)
+            found += [(contig, start, end) for _, contig, start, end, _ in lines]
         elif region in layout.numbers or match is None:
             number = layout.number(region)
             found.append((number, 0, layout.lengths[number]))
@@ -184,3 +157,139 @@ def nothing_of(others: Iterable[str], layout: Layout) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+
+
+class Parts(NamedTuple):
+    """Positions to learn from, to choose by, and to test on."""
+
+    train: Intervals
+    validation: Intervals
+    test: Intervals
+
+
+def divide(
+    store: AlignmentStore,
+    window: int,
+    *,
+    validation: Sequence[str] = (),
+    test: Sequence[str] = (),
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Parts:
+    """Divide a store by contigs and intervals.
+
+    Test keeps its positions; validation keeps away from test, and training from both, by a window. A part that is asked
+    for and left with nothing raises a UserError.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    window : int
+        Positions of a window.
+    validation, test : sequence of str
+        Regions, as :func:`read_regions` takes them.
+    include, exclude : sequence of str
+        The only positions that any part takes, and those that none takes; written alike.
+    """
+    layout = store.layout
+    allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
+    allowed = allowed.without(read_regions(exclude, layout))
+    tested, validated = read_regions(test, layout), read_regions(validation, layout)
+    apart = tested.widened(window, layout)
+    validated = validated.without(apart)
+    train = allowed.without(apart).without(validated.widened(window, layout))
+    parts = Parts(train, validated.within(allowed), tested.within(allowed))
+    for name, part, asked in zip(Parts._fields, parts, (True, validation, test), strict=True):
+        if asked and not len(part):
+            raise UserError(
+                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
+            )
+    return parts
+
+
+@dataclass(frozen=True)
+class WindowStarts:
+    """Where windows begin, as arithmetic rows, so that those of a genome need little memory.
+
+    Parameters
+    ----------
+    contigs, first, counts : int64 ndarray
+        Of each row: number of the contig, the first start, and how many windows, each `stride` after the one before.
+    stride, length : int
+        Positions between starts, and of a window.
+    omitted : int
+        Windows that are omitted since too much of the reference is unknown.
+    """
+
+    contigs: Int64[np.ndarray, " rows"]
+    first: Int64[np.ndarray, " rows"]
+    counts: Int64[np.ndarray, " rows"]
+    stride: int
+    length: int
+    omitted: int = 0
+
+    @cached_property
+    def _bounds(self) -> Int64[np.ndarray, " rows"]:
+        found: Int64[np.ndarray, " rows"] = np.cumsum(self.counts)
+        return found
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return int(self.counts.sum())
+
+    def at(
+        self, indices: Sequence[int] | np.ndarray
+    ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " batch"]]:
+        """Return contigs and starts of some windows."""
+        chosen = np.asarray(indices, np.int64)
+        if chosen.size and not 0 <= chosen.min() <= chosen.max() < len(self):
+            raise IndexError(f"windows {chosen.min()} to {chosen.max()} of {len(self)}")
+        row = np.searchsorted(self._bounds, chosen, side="right")
+        inside = chosen - (self._bounds[row] - self.counts[row])
+        return self.contigs[row], self.first[row] + inside * self.stride
+
+    def only(self, indices: Sequence[int] | np.ndarray) -> "WindowStarts":
+        """Return some of the windows."""
+        contigs, first = self.at(indices)
+        return replace(self, contigs=contigs, first=first, counts=np.ones_like(first))
+
+
+def window_starts(
+    store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
+) -> WindowStarts:
+    """List the windows that are completely within a part, or raise a UserError if there is none.
+
+    Parameters
+    ----------
+    store : AlignmentStore
+    part : Intervals
+    length, stride : int
+        Positions of a window, and between the starts of two.
+    most_unknown : float
+        Fraction of a window at which the reference may be unknown; windows with more are omitted.
+    """
+    if length < 1 or stride < 1:
+        raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
+    longest = int(store.lengths.max())
+    if length > longest:
+        name = store.contigs[int(store.lengths.argmax())]
+        raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
+    rows: list[tuple[int, int, int]] = []
+    seen, per_step = 0, max(_STEP // stride, 1)
+    for contig, start, end in part.rows():
+        offset = store.layout.offsets[contig]
+        for first in range(start, end - length + 1, per_step * stride):
+            count = min((end - length - first) // stride + 1, per_step)
+            bases = store.reference[offset + first : offset + first + (count - 1) * stride + length] & TOKEN
+            total = np.cumsum(np.append(0, bases == UNKNOWN))
+            places = np.arange(count) * stride
+            is_kept = total[places + length] - total[places] <= most_unknown * length
+            bounds = np.flatnonzero(np.diff(is_kept, prepend=False, append=False)).reshape(-1, 2).tolist()
+            rows += [(contig, first + begin * stride, last - begin) for begin, last in bounds]
+            seen += count
+    values: Int64[np.ndarray, "rows 3"] = np.array(rows, np.int64).reshape(-1, 3)
+    found = WindowStarts(values[:, 0], values[:, 1], values[:, 2], stride, length, seen - int(values[:, 2].sum()))
+    if not len(found):
+        why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
+        raise UserError(f"no window of {length:,} fits the part: {why}")
+    return found

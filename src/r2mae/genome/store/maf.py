@@ -1,19 +1,18 @@
 """MAF: blocks of rows become positions of the reference × species."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.genome.store.meta import Layout
+from r2mae.genome.store.alignment import Layout
 from r2mae.genome.store.sources import (
     DIGITS,
+    Build,
     Placed,
-    Progress,
-    Source,
     check_lengths,
     choose_species,
     integer,
@@ -24,50 +23,30 @@ from r2mae.genome.store.sources import (
 )
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, UNKNOWN, complement
 
-_ROWS = (b"s", b"e")
 _IGNORED = (b"i", b"q", b"e", b"t", b"#")  # rows on context and quality, track lines, comments
 _SPACE = (b"", b" ", b"\t", b"\r")
 _DELETED = b"C"  # status of an e row: before and after the block, the sequence of that species is contiguous
 _NUMBER = rb"(\d{1,%d})" % DIGITS
 _ROW = re.compile(rb"s[ \t]+(\S+)[ \t]+%b[ \t]+%b[ \t]+([+-])[ \t]+%b[ \t]+(\S+)[ \t\r]*" % (_NUMBER, _NUMBER, _NUMBER))
 _NAME_AND_LENGTH = re.compile(rb"\ns[ \t]+(\S+)[ \t]+\d+[ \t]+\d+[ \t]+[+-][ \t]+(\d+)[ \t]")  # "^s" is slower
-_Rows = list[tuple[int, bytes]]
-"""The rows of a block, with the numbers of their lines."""
 _ACCESSION = re.compile(rb"[A-Z]+_?[A-Z]*\d{5,}\.\d{1,2}")  # a contig with a version, such as NC_000001.11
+_FORM = "'s name start size strand length text'"
 
 
-class MafFiles(Source):
+class MafFiles:
     """MAF files that are one alignment.
 
     Every row of the reference gives the positions at which it has a base; columns where it has a gap are omitted. A
     species without a row in a block is unknown there, or a gap if an ``e`` row says that it lacks the bases (status
     C). The first row of a species counts; others (copies) are omitted and counted.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    listed : sequence of str, optional
-        Species to keep; by default all, in order of appearance.
-    given : Path, optional
-        The reference's own FASTA.
-    progress : callable
-        Called with a stage and the fraction of it that is done.
-
-    Raises
-    ------
-    UserError
-        A listed species without a row, an ambiguous name, files without blocks, or lengths far beyond what the files
-        and the reference's own FASTA could fill.
     """
 
-    def __init__(
-        self, files: Sequence[Path], listed: Sequence[str] | None, given: Path | None, progress: Progress
-    ) -> None:
-        self.files, self._progress = files, progress
-        self._listed = sorted((name.encode("utf-8", "surrogateescape") for name in listed or ()), key=len, reverse=True)
+    def __init__(self, build: Build) -> None:
+        self.files, self._progress = build.files, build.progress
+        listed = [name.encode("utf-8", "surrogateescape") for name in build.species or ()]
+        self._listed = sorted(listed, key=len, reverse=True)
         self._last: dict[str, int] = {}  # number of the last file that has a row of each contig
-        self.layout = self._scan(listed, 0 if given is None else given.stat().st_size)
-        self._columns = {name: number for number, name in enumerate(self.layout.species)}
+        self.layout = self._scan(build.species, 0 if build.reference is None else build.reference.stat().st_size)
         self._column = lru_cache(1 << 16)(self._column_of)
         self.counts = {"blocks": 0, "without_reference": 0, "second_rows": 0, "other_species": 0}
 
@@ -84,19 +63,17 @@ class MafFiles(Source):
         return name_of(first), name_of(contig or first), b"." in contig and not _ACCESSION.fullmatch(contig)
 
     def _column_of(self, name: bytes) -> tuple[int, str]:
+        """Return the column of a row's species, -1 if it is not kept, and the contig."""
         species, contig, _ = self.divide(name)
-        return self._columns.get(species, -1), contig
-
-    def _pieces(self, stage: str, place: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the pieces of one of the files, with progress through all of them."""
-        return read_pieces(self.files[place], lambda share: self._progress(stage, (place + share) / len(self.files)))
+        kept = self.layout.species
+        return kept.index(species) if species in kept else -1, contig
 
     def _scan(self, listed: Sequence[str] | None, held: int) -> Layout:
         """Read all names, and the lengths of the reference's contigs."""
         found = dict[str, None]()
         contigs: dict[str, tuple[bytes, bytes]] = {}  # the name of the first row, and its length
-        for place in range(len(self.files)):
-            for _, piece in self._pieces("finding species", place):
+        for place, file in enumerate(self.files):
+            for _, piece in read_pieces(file, partial(self._show, "finding species", place)):
                 held += len(piece)
                 for name, length in dict.fromkeys(_NAME_AND_LENGTH.findall(b"\n" + piece)):
                     species, contig, is_ambiguous = self.divide(name)
@@ -112,7 +89,7 @@ class MafFiles(Source):
                         contigs.setdefault(contig, (name, length))
                         self._last[contig] = place
         if not contigs:
-            raise UserError(f"{self.files[0]}, line 1: has no block with a row 's name start size strand length text'")
+            raise UserError(f"{self.files[0]}, line 1: has no block with a row {_FORM}")
         lengths = {contig: integer(length) or 0 for contig, (_, length) in contigs.items()}
         for contig, length in lengths.items():
             if not length:
@@ -121,6 +98,9 @@ class MafFiles(Source):
         check_lengths(lengths, held, lambda contig: self._first_row(contigs[contig][0]))
         return Layout(choose_species(list(found), listed), tuple(lengths), tuple(lengths.values()))
 
+    def _show(self, stage: str, place: int, share: float) -> None:
+        self._progress(stage, (place + share) / len(self.files))
+
     def _first_row(self, name: bytes) -> str:
         """Return file and line of the first row of this name, for errors."""
         row = re.compile(rb"s[ \t]+" + re.escape(name) + rb"[ \t]")
@@ -128,48 +108,25 @@ class MafFiles(Source):
         return "{}, line {:,}".format(*next(lines))
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
-        """Yield all blocks, except of some contigs; a contig is complete after the last file that names it."""
+        """Yield all blocks, except of some contigs; and each contig's number after the last file that names it."""
         for place, file in enumerate(self.files):
-            block: _Rows | None = None
-            for first, piece in self._pieces("reading", place):
-                for number, line in enumerate(piece.removesuffix(b"\n").split(b"\n"), first):
-                    start = line[:1]
-                    if block is not None and start in _ROWS:
-                        block.append((number, line))
-                    elif start == b"a" and line[1:2] in _SPACE:
-                        yield from self._placed(file, block, skipped)
-                        block = []
-                    elif start == b"s":
-                        raise UserError(
-                            f"{file}, line {number:,}: a row before the first block: a block begins with a line 'a'"
-                        )
-                    elif start not in _IGNORED and line.strip():
-                        raise UserError(
-                            f"{file}, line {number:,}: begins with {shown(line)}, which no line of a MAF does"
-                        )
-            yield from self._placed(file, block, skipped)
+            for rows in _blocks(file, partial(self._show, "reading", place)):
+                placed = self._placed(file, rows)
+                if placed is not None and placed.contig not in skipped:
+                    yield placed
             yield from (self.layout.numbers[contig] for contig, last in self._last.items() if last == place)
 
-    def _placed(self, file: Path, block: _Rows | None, skipped: Collection[int]) -> Iterator[Placed]:
+    def _placed(self, file: Path, block: Sequence[tuple[int, bytes]]) -> Placed | None:
         """Turn a block into positions × species. Every row of an alignment comes here: it calls as little as it can."""
-        columns, rows = -1, dict[int, bytes]()
-        contig, start, is_reversed, reference = -1, 0, False, 0
-        for number, line in block or ():
+        columns, rows, deleted = -1, dict[int, bytes](), set[int]()
+        contig, start, is_reversed, where = -1, 0, False, ""
+        for number, line in block:
             if line[:1] == b"e":
+                fields = line.split()
+                if fields[6:] == [_DELETED]:
+                    deleted.add(self._column(fields[1])[0])
                 continue
-            row = _ROW.fullmatch(line)
-            if row is None:
-                raise UserError(f"{file}, line {number:,}: a row is {_form(line)}")
-            name, first, size, strand, length, letters = row.groups()
-            bases = len(letters) - letters.count(b"-")
-            if int(size) != bases:
-                raise UserError(
-                    f"{file}, line {number:,}: says {int(size):,} bases and has {bases:,}: is the file truncated?"
-                )
-            if len(letters) != columns >= 0:
-                raise UserError(
-                    f"{file}, line {number:,}: has {len(letters):,} columns, and the rows above it {columns:,}"
-                )
+            name, first, strand, length, letters = _row(file, number, line, columns)
             columns = len(letters)
             column, source = self._column(name)
             if column < 0:
@@ -182,34 +139,53 @@ class MafFiles(Source):
                     what = shown(letters[bad : bad + 1])
                     raise UserError(f"{file}, line {number:,}: holds {what}, which is no letter of an alignment")
                 if column == 0:
-                    contig, reference, is_reversed = self.layout.numbers[source], number, strand == b"-"
-                    start = self._start(contig, int(first), bases, int(length), is_reversed, f"{file}, line {number:,}")
+                    where, contig, is_reversed = f"{file}, line {number:,}", self.layout.numbers[source], strand == b"-"
+                    end, known = int(first) + columns - letters.count(b"-"), self.layout.lengths[contig]
+                    if end > int(length):
+                        raise UserError(f"{where}: ends at {end:,}, past the end of {source} ({int(length):,})")
+                    if int(length) != known:
+                        raise UserError(f"{where}: {source} has {int(length):,} positions here, and {known:,} before")
+                    start = known - end if is_reversed else int(first)
         self.counts["blocks"] += bool(rows)
         self.counts["without_reference"] += bool(rows) and contig < 0
-        if contig >= 0 and contig not in skipped:
-            empty = (line.split() for _, line in block or () if line[:1] == b"e")
-            deleted = {self._column(fields[1])[0] for fields in empty if fields[6:] == [_DELETED]}
-            absent, gaps = bytes([UNKNOWN]) * columns, bytes([GAP]) * columns
-            every = [rows.get(n, gaps if n in deleted else absent) for n in range(len(self._columns))]
-            found = np.frombuffer(b"".join(every), np.uint8).reshape(len(every), columns)
-            if GAP in rows[0]:  # some columns are insertions, as seen from the reference
-                found = found[:, found[0] != GAP]
-            turned = complement(found.T[::-1]) if is_reversed else found.T
-            yield Placed(contig, start, turned, f"{file}, line {reference:,}")
-
-    def _start(self, contig: int, start: int, size: int, length: int, is_reversed: bool, where: str) -> int:
-        """Return the first position of a block, from the reference's row."""
-        name, known = self.layout.contigs[contig], self.layout.lengths[contig]
-        if start + size > length:
-            raise UserError(f"{where}: ends at {start + size:,}, past the end of {name} ({length:,})")
-        if length != known:
-            raise UserError(f"{where}: {name} has {length:,} positions here, and {known:,} before")
-        return length - start - size if is_reversed else start
+        if contig < 0:
+            return None
+        absent, gaps = bytes([UNKNOWN]) * columns, bytes([GAP]) * columns
+        every = [rows.get(n, gaps if n in deleted else absent) for n in range(len(self.layout.species))]
+        found = np.frombuffer(b"".join(every), np.uint8).reshape(len(every), columns)
+        if GAP in rows[0]:  # some columns are insertions, as seen from the reference
+            found = found[:, found[0] != GAP]
+        return Placed(contig, start, complement(found.T[::-1]) if is_reversed else found.T, where)
 
 
-def _form(line: bytes) -> str:
-    """Say what a row is, and what this one is not."""
-    form, fields = "'s name start size strand length text'", len(line.split())
-    if fields != 7:
-        return f"{form}, which are 7 fields, and this one has {fields}: is the file truncated?"
-    return f"{form}, numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
+def _row(file: Path, number: int, line: bytes, columns: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """Return name, start, strand, length of the contig, and letters of a row, as many as `columns` unless it is -1."""
+    row = _ROW.fullmatch(line.rstrip(b"\n"))
+    if row is None:
+        fields = len(line.split())
+        form = f"numbers of at most {DIGITS} digits, the strand + or -, with blanks or tabs between"
+        cut = f"which are 7 fields, and this one has {fields}: is the file truncated?"
+        raise UserError(f"{file}, line {number:,}: a row is {_FORM}, {form if fields == 7 else cut}")
+    name, first, size, strand, length, letters = row.groups()
+    if int(size) != (bases := len(letters) - letters.count(b"-")):
+        raise UserError(f"{file}, line {number:,}: says {int(size):,} bases and has {bases:,}: is the file truncated?")
+    if len(letters) != columns >= 0:
+        raise UserError(f"{file}, line {number:,}: has {len(letters):,} columns, and the rows above it {columns:,}")
+    return name, first, strand, length, letters
+
+
+def _blocks(file: Path, progress: Callable[[float], None]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the rows of each block, with the numbers of their lines."""
+    block: list[tuple[int, bytes]] | None = None
+    for number, line in read_lines(file, progress):
+        start = line[:1]
+        if block is not None and start in (b"s", b"e"):
+            block.append((number, line))
+        elif start == b"a" and line[1:2].strip(b"\n") in _SPACE:
+            yield block or []
+            block = []
+        elif start == b"s":
+            raise UserError(f"{file}, line {number:,}: a row before the first block: a block begins with a line 'a'")
+        elif start not in _IGNORED and line.strip():
+            raise UserError(f"{file}, line {number:,}: begins with {shown(line.strip())}, which no line of a MAF does")
+    yield block or []

@@ -1,19 +1,19 @@
 """Reads lines of the user's files, plain or gzip, with their numbers for errors; and what an alignment is read by."""
 
 import gzip
+import os
 import re
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, cast
+from typing import IO, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError, unknown
-from r2mae.genome.store.meta import Layout
 
 Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
@@ -31,8 +31,34 @@ _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"
 _BLOCK = re.compile(rb"(?:^|\n)a(?=[ \t\r\n])")
 
 
+@dataclass(frozen=True)
+class Build:
+    """What a store is built of; see :func:`r2mae.genome.store.build.build_store`.
+
+    Parameters
+    ----------
+    files : sequence of Path
+    species : sequence of str, optional
+        Species to keep; by default all, in order of appearance.
+    contig : str, optional
+        Name of the contig of a FASTA alignment.
+    reference : Path, optional
+        The reference's own FASTA.
+    folder : Path
+        The folder of the unfinished store, also for temporary files.
+    progress : callable
+    """
+
+    files: Sequence[Path]
+    species: Sequence[str] | None
+    contig: str | None
+    reference: Path | None
+    folder: Path
+    progress: Progress
+
+
 class Placed(NamedTuple):
-    """A part of an alignment: positions of the reference × species.
+    """A part of an alignment: positions of the reference × species. Of several at a position, the first counts.
 
     Parameters
     ----------
@@ -49,34 +75,8 @@ class Placed(NamedTuple):
     where: str
 
 
-class Source(ABC):
-    """An alignment that a store is built of."""
-
-    layout: Layout
-    counts: dict[str, int]
-    """What was counted: complete when all blocks have been read."""
-
-    @abstractmethod
-    def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
-        """Yield the blocks of an alignment, except of some contigs; and the number of each contig that is complete.
-
-        Of several blocks at a position, the first counts.
-
-        Raises
-        ------
-        UserError
-            Wrong input; names the file, and the line if there is one.
-        """
-
-
 def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the species to keep: the reference, and those listed or all.
-
-    Raises
-    ------
-    UserError
-        For a listed species that is not among the names.
-    """
+    """Return the species to keep: the reference, and those listed (or raise a UserError if one is unknown) or all."""
     for name in listed or ():
         if name not in names:
             raise unknown("species", name, names)
@@ -86,16 +86,7 @@ def choose_species(names: Sequence[str], listed: Sequence[str] | None) -> tuple[
 def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield pieces of about 1 MiB of complete lines, each with the number of its first line; gzip is recognised.
 
-    Parameters
-    ----------
-    path : Path
-    progress : callable, optional
-        Called with the fraction of the file that has been read.
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, is truncated or damaged, or has a line without end.
+    `progress` is called with the fraction of the file that has been read.
     """
     line = 1
     try:
@@ -126,20 +117,16 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
         raise UserError(f"{path}: after line {line - 1:,}, cannot be read ({reason}): fetch it again") from None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of every line, with its end; see :func:`read_pieces`."""
-    for first, piece in read_pieces(path):
+    for first, piece in read_pieces(path, progress):
         yield from enumerate(BytesIO(piece), first)
 
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_lines`; or for a binary file.
-    """
+    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks."""
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file")
     for number, line in read_lines(path):
         if b"\0" in line:
             raise UserError(f"{path}, line {number:,}: holds a NUL byte: a binary file is no table")
@@ -166,19 +153,8 @@ def integer(field: bytes) -> int | None:
 def check_lengths(lengths: Mapping[str, int], held: int, where: Callable[[str], str]) -> None:
     """Refuse contigs whose declared lengths are far more than the contents of the files could fill.
 
-    Parameters
-    ----------
-    lengths : mapping of str to int
-        Positions of each contig.
-    held : int
-        Bytes of the files, unpacked, and of the reference's own FASTA.
-    where : callable
-        Returns the file, and the line if there is one, that declares the length of a contig.
-
-    Raises
-    ------
-    UserError
-        For the longest contig.
+    The files (unpacked, and the reference's own FASTA) hold so many bytes. `where` returns the file, and the line if
+    there is one, that declares the length of a contig.
     """
     if sum(lengths.values()) > _SPREAD * held:
         name = max(lengths, key=lengths.__getitem__)
@@ -189,13 +165,7 @@ def check_lengths(lengths: Mapping[str, int], held: int, where: Callable[[str], 
 
 
 def kind_of(path: Path) -> Kind:
-    """Tell MAF, FASTA and zarr apart, by content.
-
-    Raises
-    ------
-    UserError
-        If it is none of them, or empty.
-    """
+    """Tell MAF, FASTA and zarr apart, by content; raise a UserError for other and empty files."""
     if path.is_dir():
         if any((path / name).is_file() for name in (".zgroup", "zarr.json")):
             return "zarr"
@@ -212,3 +182,12 @@ def kind_of(path: Path) -> Kind:
         f"{path}, line 1: is neither MAF (beginning with ##maf) nor FASTA (beginning with >), plain, gzip or bgzip: "
         "give one of them"
     )
+
+
+def allocate(path: Path, dtype: Any, *shape: int) -> np.ndarray:
+    """Make a .npy file with room on the disk, so that a full disk is an error and no crash."""
+    found = np.asarray(np.lib.format.open_memmap(path, "w+", dtype, shape))
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return found

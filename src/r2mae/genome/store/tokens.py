@@ -32,19 +32,9 @@ PLAIN_TABLE, SOFT_TABLE = _tables()
 
 
 def tokenise(text: bytes, *, soft: bool = False) -> bytes:
-    """Return the tokens of a row's letters, a byte each.
+    """Return the tokens of a row's letters, a byte each, :data:`INVALID` where it is no letter of an alignment.
 
-    Parameters
-    ----------
-    text : bytes
-        ASCII letters, either case; U counts as T.
-    soft : bool
-        Whether lower case sets the bit :data:`SOFT`; otherwise case means nothing.
-
-    Returns
-    -------
-    bytes
-        With :data:`INVALID` where a byte is no letter of an alignment.
+    With `soft`, lower case sets the bit :data:`SOFT`; otherwise case means nothing. U counts as T.
     """
     return text.translate(SOFT_TABLE if soft else PLAIN_TABLE)
 

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
 
 from r2mae.errors import UserError, unknown
-from r2mae.files import atomic_path, exclusive, read_json, write_json
+from r2mae.files import atomic_path, exclusive, write_json
+from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.intervals import interval_lines, nothing_of
-from r2mae.genome.store.meta import TRACKS, Layout, allocate, damaged, digest_of, open_array
-from r2mae.genome.store.sources import shown
+from r2mae.genome.store.sources import allocate, shown
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
@@ -20,52 +19,8 @@ Piece = tuple[str, int, int, int, Any]
 """Where values come from (for errors), contig, start, end, and the values."""
 
 
-def track_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the tracks of a store."""
-    return tuple(sorted(path.stem for path in (folder / TRACKS).glob("*.json")))
-
-
-def track_digest(folder: Path, name: str) -> str | None:
-    """Return the checksum of a track, or None if the store does not have it, or its description is damaged."""
-    found = read_json(folder / TRACKS / f"{name}.json")
-    return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
-
-
-def read_track(folder: Path, name: str, layout: Layout, *, verify: bool = False) -> Float[np.ndarray, " positions"]:
-    """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
-
-    Parameters
-    ----------
-    folder : Path
-        The store.
-    name : str
-    layout : Layout
-        Of the store.
-    verify : bool
-        Compare the file with its checksum.
-
-    Raises
-    ------
-    UserError
-        If there is none of this name, or it is damaged.
-    """
-    names, file = track_names(folder), f"{TRACKS}/{name}.npy"
-    if not names:
-        raise UserError(f"{folder} has no tracks: add one with r2mae data alignment track")
-    if name not in names:
-        raise unknown("track", name, names)
-    values = read_json((folder / file).with_suffix(".json"))
-    if not isinstance(values, dict) or values.get("dtype") not in ("float16", "float32"):
-        raise damaged(folder, f"the description of track {name!r} cannot be read")
-    found: Float[np.ndarray, " positions"] = open_array(folder, file, np.dtype(values["dtype"]), layout.positions)
-    if verify and digest_of(folder / file) != values.get("digest"):
-        raise damaged(folder, f"track {name!r} has changed")
-    return found
-
-
 def add_track(
-    folder: Path,
-    layout: Layout,
+    store: AlignmentStore,
     source: str | Path,
     name: str,
     *,
@@ -76,10 +31,7 @@ def add_track(
 
     Parameters
     ----------
-    folder : Path
-        The store.
-    layout : Layout
-        Of the store.
+    store : AlignmentStore
     source : path
         Its intervals must not overlap; those of contigs that the store lacks are omitted.
     name : str
@@ -103,14 +55,15 @@ def add_track(
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
-    found = _bigwig(path, layout, progress) if is_bigwig else _bedgraph(path, layout)
-    target = folder / TRACKS / f"{name}.npy"
+    found = _bigwig(path, store.layout, progress) if is_bigwig else _bedgraph(path, store.layout)
+    target = store.folder / TRACKS / f"{name}.npy"
     with exclusive(target):
         with atomic_path(target) as place:
-            _write(place, layout, np.dtype(dtype), found)
+            _write(place, store.layout, np.dtype(dtype), found)
             digest = digest_of(place)
             target.with_suffix(".json").unlink(missing_ok=True)
         write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
+    store._tracks.pop(name, None)
 
 
 def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:

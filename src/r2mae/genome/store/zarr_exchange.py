@@ -1,20 +1,18 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from r2mae.errors import UserError
 from r2mae.files import exclusive
-from r2mae.genome.store.meta import Layout
-from r2mae.genome.store.sources import Placed, Progress, Source, check_lengths, choose_species
+from r2mae.genome.store.alignment import AlignmentStore, Layout
+from r2mae.genome.store.sources import Build, Placed, Progress, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
-
-if TYPE_CHECKING:
-    from r2mae.genome.store.alignment import AlignmentStore
 
 _CHUNK = 1 << 14  # positions of a chunk of the arrays that are written
 
@@ -32,13 +30,6 @@ def _read(where: str, read: Callable[[], Any]) -> Any:
         raise UserError(f"{where} cannot be read ({reason}): export or fetch it again") from None
 
 
-def _open(path: Path) -> tuple[Any, dict[str, Any]]:
-    from r2mae.zarr_folder import open_zarr
-
-    group = open_zarr(path)
-    return group, dict(group.arrays())
-
-
 def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
     """Return the names in an attribute, or None if it is missing."""
     found = group.attrs.get(attribute)
@@ -47,29 +38,18 @@ def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
     return found
 
 
-class ZarrGroup(Source):
+class ZarrGroup:
     """A zarr group with an array of letters for each contig, positions × species.
 
-    Parameters
-    ----------
-    path : Path
-    listed : sequence of str, optional
-        Species to keep; by default all of the group's attribute `species`. A group without it has the listed ones.
-    given : Path, optional
-        The reference's own FASTA.
-    progress : callable
-        Called with a stage and the fraction of it that is done.
-
-    Raises
-    ------
-    UserError
-        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
-        with the reference's own FASTA; or species that are not named.
+    Its attribute `species` names them; a group without it has the listed ones.
     """
 
-    def __init__(self, path: Path, listed: Sequence[str] | None, given: Path | None, progress: Progress) -> None:
-        self.path, self._progress, self.counts = path, progress, {}
-        group, self._arrays = _read(f"{path}: the zarr group", lambda: _open(path))
+    def __init__(self, build: Build) -> None:
+        (path,), listed, self._progress = build.files, build.species, build.progress
+        self.path = path
+        self.counts: dict[str, int] = {}
+        group = _read(f"{path}: the zarr group", lambda: import_module("r2mae.zarr_folder").open_zarr(path))
+        self._arrays = _read(f"{path}: the zarr group", lambda: dict(group.arrays()))
         if not self._arrays:
             raise UserError(f"{path}: the group has no arrays: each contig is one, positions x species, of letters")
         width = next(iter(self._arrays.values())).shape[-1:]
@@ -89,13 +69,13 @@ class ZarrGroup(Source):
         order = _named(path, group, "contigs") or []
         contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
         lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
-        files = [*path.rglob("*"), *([given] if given else [])]
+        files = [*path.rglob("*"), *([build.reference] if build.reference else [])]
         held = sum(file.stat().st_size for file in files if file.is_file())
         check_lengths(lengths, held, lambda name: f"{path}: array {name!r}")
         self.layout = Layout(chosen, tuple(contigs), tuple(lengths.values()))
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
-        """Yield the arrays of the contigs, some positions at a time."""
+        """Yield the arrays of the contigs, some positions at a time, and the number of each that is complete."""
         for number, (contig, length) in enumerate(zip(self.layout.contigs, self.layout.lengths, strict=True)):
             if number in skipped:
                 continue
@@ -120,7 +100,7 @@ class ZarrGroup(Source):
         return tokens
 
 
-def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = None) -> None:
+def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = None) -> None:
     """Write a store as a zarr group (version 2), which appears when it is complete.
 
     Each contig is an array of letters (S1), positions × species; lower case is the reference's soft mask, N unknown.
@@ -143,7 +123,8 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
         store.verify()
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
-            group = _read("zarr", lambda: _new_group(unfinished))
+            zarr = _read("zarr", lambda: import_module("zarr"))
+            group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
             group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
             for number, name in enumerate(layout.contigs):
                 tokens = store.tokens(number)
@@ -156,9 +137,3 @@ def export_zarr(store: "AlignmentStore", out: Path, progress: Progress | None = 
             unfinished.rename(out)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _new_group(path: Path) -> Any:
-    import zarr
-
-    return zarr.open_group(str(path), mode="w", zarr_format=2)

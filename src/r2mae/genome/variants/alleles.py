@@ -3,12 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt8
 
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import SHIFT
 from r2mae.genome.store.tokens import GAP
 
 REASONS = {
@@ -33,13 +33,8 @@ _DNA = re.compile(r"[ACGTacgt]+")
 _IUPAC = re.compile(r"[ACGTUNRYSWKMBDHVacgtunryswkmbdhv]+")
 
 
-class Alleles(NamedTuple):
-    """Alternatives as texts: contigs, positions (counted from 1), reference and alternative alleles."""
-
-    contigs: list[str]
-    positions: list[int]
-    refs: list[str]
-    alts: list[str]
+Allele = tuple[str, int, str, str]
+"""An alternative: contig, position (counted from 1), reference and alternative allele."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +57,24 @@ class Substitutions:
     refs: Int64[np.ndarray, " n"]
     alts: Int64[np.ndarray, " n"]
 
+    @property
+    def places(self) -> Int64[np.ndarray, " n"]:
+        """Contig and position as one number."""
+        found: Int64[np.ndarray, " n"] = self.contigs << SHIFT | self.positions
+        return found
 
-def substitutions(alleles: Alleles, store: AlignmentStore) -> Substitutions:
+
+def substitutions(alleles: Sequence[Allele], store: AlignmentStore) -> Substitutions:
     """Compare alternatives with a store.
 
     Lower-case alleles are what upper-case ones are. Longer alleles of equal length that differ in one base are a
     substitution of that base. A contig is also found with or without "chr" before its name.
     """
-    contigs = _contig_numbers(alleles.contigs, store)
-    positions: Int64[np.ndarray, " n"] = np.array(alleles.positions, np.int64) - 1
+    contigs = _contig_numbers([contig for contig, *_ in alleles], store)
+    positions: Int64[np.ndarray, " n"] = np.array([position - 1 for _, position, *_ in alleles], np.int64)
     reasons = np.zeros(len(contigs), np.uint8)
     refs, alts = np.zeros_like(contigs), np.zeros_like(contigs)
-    for place, (ref, alt) in enumerate(zip(alleles.refs, alleles.alts, strict=True)):
+    for place, (_, _, ref, alt) in enumerate(alleles):
         one, other = _BASES.get(ref), _BASES.get(alt)
         if one is None or other is None or one == other:
             reason, shift = _longer(ref, alt)
@@ -117,9 +118,3 @@ def _longer(ref: str, alt: str) -> tuple[str, int]:
     if not differ:
         return "same_allele", 0
     return ("", differ[0]) if len(differ) == 1 else ("several_bases", 0)
-
-
-def tally(reasons: UInt8[np.ndarray, " n"]) -> Int64[np.ndarray, " reasons"]:
-    """Count reasons."""
-    found: Int64[np.ndarray, " reasons"] = np.bincount(reasons, minlength=len(REASONS)).astype(np.int64)
-    return found

@@ -11,14 +11,13 @@ from r2mae.errors import UserError
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, species_columns
 from r2mae.genome.evaluate import composition
-from r2mae.genome.store.intervals import Intervals
 from r2mae.genome.store.tokens import GAP, LETTERS
 from r2mae.genome.task import WindowModel
-from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions, tally
+from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.labelled import SMALLEST, Labelled, is_large, numbers, read_labelled
 from r2mae.genome.variants.metrics import Measure, blocks_of, correlation, ranking, with_intervals
 from r2mae.genome.variants.settings import BENIGN, HELD_OUT, contrast_name, sides_of
-from r2mae.genome.variants.sites import SiteLogs, model_scorer, scores_of
+from r2mae.genome.variants.sites import SiteLogs, scores_of, site_scorer
 from r2mae.training.validation import evaluating
 
 _PSEUDOCOUNT = 0.25
@@ -35,14 +34,9 @@ def model_scores(
         ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
         classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again
         for variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
     with evaluating(model):
-        return _site_scores(config, data, model_scorer(data.store, model, config.data.window, progress=progress))
+        return _measured(config, data, site_scorer(data.store, model, config.data.window, progress=progress))
 
 
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
@@ -56,36 +50,9 @@ def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict
         or benign where ``:benign`` is added to the name.
     data : GenomeData
     """
-    if name in ("alignment", "composition"):
-        return _site_scores(config, data, alignment_logs(data) if name == "alignment" else composition_logs(data))
-    column = name.removesuffix(BENIGN)
-    read = read_labelled(config.evaluation, [column])
-    found = _found(read, config, data)
-    values = numbers(read.table[column]) * (1 if name.endswith(BENIGN) else -1)
-    return _measured(read, config, found, np.where(found.reasons == 0, values, np.nan), data.held_out)
-
-
-def _site_scores(config: GenomeConfig, data: GenomeData, logs: SiteLogs) -> dict[str, float]:
-    read = read_labelled(config.evaluation)
-    found = _found(read, config, data)
-    return _measured(read, config, found, scores_of(found, logs).astype(np.float64), data.held_out)
-
-
-def _found(read: Labelled, config: GenomeConfig, data: GenomeData) -> Substitutions:
-    """Compare the alleles with the store.
-
-    Raises
-    ------
-    UserError
-        If none can be scored.
-    """
-    found = substitutions(read.alleles, data.store)
-    if not (found.reasons == 0).any():
-        most = list(REASONS)[int(tally(found.reasons).argmax())]
-        raise UserError(
-            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
-        )
-    return found
+    if name == "alignment":
+        return _measured(config, data, alignment_logs(data))
+    return _measured(config, data, composition_logs(data) if name == "composition" else name)
 
 
 def alignment_logs(data: GenomeData) -> SiteLogs:
@@ -117,22 +84,29 @@ def composition_logs(data: GenomeData) -> SiteLogs:
     return lambda contigs, positions: np.broadcast_to(shares, (len(contigs), GAP))
 
 
-def _measured(
-    read: Labelled,
-    config: GenomeConfig,
-    found: Substitutions,
-    scores: Float64[np.ndarray, " n"],
-    held_out: Intervals | None,
-) -> dict[str, float]:
-    """Compare scores, which are low for harmful variants, with the label; NaN counts as no score.
+def _measured(config: GenomeConfig, data: GenomeData, predictor: SiteLogs | str) -> dict[str, float]:
+    """Compare scores of sites, or a column, with the label. Low scores are harmful; NaN counts as no score.
 
     Variants at positions that the model has not learned are also measured by themselves.
     """
+    column = predictor.removesuffix(BENIGN) if isinstance(predictor, str) else None
+    read = read_labelled(config.evaluation, [] if column is None else [column])
+    found = substitutions(read.table[0].tolist(), data.store)
+    if found.reasons.all():
+        most = list(REASONS)[int(np.bincount(found.reasons).argmax())]
+        raise UserError(
+            f"{config.evaluation.variants}: none of the variants can be scored with this store ({REASONS[most]})"
+        )
+    if isinstance(predictor, str):
+        values = numbers(read.table[column]) * (1 if predictor.endswith(BENIGN) else -1)
+        scores = np.where(found.reasons == 0, values, np.nan)
+    else:
+        scores = scores_of(found, predictor).astype(np.float64)
     usable = np.isfinite(scores)
     blocks = blocks_of(found.contigs, found.positions)
     parts = {"": usable}
-    if held_out is not None:
-        parts[HELD_OUT] = usable & held_out.hold(found.contigs, found.positions)
+    if data.held_out is not None:
+        parts[HELD_OUT] = usable & data.held_out.hold(found.places)
     result = {f"variants{where}": float(inside.sum()) for where, inside in parts.items()}
     for where, inside in parts.items():
         for suffix, chosen, measure in _measures(read, config.evaluation.contrasts, scores, inside, bool(where)):

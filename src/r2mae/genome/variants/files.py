@@ -7,8 +7,7 @@ declare their contig and keys.
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import StringIO
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from math import isnan
 from operator import itemgetter
 from pathlib import Path
@@ -23,12 +22,11 @@ from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.sources import name_of, read_lines
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import REASONS, Alleles
+from r2mae.genome.variants.alleles import REASONS, Allele
 
 Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
-FORMATS = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
 
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "vcf": (".vcf",),
@@ -45,7 +43,6 @@ _SPELLINGS = {
 _ADVICE = "name its columns chrom, pos, ref, alt"
 _WORDS = list(REASONS)
 _READ = 1 << 16  # positions of a region that are read at a time
-_GROUP = 16  # blocks of a row group of Parquet
 _FIXED = ["#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO"]
 _INFO = 7  # its column
 _DECLARED = "##INFO=<ID="
@@ -56,16 +53,15 @@ class Block(NamedTuple):
 
     Parameters
     ----------
-    rows : list or record batch
-        As the file's own writer needs them.
+    rows : list of str, or a table of pyarrow
     owners : list of int
         The row of each alternative; a row of a VCF may have several.
-    alleles : Alleles
+    alleles : list of Allele
     """
 
     rows: Any
     owners: list[int]
-    alleles: Alleles
+    alleles: list[Allele]
 
 
 Scored = tuple[Block, Float32[np.ndarray, " n"], UInt8[np.ndarray, " n"]]
@@ -99,30 +95,20 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def open_variants(path: Path) -> "Variants":
-    """Open a file of variants.
-
-    Raises
-    ------
-    UserError
-        No such file, a format that is not read, or no columns for contig, position and alleles.
-    """
+    """Open a file of variants."""
+    kind = kind_of(path)
     if path.name.lower().endswith((".bcf", ".bcf.gz")):
         raise UserError(f"{path}: BCF is not read: bcftools view -Oz -o {path.stem}.vcf.gz {path}")
-    kind = kind_of(path)
     if kind is None:
-        raise UserError(f"{path}: variants are read from {FORMATS}")
+        formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
+        raise UserError(f"{path}: variants are read from {formats}")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
 
 
 def check_output(output: Path, kind: Kind) -> None:
-    """Refuse an output of another format than the input has.
-
-    Raises
-    ------
-    UserError
-    """
+    """Refuse an output of another format than the input has."""
     if kind_of(output) != kind:
         suffix = _SUFFIXES[kind][0]
         also = "" if kind == "parquet" else f" or {suffix}.gz"
@@ -151,16 +137,13 @@ def _bounded(position: int) -> int:
 class Variants:
     """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
+    A row is a line: also in a .csv, no field has a line break.
+
     Parameters
     ----------
     path : Path
     kind : {"vcf", "tsv", "csv", "parquet"}
         The format, also of the output.
-
-    Raises
-    ------
-    UserError
-        No line that names columns, or no columns for contig, position and alleles.
     """
 
     names: tuple[str, ...]
@@ -169,69 +152,58 @@ class Variants:
     def __init__(self, path: Path, kind: Kind) -> None:
         self.path, self.kind = path, kind
         self.header: list[str] = []  # lines before the one that names the columns
-        line, row = next(self._rows(), (0, None))
-        names = [] if row is None else self._fields(row)
-        where = f"{path}, line {line:,}" if names else f"{path}"
-        if kind == "vcf" and names[:8] != _FIXED:
+        line, self.titles = next(self._lines(), (0, ""))
+        self.columns = self._fields(self.titles, line)
+        where = f"{path}, line {line:,}" if self.titles else f"{path}"
+        if kind == "vcf" and self.columns[:8] != _FIXED:
             raise UserError(
                 f"{where}: a VCF has a header, ##fileformat=VCFv4.2 and then {' '.join(_FIXED)} divided by tabs: "
                 "add it, or name the columns of a table and call it .tsv"
             )
-        if not names:
+        if not self.titles:
             raise UserError(f"{path}: has no variants and no line that names columns: {_ADVICE}")
-        self.columns, self.places = names, _find_columns(names, where)
+        self.places = _find_columns(self.columns, where)
         keys = [text.removeprefix(_DECLARED).split(",")[0] for text in self.header if text.startswith(_DECLARED)]
-        self.names = (*(["CHROM", *names[1:]] if kind == "vcf" else names), *keys)
+        self.names = (*(["CHROM", *self.columns[1:]] if kind == "vcf" else self.columns), *keys)
 
-    def _rows(self) -> Iterator[tuple[int, Any]]:
-        """Yield number and row of the line that names the columns, and of all below; those of a .csv are lists."""
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Yield number and text of the line that names the columns, and of all below; blank ones are omitted."""
         self.header = []
-        lines = read_lines(self.path)
-        for above, line in lines:
-            text = name_of(line).removeprefix("\ufeff")
-            if text.strip() and not text.startswith("##"):
-                lines = chain([(above, text.encode("utf-8", "surrogateescape"))], lines)
-                break
-            self.header += [text.rstrip("\r\n")] if text.strip() else []
-        if self.kind == "csv":
-            reader = csv.reader((name_of(line) for _, line in lines), strict=True)
-            try:
-                yield from ((above - 1 + reader.line_num, row) for row in reader if row)
-            except csv.Error as error:
-                raise UserError(f"{self.path}, line {above - 1 + reader.line_num:,}: {error}") from None
-        for number, line in lines:
-            if self.kind == "vcf" and line[-1:] != b"\n":
-                raise UserError(
-                    f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
-                )
-            if bare := line.rstrip(b"\r\n"):
-                yield number, name_of(bare)
+        is_header = True
+        for number, line in read_lines(self.path):
+            text = name_of(line).rstrip("\r\n")
+            if is_header and (text := text.removeprefix("\ufeff")).startswith("##"):
+                self.header.append(text)
+            elif text.strip():
+                is_header = False
+                if self.kind == "vcf" and line[-1:] != b"\n":
+                    raise UserError(
+                        f"{self.path}, line {number:,}: the file ends within this line: fetch it again, or end the line"
+                    )
+                yield number, text
 
-    def _fields(self, row: Any) -> list[str]:
-        fields: list[str] = row if self.kind == "csv" else row.split("\t")
-        return fields
+    def _fields(self, text: str, line: int = 0) -> list[str]:
+        if self.kind != "csv":
+            return text.split("\t")
+        try:
+            return next(csv.reader([text], strict=True), [])
+        except csv.Error as error:
+            raise UserError(f"{self.path}, line {line:,}: {error}") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones.
-
-        Raises
-        ------
-        UserError
-            For a row of another number of columns than the header, a position that is no whole number, or a damaged
-            file.
-        """
-        rows, most = self._rows(), max(self.places) + 1
-        next(rows)
-        while some := list(islice(rows, size)):
-            block = Block([row for _, row in some], [], Alleles([], [], [], []))
-            for owner, (line, row) in enumerate(some):
-                width = len(row) if self.kind == "csv" else row.count("\t") + 1
+        """Yield blocks of about so many rows, always the same ones."""
+        lines, most = self._lines(), max(self.places) + 1
+        next(lines)
+        while some := list(islice(lines, size)):
+            block = Block([text for _, text in some], [], [])
+            for owner, (line, text) in enumerate(some):
+                fields = self._fields(text, line) if self.kind == "csv" else text.split("\t", most)
+                width = len(fields) if self.kind == "csv" else text.count("\t") + 1
                 if width != len(self.columns):
                     raise UserError(
                         f"{self.path}, line {line:,}: has {width} columns divided by "
                         f"{'commas' if self.kind == 'csv' else 'tabs'}, and the header {len(self.columns)}"
                     )
-                fields = row if self.kind == "csv" else row.split("\t", most)
                 contig, position, ref, alts = [fields[place] for place in self.places]
                 try:
                     whole = _bounded(int(position))
@@ -239,10 +211,7 @@ class Variants:
                     raise UserError(f"{self.path}, line {line:,}: {position[:40]!r} is no position") from None
                 for alt in alts.split(",") if self.kind == "vcf" else (alts,):
                     block.owners.append(owner)
-                    block.alleles.contigs.append(contig)
-                    block.alleles.positions.append(whole)
-                    block.alleles.refs.append(ref)
-                    block.alleles.alts.append(alt)
+                    block.alleles.append((contig, whole, ref, alt))
             yield block
 
     def values(self, block: Block, column: str) -> list[str]:
@@ -268,35 +237,23 @@ class Variants:
                 meanings = ("log p(alt) - log p(ref) with the position hidden, mean of both strands", why)
                 for name, kind, meaning in zip(names, ("Float", "String"), meanings, strict=True):
                     write(f'##INFO=<ID={name},Number=A,Type={kind},Description="{meaning}">\n')
-            titles = self.columns if self.kind == "vcf" else [*self.columns, *names]
-            write(_csv_line(titles) if self.kind == "csv" else "\t".join(titles) + "\n")
+                write(f"{self.titles}\n")
+            else:
+                write(self._row(self.titles, *names))
             for block, scores, reasons in scored:
                 texts = ["" if isnan(score) else f"{score:.6g}" for score in scores.tolist()]
                 words = [_WORDS[code] for code in reasons.tolist()]
-                groups = groupby(zip(block.owners, texts, words, strict=True), key=itemgetter(0))
-                write("".join(self._line(block.rows[owner], names, [*group]) for owner, group in groups))
+                if self.kind == "vcf":
+                    groups = groupby(zip(block.owners, texts, words, strict=True), key=itemgetter(0))
+                    write("".join(_annotated(block.rows[owner], names, [*group]) for owner, group in groups))
+                else:
+                    write("".join(map(self._row, block.rows, texts, words)))
 
-    def _line(self, row: Any, names: tuple[str, str], entries: Sequence[tuple[int, str, str]]) -> str:
-        """Return a row with the scores of its alternatives, and with reasons where one is missing."""
-        if self.kind == "csv":
-            return _csv_line([*row, *entries[0][1:]])
-        if self.kind == "tsv":
-            return "\t".join((row, *entries[0][1:])) + "\n"
-        fields = row.split("\t", _INFO + 1)
-        info = [] if fields[_INFO] in (".", "") else [fields[_INFO]]
-        info.append(f"{names[0]}={','.join([score or '.' for _, score, _ in entries])}")
-        if any(word for _, _, word in entries):
-            info.append(f"{names[1]}={','.join([word or '.' for _, _, word in entries])}")
-        fields[_INFO] = ";".join(info)
-        return "\t".join(fields) + "\n"
+    def _row(self, text: str, score: str, reason: str) -> str:
+        return ("," if self.kind == "csv" else "\t").join((text, score, reason)) + "\n"
 
     def check_column(self, column: str) -> None:
-        """Refuse a name for the scores that is not one, or that the rows have already.
-
-        Raises
-        ------
-        UserError
-        """
+        """Refuse a name for the scores that is not one, or that the rows have already."""
         if not column or any(not (letter.isalnum() or letter in "_.") for letter in column) or column[0].isdigit():
             raise UserError(f"--column is a name of letters, digits and _, not {column!r}")
         for name in (column, column + REASON):
@@ -310,57 +267,39 @@ class Variants:
 
 
 class ParquetVariants(Variants):
-    """A Parquet file, whose rows are record batches of pyarrow.
+    """A Parquet file, which is read as a whole.
 
     Parameters
     ----------
     path : Path
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.kind = path, "parquet"
-        with self._errors() as arrow:
-            schema = self._open().schema_arrow
-        self.names = tuple(schema.names)
-        self.places = _find_columns(self.names, str(path))
-        if not arrow.types.is_integer(kind := schema.field(self.places[1]).type):
-            raise UserError(f"{path}: {self.names[self.places[1]]} holds {kind}, and positions are whole numbers")
-
-    def _open(self) -> Any:
-        from pyarrow.parquet import ParquetFile
-
-        return ParquetFile(self.path)
-
-    @contextmanager
-    def _errors(self) -> Iterator[Any]:
-        """Yield the library, whose errors become one line."""
         try:
             import pyarrow
+            from pyarrow.parquet import read_table
         except ImportError:
             raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
         try:
-            yield pyarrow
+            self.table = read_table(path)
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{self.path}: is no Parquet file that can be read ({reason}): fetch it again") from None
+        self.names = tuple(self.table.column_names)
+        self.places = _find_columns(self.names, str(path))
+        position = self.table.schema.field(self.places[1])
+        if not pyarrow.types.is_integer(position.type):
+            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of at most so many rows."""
-        batches = self._open().iter_batches(batch_size=size)
-        while True:
-            with self._errors():
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                contigs, positions, refs, alts = (batch.column(place).to_pylist() for place in self.places)
-            contigs, refs, alts = (_texts(values) for values in (contigs, refs, alts))
-            positions = [_bounded(one or 0) for one in positions]
-            yield Block(batch, list(range(len(refs))), Alleles(contigs, positions, refs, alts))
+        for first in range(0, len(self.table), size):
+            rows = self.table.slice(first, size)
+            contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
+            whole = [_bounded(one or 0) for one in positions]
+            alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
+            yield Block(rows, list(range(len(rows))), alleles)
 
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column."""
@@ -369,20 +308,16 @@ class ParquetVariants(Variants):
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with their scores and reasons, one of which is null."""
         import pyarrow as arrow
-        from pyarrow.parquet import ParquetWriter
+        from pyarrow.parquet import write_table
 
-        schema = self._open().schema_arrow
-        for name, kind in ((column, arrow.float32()), (column + REASON, arrow.string())):
-            schema = schema.append(arrow.field(name, kind))
-        with atomic_path(output) as path, ParquetWriter(path, schema) as writer:
-            scored = iter(scored)
-            while group := list(islice(scored, _GROUP)):
-                batches = []
-                for block, scores, reasons in group:
-                    words = [_WORDS[code] or None for code in reasons.tolist()]
-                    more = [arrow.array(scores, mask=reasons > 0), arrow.array(words, arrow.string())]
-                    batches.append(arrow.RecordBatch.from_arrays([*block.rows.columns, *more], schema=schema))
-                writer.write_table(arrow.Table.from_batches(batches))
+        scores, reasons = [np.empty(0, np.float32)], list[str | None]()
+        for _, some, codes in scored:
+            scores.append(some)
+            reasons += [_WORDS[code] or None for code in codes.tolist()]
+        values = np.concatenate(scores)
+        table = self.table.append_column(column, arrow.array(values, mask=np.isnan(values)))
+        with atomic_path(output) as path:
+            write_table(table.append_column(column + REASON, arrow.array(reasons, arrow.string())), path)
 
 
 class RegionVariants(Variants):
@@ -393,49 +328,36 @@ class RegionVariants(Variants):
     store : AlignmentStore
     regions : sequence of str
         Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
-
-    Raises
-    ------
-    UserError
-        For a region that the store has not.
     """
 
     def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:
-        self.path, self.kind, self.header = Path("the regions"), "tsv", []
-        self.columns = [*_SPELLINGS]
-        self.names = tuple(self.columns)
-        self.store = store
-        self.intervals = read_regions(regions, store.layout)
+        self.store, self.intervals = store, read_regions(regions, store.layout)
+        super().__init__(Path("the regions"), "tsv")
 
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows; the alternatives of a position are never in two."""
-        sites = self._sites()
-        while some := list(islice(sites, max(size // 3, 1))):
-            rows = [
-                (contig, position + 1, LETTERS[ref], LETTERS[alt])
-                for contig, position, ref in some
-                for alt in range(GAP)
-                if alt != ref
-            ]
-            lines = ["\t".join(map(str, row)) for row in rows]
-            yield Block(lines, list(range(len(rows))), Alleles(*map(list, zip(*rows, strict=True))))
-
-    def _sites(self) -> Iterator[tuple[str, int, int]]:
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        yield 1, "\t".join(_SPELLINGS)
         for contig, start, end in self.intervals.rows():
             for first in range(start, end, _READ):
                 tokens = self.store.reference_windows(np.array([contig]), np.array([first]), min(_READ, end - first))[0]
                 for place in np.flatnonzero(tokens < GAP).tolist():
-                    yield self.store.contigs[contig], first + place, int(tokens[place])
-
-
-def _csv_line(fields: Sequence[str]) -> str:
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerow(fields)
-    return text.getvalue()
+                    ref = LETTERS[tokens[place]]
+                    for alt in LETTERS[:GAP].replace(ref, ""):
+                        yield 1, f"{self.store.contigs[contig]}\t{first + place + 1}\t{ref}\t{alt}"
 
 
 def _texts(values: Iterable[Any]) -> list[str]:
     return ["" if one is None else str(one) for one in values]
+
+
+def _annotated(row: str, names: tuple[str, str], entries: Sequence[tuple[int, str, str]]) -> str:
+    """Return a row of a VCF with the scores of its alternatives, and with reasons where one is missing."""
+    fields = row.split("\t", _INFO + 1)
+    info = [] if fields[_INFO] in (".", "") else [fields[_INFO]]
+    info.append(f"{names[0]}={','.join([score or '.' for _, score, _ in entries])}")
+    if any(word for _, _, word in entries):
+        info.append(f"{names[1]}={','.join([word or '.' for _, _, word in entries])}")
+    fields[_INFO] = ";".join(info)
+    return "\t".join(fields) + "\n"
 
 
 def _info_value(info: str, key: str) -> str:

@@ -1,7 +1,7 @@
 """Variants with a label, with which scores are compared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float64
 
 from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
-from r2mae.genome.variants.alleles import Alleles
 from r2mae.genome.variants.files import open_variants
 from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
 
@@ -39,7 +38,7 @@ class Labelled:
     Parameters
     ----------
     table : DataFrame
-        Columns of the file as text, and the :class:`Alleles` by their places, from 0.
+        Columns of the file as text, and 0, the alleles.
     labels : float64 ndarray
         1 and 0 where the label has two values.
     binary : bool
@@ -56,36 +55,16 @@ class Labelled:
     classes: tuple[str, ...]
     small: tuple[str, ...]
 
-    @property
-    def alleles(self) -> Alleles:
-        """Their alleles."""
-        return Alleles(*(self.table[number].tolist() for number in range(len(Alleles._fields))))
-
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
-    """Read variants.
-
-    Parameters
-    ----------
-    settings : VariantSettings
-    more : sequence of str
-        Other columns to read.
-
-    Raises
-    ------
-    UserError
-        No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
-        there are not.
-    """
+    """Read variants, and of `more` columns than those that the settings name."""
     import pandas as pd
 
-    assert settings.variants is not None
-    assert settings.label is not None
-    path = Path(settings.variants).expanduser()
+    path = Path(settings.variants or "").expanduser()
     source = open_variants(path)
-    named = {settings.label, *([settings.classes] if settings.classes else []), *more}
+    named = {*filter(None, (settings.label, settings.classes)), *more}
     tables = [
-        pd.DataFrame(dict(enumerate(block.alleles)) | {name: source.values(block, name) for name in named})
+        pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named})
         for block in source.blocks(_ROWS)
     ]
     if not tables:
@@ -147,30 +126,13 @@ def numbers(texts: "pd.Series[str]") -> Float64[np.ndarray, " n"]:
     return found
 
 
-def column_names(settings: VariantSettings) -> tuple[str, ...]:
-    """Return the columns of the file of variants.
+def shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the label has two values, and the classes that are measured.
 
-    Raises
-    ------
-    UserError
-        If it cannot be read.
+    The file is read once for each modification time. Variants that cannot be measured on raise a UserError.
     """
-    assert settings.variants is not None
-    return open_variants(Path(settings.variants).expanduser()).names
-
-
-def check_variants(settings: VariantSettings) -> None:
-    """Refuse variants that cannot be measured on. The file is read once for each modification time."""
-    if settings.variants is not None:
-        _shape_of(settings)
-
-
-def _shape_of(settings: VariantSettings) -> tuple[bool, tuple[str, ...]]:
-    """Return whether the label has two values, and the classes that are measured."""
     path = Path(settings.variants or "").expanduser()
-    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
-    plain = VariantSettings(**{field.name: getattr(settings, field.name) for field in fields(VariantSettings)})
-    return _read_shape(plain, stamp)
+    return _read_shape(settings, (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0))
 
 
 @lru_cache(maxsize=8)
@@ -188,7 +150,7 @@ def metrics_on(settings: VariantSettings) -> tuple[Metric, ...]:
     if settings.variants is None:
         return ()
     try:
-        binary, classes = _shape_of(settings)
+        binary, classes = shape_of(settings)
     except UserError:  # the file has gone: scores that were measured are shown
         return tuple(replace(one, optional=True) for one in (*_RANKING, *_CORRELATION))
     default, main = (_RANKING, _RANKING[1]) if binary else (_CORRELATION, _CORRELATION[0])

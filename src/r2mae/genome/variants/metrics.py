@@ -92,22 +92,13 @@ def with_intervals(
 ) -> dict[str, float]:
     """Measure, and add ends of 95 % intervals as ``NAME_blocks_low`` and ``NAME_blocks_high``.
 
-    Whole blocks are drawn with replacement, as variants of neighbouring positions are not independent. With fewer than
-    two blocks there is no interval.
-
-    Parameters
-    ----------
-    measure : callable
-    blocks : int64 ndarray
-        The block of each variant, from 0.
-    resamples : int
+    Whole blocks (each variant has the number of its block, from 0) are drawn with replacement, as variants of
+    neighbouring positions are not independent. With fewer than two blocks there is no interval.
     """
     found = measure(np.ones(len(blocks)))
     count = int(blocks.max()) + 1
-    if count < 2:
-        return found
     drawn: dict[str, list[float]] = {name: [] for name in found}
-    for number in range(resamples):
+    for number in range(resamples if count > 1 else 0):
         chosen = (uniforms(_KEY.fold(number), count) * count).astype(np.int64)
         weights = np.bincount(chosen, minlength=count)[blocks].astype(np.float64)
         for name, value in (measure(weights) if weights.any() else {}).items():

@@ -1,20 +1,13 @@
 """What a run's variants are measured with: fields of its configuration. No torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from r2mae.errors import UserError
 
 BENIGN = ":benign"
 """What the name of a column ends in whose high values are benign."""
-
-
-OF_VARIANTS = ("variants", "label", "positive", "classes", "contrasts")
-"""The fields of :class:`VariantSettings`."""
-NO_VARIANTS: Mapping[str, Any] = MappingProxyType({**dict.fromkeys(OF_VARIANTS), "contrasts": ()})
-"""Their values where there are no variants."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +41,24 @@ class VariantSettings:
             inherited()
         object.__setattr__(self, "contrasts", tuple(dict.fromkeys("/".join(sides_of(one)) for one in self.contrasts)))
         if self.variants is None:
-            for name in OF_VARIANTS[1:]:
-                if getattr(self, name) not in (None, ()):
-                    raise UserError(f"{name} is about a file of variants: name it with --variants FILE")
+            for one in fields(VariantSettings):
+                if getattr(self, one.name) not in (None, ()):
+                    raise UserError(f"{one.name} is about a file of variants: name it with --variants FILE")
         elif self.label is None:
             raise UserError("variants need the column that scores are compared with: --label COLUMN")
         if self.contrasts and self.classes is None:
             raise UserError("contrasts are pairs of classes: name the column that has them with --classes COLUMN")
 
 
+NO_VARIANTS: Mapping[str, Any] = asdict(VariantSettings())
+"""The values of these fields where there are no variants."""
+
 HELD_OUT = "_held_out"
 """What scores of variants at positions that the model has not learned end in."""
 
 
 def sides_of(contrast: str) -> tuple[str, str]:
-    """Return the harmful class of a contrast, and the other.
-
-    Raises
-    ------
-    UserError
-        If these are not two names.
-    """
+    """Return the harmful class of a contrast, and the other."""
     harmful, _, other = (part.strip() for part in contrast.partition("/"))
     if not harmful or not other or harmful == other:
         raise UserError(f"contrast {contrast!r} is not two classes: write HARMFUL/OTHER, as stop_gained/synonymous")

@@ -1,15 +1,14 @@
 """Log probabilities of the bases at a site, with the site hidden, on both strands; every alternative shares them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
-from torch import Tensor
+from jaxtyping import Float32, Int64
 
 from r2mae.genome.data import species_columns
 from r2mae.genome.store.alignment import AlignmentStore
+from r2mae.genome.store.intervals import SHIFT
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.genome.task import MASK, WindowModel
 from r2mae.genome.variants.alleles import Substitutions
@@ -17,24 +16,15 @@ from r2mae.genome.variants.alleles import Substitutions
 ROWS = 128
 """Windows of a forward pass."""
 
-_SHIFT = 40  # bits of a position, where contig and position are one number
-
-Predict = Callable[
-    [Int64[Tensor, "batch length"], UInt8[Tensor, "batch length others"], Int64[Tensor, "batch 1"]],
-    Float[Tensor, "batch 1 4"],
-]
-"""From windows with hidden positions to log probabilities of A, C, G and T there."""
-
 SiteLogs = Callable[[Int64[np.ndarray, " sites"], Int64[np.ndarray, " sites"]], Float32[np.ndarray, "sites 4"]]
 """From contigs and positions (counted from 0) to log probabilities, or numbers whose differences are scores."""
 
 
 def site_scorer(
     store: AlignmentStore,
-    predict: Predict,
+    model: WindowModel,
     window: int,
     *,
-    columns: list[int] | None = None,
     rows: int = ROWS,
     progress: Callable[[int, int], None] | None = None,
 ) -> SiteLogs:
@@ -47,18 +37,17 @@ def site_scorer(
     Parameters
     ----------
     store : AlignmentStore
-    predict : callable
-        See :data:`Predict`.
+    model : WindowModel
+        Its species are found in the store by name; a UserError is raised if some are missing.
     window : int
         Positions.
-    columns : list of int, optional
-        Which aligned species are shown; by default all.
     rows : int
         Windows of a forward pass.
     progress : callable, optional
         Called with the number of sites done and the total.
     """
-    step = max(rows // 2, 1)
+    step, device = max(rows // 2, 1), next(model.parameters()).device
+    columns = species_columns(store, model.species)
 
     def score(
         contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
@@ -71,6 +60,7 @@ def site_scorer(
                 progress(min(part.stop, len(contigs)), len(contigs))
         return found
 
+    @torch.no_grad()
     def score_some(
         contigs: Int64[np.ndarray, " sites"], positions: Int64[np.ndarray, " sites"]
     ) -> Float32[np.ndarray, "sites 4"]:
@@ -84,9 +74,9 @@ def site_scorer(
         target, aligned = tokens[:, :, 0].long().scatter(1, places, MASK), tokens[:, :, 1:]
         if columns is not None:
             aligned = aligned[:, :, columns]
-        logs = predict(target, aligned.contiguous(), places)[:, 0].float().cpu()
-        count = len(contigs)
-        mean: Float32[np.ndarray, "sites 4"] = ((logs[:count] + logs[count:].flip(1)) / 2).numpy()
+        logits, _ = model(target.to(device), aligned.contiguous().to(device), places.to(device))
+        plus, minus = logits[:, 0].float().log_softmax(-1).cpu().chunk(2)
+        mean: Float32[np.ndarray, "sites 4"] = ((plus + minus.flip(1)) / 2).numpy()
         return mean
 
     return score
@@ -100,40 +90,12 @@ def window_start(
     return found
 
 
-def predictor(model: WindowModel) -> Predict:
-    """Return the predictions of a model."""
-    device = next(model.parameters()).device
-
-    @torch.no_grad()
-    def predict(
-        target: Int64[Tensor, "batch length"],
-        aligned: UInt8[Tensor, "batch length others"],
-        places: Int64[Tensor, "batch 1"],
-    ) -> Float[Tensor, "batch 1 4"]:
-        logits, _ = model(target.to(device), aligned.to(device), places.to(device))
-        logs: Tensor = logits.float().log_softmax(-1)
-        return logs
-
-    return predict
-
-
-def model_scorer(store: AlignmentStore, model: WindowModel, window: int, **options: Any) -> SiteLogs:
-    """Return :func:`site_scorer` of a model, whose species are found in the store by name.
-
-    Raises
-    ------
-    UserError
-        If the store lacks species of the model.
-    """
-    return site_scorer(store, predictor(model), window, columns=species_columns(store, model.species), **options)
-
-
 def scores_of(found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
     """Return log p(alt) − log p(ref) of substitutions, NaN where there is a reason; a site is predicted once."""
     scores = np.full(len(found.reasons), np.nan, np.float32)
     left = np.flatnonzero(found.reasons == 0)
     if len(left):
-        sites, whose = np.unique(found.contigs[left] << _SHIFT | found.positions[left], return_inverse=True)
-        table = logs(sites >> _SHIFT, sites & ((1 << _SHIFT) - 1))
+        sites, whose = np.unique(found.places[left], return_inverse=True)
+        table = logs(sites >> SHIFT, sites & ((1 << SHIFT) - 1))
         scores[left] = table[whose, found.alts[left]] - table[whose, found.refs[left]]
     return scores

@@ -1,5 +1,5 @@
-"""Fine-tuning and linear probes of models of images: runs of the one loop that learn labels and hide nothing.
+"""Fine-tuning models of images on labels: runs of the one loop that hide nothing.
 
-``run`` is the command ``r2mae finetune``, and ``declared`` describes it. ``config`` has the options and recipes,
-``data`` the batches and scores, ``classifier`` the models and their task, and ``domain`` opens a finished run.
+``run`` is the command ``r2mae finetune``; ``config`` has its options and recipes, ``data`` the batches and scores,
+``classifier`` the models and their task, and ``domain`` opens a finished run.
 """

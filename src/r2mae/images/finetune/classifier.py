@@ -16,8 +16,7 @@ from r2mae.errors import UserError
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.models import FINETUNABLE
 from r2mae.images.models.mlp import MLPAutoencoder
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON
-from r2mae.images.models.vit_mae.model import VisionTransformerMAE, unmasked_states
+from r2mae.images.models.vit_mae.model import NORM_EPSILON, VisionTransformerMAE, unmasked_states
 from r2mae.images.patches import patchify, standardised
 from r2mae.images.task import ImageTask, check_images, scaled
 from r2mae.masking.keys import Key, uniforms
@@ -25,11 +24,8 @@ from r2mae.masking.masks import RatioLike
 from r2mae.training.task import Corrupted, Output, ParameterGroup
 
 IMAGES, TARGETS = "images", "targets"
-"""Entries of a batch: images (or cached features), and soft labels."""
-PROBE_EPSILON = 1e-6  # of a probe's batch normalisation
+"""Entries of a batch: images, and soft labels."""
 
-_DEVIATION = 2e-5  # standard deviation of a fresh head, whose first predictions are uniform
-_PROBE_DEVIATION = 0.01
 Images = Float[Tensor, "batch height width channels"]
 Factors = Float[Tensor, "batch layers 2"]
 
@@ -37,14 +33,8 @@ Factors = Float[Tensor, "batch layers 2"]
 class Classifier(nn.Module, ABC):
     """A classifier: :meth:`features` of images, then a linear layer, the head.
 
-    Parameters
-    ----------
-    width, classes : int
-        Inputs and outputs of the head.
-    deviation : float
-        Standard deviation of its fresh weights.
-    depth : int
-        Layers below the head whose learning rates differ.
+    `deviation` is that of the fresh weights of the head, `depth` the number of layers below it whose learning rates
+    differ.
     """
 
     def __init__(self, width: int, classes: int, *, deviation: float, depth: int) -> None:
@@ -56,65 +46,37 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
-        """Return what the last layer classifies.
+        """Return what the head classifies; images are 0 to 1, `factors` those of a training step."""
 
-        Parameters
-        ----------
-        images : tensor, shape (batch, height, width, channels)
-            0 to 1.
-        factors : tensor, optional
-            Of a training step; see :meth:`factors`.
-        """
-
+    @abstractmethod
     def depth_of(self, name: str) -> int:
         """Return the layer of a parameter, from 0 (lowest) to :attr:`depth` (the head)."""
-        return self.depth
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load the weights of a pretrained model that have the names of this one's."""
-        own = self.state_dict()
-        found = {name: value for name, value in pretrained.state_dict().items() if name in own}
-        self.load_state_dict(found, strict=False)
 
     def factors(self, rows: int, key: Key) -> Factors | None:
         """Return the factors of the parts of layers in a training step; None for a model that skips no layers.
 
-        Parameters
-        ----------
-        rows : int
-            Number of images.
-        key : Key
-            Key of the step; ``key.row`` is the row of the first image in the global batch.
+        ``key.row`` is the row of the first of `rows` images in the global batch.
         """
         return None
 
-    def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Return the logits of images, or of features that were computed before."""
-        found = inputs if inputs.ndim == 2 else self.features(inputs, factors)
-        return self.head(found)  # type: ignore[no-any-return]
+    def forward(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch classes"]:
+        """Return the logits."""
+        return self.head(self.features(images, factors))  # type: ignore[no-any-return]
 
 
 class VisionTransformerClassifier(Classifier):
-    """A vision transformer with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
+    """A vision transformer of a pretrained one's layers, with the names of timm: `blocks`, `norm` or `fc_norm`, `head`.
 
-    Parameters
-    ----------
-    pretrained : VisionTransformerMAE
-        Its encoder's layers become this model's.
-    classes : int
-    pool : {"mean", "class"}
-        Classify the mean over patches, after a fresh norm, or the class token, after the pretrained one.
-    drop_path : float
-        Probability that each part of the last layer is skipped (Huang 2016); it rises linearly over the layers.
+    With `pool` "mean" it classifies the mean over patches, after a fresh norm, else the class token, after the
+    pretrained one. `drop_path` is the probability that each part of the last layer is skipped (Huang 2016); it rises
+    linearly over the layers.
     """
 
     def __init__(
         self, pretrained: VisionTransformerMAE, classes: int, *, pool: Literal["mean", "class"], drop_path: float
     ) -> None:
         width = pretrained.norm.normalized_shape[0]
-        super().__init__(width, classes, deviation=_DEVIATION, depth=len(pretrained.blocks) + 1)
+        super().__init__(width, classes, deviation=2e-5, depth=len(pretrained.blocks) + 1)
         self.patch, self.pool = pretrained.patch, pool
         self.patch_embed = pretrained.patch_embed
         self.cls_token = pretrained.cls_token
@@ -149,16 +111,10 @@ class VisionTransformerClassifier(Classifier):
 
 
 class MLPClassifier(Classifier):
-    """The encoder of the MLP autoencoder with a linear layer on its representation.
-
-    Parameters
-    ----------
-    pretrained : MLPAutoencoder
-    classes : int
-    """
+    """The encoder of the MLP autoencoder with a linear layer on its representation."""
 
     def __init__(self, pretrained: MLPAutoencoder, classes: int) -> None:
-        super().__init__(pretrained.latent, classes, deviation=_PROBE_DEVIATION, depth=2)
+        super().__init__(pretrained.latent, classes, deviation=0.01, depth=2)
         self.encoder = pretrained.encoder
 
     def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
@@ -170,59 +126,10 @@ class MLPClassifier(Classifier):
         return int(name.split(".")[1]) // 3 if name.startswith("encoder.") else self.depth
 
 
-class LinearProbe(Classifier):
-    """A linear layer on frozen features, after a batch normalisation without weights of its own, as in MAE.
-
-    Parameters
-    ----------
-    task : ImageTask
-        Task of the pretrained model, whose embedding of unmasked images is classified.
-    pretrained : nn.Module
-        Frozen, in evaluation mode.
-    width, classes : int
-    """
-
-    def __init__(self, task: ImageTask, pretrained: nn.Module, width: int, classes: int) -> None:
-        super().__init__(width, classes, deviation=_PROBE_DEVIATION, depth=0)
-        self.task = task
-        self.encoder = pretrained.requires_grad_(False).eval()
-        self.norm = nn.BatchNorm1d(width, affine=False, eps=PROBE_EPSILON)
-
-    def train(self, mode: bool = True) -> "LinearProbe":
-        """Switch the mode of norm and head; the encoder stays in evaluation mode."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
-
-    @torch.no_grad()
-    def features(self, images: Images, factors: Factors | None = None) -> Float[Tensor, "batch features"]:
-        """Return the embedding of unmasked images."""
-        return self.task.embed(self.encoder, images)
-
-    def forward(
-        self, inputs: Images | Float[Tensor, "batch features"], factors: Factors | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """Return the logits of images, or of features that were computed before."""
-        found = inputs if inputs.ndim == 2 else self.features(inputs)
-        return self.head(self.norm(found.float()))  # type: ignore[no-any-return]
-
-    def start(self, pretrained: nn.Module) -> None:
-        """Load all weights of the pretrained model, and its batch statistics."""
-        self.encoder.load_state_dict(pretrained.state_dict())
-
-
-def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
-    """Return the classifier that an architecture of :mod:`r2mae.images.finetune` describes.
-
-    Raises
-    ------
-    UserError
-        For a model that cannot be fine-tuned.
-    """
-    classes = len(architecture["classes"])
-    if architecture["probe"] == "linear":
-        return LinearProbe(task, pretrained, int(architecture["width"]), classes)
+def make_classifier(pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
+    """Return the classifier that an architecture describes, with the layers of a pretrained model."""
     check_finetunable(architecture["encoder"]["model"])
+    classes = len(architecture["classes"])
     if architecture["encoder"]["model"] == "mlp":
         return MLPClassifier(cast("Any", pretrained), classes)
     drop, pool = float(architecture["drop_path"]), architecture["pool"]
@@ -230,20 +137,16 @@ def make_classifier(task: ImageTask, pretrained: nn.Module, architecture: Mappin
 
 
 def check_finetunable(model: str) -> None:
-    """Refuse a model that can only be probed."""
+    """Refuse a model without a classifier here."""
     if model not in FINETUNABLE:
-        raise UserError(f"the model {model!r} can only be probed ({' and '.join(FINETUNABLE)}): add --probe linear")
+        raise UserError(
+            f"the model {model!r} cannot be fine-tuned ({' and '.join(FINETUNABLE)} can): r2mae evaluate probes it"
+        )
 
 
 @dataclass(frozen=True)
 class ClassificationTask(ImageTask[Classifier]):
-    """Classify images. For the training loop, every image is one "hidden" entry, so that all images are in the loss.
-
-    Parameters
-    ----------
-    shape : (int, int, int)
-        Height, width and channels of the images.
-    """
+    """Classify images of a shape. For the loop, every image is one "hidden" entry, so that all are in the loss."""
 
     shape: tuple[int, ...]
 
@@ -284,9 +187,8 @@ class ClassificationTask(ImageTask[Classifier]):
         """
         found: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
         for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                decayed = parameter.ndim > 1 and not name.endswith(("cls_token", "pos_embed"))
-                found[model.depth_of(name), decayed].append(parameter)
+            decayed = parameter.ndim > 1 and not name.endswith(("cls_token", "pos_embed"))
+            found[model.depth_of(name), decayed].append(parameter)
         return [
             ParameterGroup(parameters, scale=config.layer_decay ** (model.depth - layer), decayed=decayed)
             for (layer, decayed), parameters in sorted(found.items(), key=lambda one: one[0], reverse=True)

@@ -1,4 +1,4 @@
-"""The data of a fine-tuning run: batches of labelled images, augmented, or of features that are computed once."""
+"""The data of a fine-tuning run: batches of labelled images, augmented; and the scores of a classifier."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from r2mae.domains.lookup import get_domain
@@ -20,91 +20,70 @@ from r2mae.images.augment import augment, crops_of_originals, soft_targets
 from r2mae.images.batches import reading_of, validation_rows
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.decode import DecodedImages
-from r2mae.images.evaluate import embed_set, has_classes, outputs_of
+from r2mae.images.evaluate import has_classes, outputs_of
 from r2mae.images.finetune.classifier import IMAGES, TARGETS, Classifier
 from r2mae.images.finetune.config import FinetuneConfig
 from r2mae.images.task import check_images, scaled
 from r2mae.masking.keys import Key
-from r2mae.training.devices import torch_device
 from r2mae.training.folder import RunFolder
 from r2mae.training.saving import load_model
 from r2mae.training.task import Batches, Data
 
 TOP = 5
 _DIGITS = 16  # of the hash of weights
-_BATCH = 256
+_BATCH = 256  # of evaluation
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledBatches(Batches):
-    """Samples with soft labels, a batch at a time.
+    """Images with soft labels, those of some rows, a batch at a time; a tensor is on the device where batches are made.
 
-    Parameters
-    ----------
-    samples : ndarray, StoredImages or tensor, shape (n, height, width, channels) or (n, width)
-        Images, or features; a tensor on the device where batches are made.
-    labels : int64 ndarray, shape (n,)
-    classes : int
-    rows : ndarray of int
-        Indices of the samples.
-    config : FinetuneConfig, optional
-        How images are augmented and mixed; by default not at all.
+    The configuration says how images are augmented and mixed; by default not at all.
     """
 
-    samples: np.ndarray | StoredImages | Tensor
+    images: np.ndarray | StoredImages | Tensor
     labels: Int64[np.ndarray, " n"]
     classes: int
     rows: Int64[np.ndarray, " m"]
     config: FinetuneConfig | None = None
 
     def __len__(self) -> int:
-        """Return the number of samples."""
+        """Return the number of images."""
         return len(self.rows)
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> dict[str, Tensor]:
-        """Return these samples with their soft labels; images from 0 to 1 where they are augmented."""
-        rows = self.rows[np.asarray(indices)]
-        samples = self._samples(rows, key)
-        labels = torch.from_numpy(self.labels[rows]).to(samples.device)
-        targets = soft_targets(labels, self.classes, 0.0 if self.config is None else self.config.smoothing)
-        if self.config is not None and samples.ndim > 2:
-            samples, targets = augment(samples, targets, key, self.config)
-        return {IMAGES: samples, TARGETS: targets}
-
-    def _samples(self, rows: Int64[np.ndarray, " batch"], key: Key) -> Tensor:
-        if isinstance(self.samples, Tensor):
-            return self.samples[torch.from_numpy(rows).to(self.samples.device)]
-        if self.config is not None and self.config.crop_from == "original":
-            return torch.from_numpy(crops_of_originals(self.samples, rows, key, scale=(self.config.crop, 1.0)))
-        return torch.from_numpy(self.samples.take(rows, axis=0))
+        """Return these images with their soft labels; from 0 to 1 where they are augmented."""
+        rows, config = self.rows[np.asarray(indices)], self.config
+        if isinstance(self.images, Tensor):
+            images = self.images[torch.from_numpy(rows).to(self.images.device)]
+        elif config is not None and config.crop_from == "original":
+            images = torch.from_numpy(crops_of_originals(self.images, rows, key, scale=(config.crop, 1.0)))
+        else:
+            images = torch.from_numpy(self.images.take(rows, axis=0))
+        labels = torch.from_numpy(self.labels[rows]).to(images.device)
+        targets = soft_targets(labels, self.classes, 0.0 if config is None else config.smoothing)
+        if config is not None:
+            images, targets = augment(images, targets, key, config)
+        return {IMAGES: images, TARGETS: targets}
 
     def on_device(self, device: torch.device) -> "LabelledBatches":
-        """Move the samples to a GPU, which then augments them, unless they need more than a quarter of its memory.
+        """Move the images to a GPU, which then augments them, unless they need more than a quarter of its memory.
 
         The limit is on the GPU's total memory, not on its free memory: augmented values of a CPU and a GPU differ in
         the last bits, and a run that resumes next to another one must not change.
         """
-        if device.type != "cuda" or not isinstance(self.samples, np.ndarray):
+        if device.type != "cuda" or not isinstance(self.images, np.ndarray):
             return self
-        if self.samples.nbytes > torch.cuda.mem_get_info(device)[1] // 4:
+        if self.images.nbytes > torch.cuda.mem_get_info(device)[1] // 4:
             return self
-        return replace(self, samples=torch.from_numpy(np.ascontiguousarray(self.samples)).to(device))
+        return replace(self, images=torch.from_numpy(np.ascontiguousarray(self.images)).to(device))
 
 
 class FinetuneData(Data):
-    """The data of a fine-tuning run. Each part is read on access: evaluation needs no pretrained model.
+    """The data of a fine-tuning run, with `splits` if they are read already.
 
-    Parameters
-    ----------
-    config : FinetuneConfig
-    splits : Splits, optional
-        Its images, if they are read already.
-
-    Raises
-    ------
-    UserError
-        On access, or by :meth:`read`: for images without two classes or of another size than the model's, or weights
-        that have changed.
+    Each part is read on access: evaluation needs no pretrained model. Access raises a UserError for images without two
+    classes or of another size than the model's, and for weights that have changed.
     """
 
     def __init__(self, config: FinetuneConfig, splits: Splits | None = None) -> None:
@@ -128,38 +107,24 @@ class FinetuneData(Data):
         return splits
 
     @cached_property
-    def _pretrained(self) -> tuple[Any, nn.Module, int]:
-        """Task and model of the pretrained run, and the width of its representation."""
-        config = self.config
-        if config.weights and weights_of(config.run) != config.weights:
-            raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
-        pretraining, task, model = load_model(config.run, get_domain("images"), unmasked=True)
-        return with_pool(task, config.pool), model, int(pretraining.model.latent)
-
-    @cached_property
     def architecture(self) -> dict[str, Any]:
         """Description from which the classifier is built."""
         config = self.config
+        if config.weights and weights_of(config.run) != config.weights:
+            raise UserError(f"the weights in {config.run} have changed since this run started: choose another --out")
         encoder = RunFolder(config.run).description.architecture
-        task, _, width = self._pretrained
-        if config.pool == "class" and not hasattr(task, "pool"):
-            raise UserError(f"the model {encoder['model']!r} has no class token: omit --pool")
-        if config.drop_path and encoder["model"] != "vit-mae":
-            raise UserError(f"the model {encoder['model']!r} has no layers to skip: omit --drop-path")
+        if encoder["model"] != "vit-mae":
+            for name, word in (("pool", "class token"), ("drop_path", "layers to skip")):
+                if config[name] not in ("mean", 0):
+                    option = name.replace("_", "-")
+                    raise UserError(f"the model {encoder['model']!r} has no {word}: omit --{option}")
         check_images(config.data.source, self.splits.train.shape, encoder["shape"])
         return {
             "encoder": dict(encoder),
             "classes": list(self.splits.train.classes or ()),
-            "probe": config.probe,
             "pool": config.pool,
             "drop_path": config.drop_path,
-            "width": width,
         }
-
-    @cached_property
-    def _training(self) -> LabelledBatches:
-        """All training images, without augmentation."""
-        return self._labelled(self.splits.train)
 
     @cached_property
     def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
@@ -171,49 +136,30 @@ class FinetuneData(Data):
 
     @cached_property
     def train(self) -> LabelledBatches:
-        """The training samples, augmented."""
-        assert self.architecture
-        return replace(self._training, rows=self._order[0], config=self.config)
+        """The training images, augmented."""
+        return replace(_labelled(self.splits.train), rows=self._order[0], config=self.config)
 
     @cached_property
     def validation(self) -> LabelledBatches | None:
-        """The validation samples, which are not among the training samples."""
+        """The validation images, which are not among the training images."""
         if self.config.data.validation and self.splits.validation is not None:
-            return self._labelled(self.splits.validation)
-        return replace(self._training, rows=self._order[1]) if len(self._order[1]) else None
-
-    def read(self) -> None:
-        """Read and check everything that training needs."""
-        assert len(self.train)
+            return _labelled(self.splits.validation)
+        return replace(_labelled(self.splits.train), rows=self._order[1]) if len(self._order[1]) else None
 
     def load_start_weights(self, model: Classifier) -> None:
         """Load the pretrained weights into a fresh classifier."""
-        model.start(self._pretrained[1])
-
-    def _labelled(self, images: ImageSet) -> LabelledBatches:
-        """Return labelled images, or with `cached` their features, computed on the run's device."""
-        assert images.labels is not None
-        samples: Any = images.images
-        if self.config.cached:
-            task, model, _ = self._pretrained
-            samples = embed_set(task, model.to(torch_device(self.config.machine.device)), images)
-            model.to("cpu")
-        return LabelledBatches(samples, images.labels, len(images.classes or ()), np.arange(len(images)))
+        pretrained = load_model(self.config.run, get_domain("images"), unmasked=True)[2].state_dict()
+        own = model.state_dict()
+        model.load_state_dict({name: value for name, value in pretrained.items() if name in own}, strict=False)
 
 
-def with_pool(task: Any, pool: str) -> Any:
-    """Return the task with this pooling, if it has the option."""
-    return replace(task, pool=pool) if hasattr(task, "pool") else task
+def _labelled(images: ImageSet) -> LabelledBatches:
+    assert images.labels is not None
+    return LabelledBatches(images.images, images.labels, len(images.classes or ()), np.arange(len(images)))
 
 
 def weights_of(run: str | Path) -> str:
-    """Return the beginning of the SHA-256 of a run's weights.
-
-    Raises
-    ------
-    UserError
-        For a folder without a finished run.
-    """
+    """Return the beginning of the SHA-256 of a finished run's weights."""
     folder = RunFolder(run)
     folder.read_config()
     if not folder.trained:
@@ -224,15 +170,8 @@ def weights_of(run: str | Path) -> str:
 def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:
     """Measure a classifier on images without augmentation.
 
-    Returns
-    -------
-    dict
-        ``top1``; ``top5``, if there are more than five classes; ``cross_entropy`` in nats.
-
-    Raises
-    ------
-    UserError
-        If logits are not finite.
+    The scores are ``top1``; ``top5``, if there are more than five classes; and ``cross_entropy`` in nats. Logits that
+    are not finite raise a UserError.
     """
     assert images.labels is not None
     logits = torch.from_numpy(outputs_of(lambda batch: model(scaled(batch)), model, images, _BATCH))

@@ -26,7 +26,7 @@ class FinetunedImages(Domain):
     """The domain of images for classifiers in place of autoencoders: they are measured, embed images, and exported."""
 
     name = ImagesConfig.domain
-    title = "Classifiers of images, fine-tuned or on frozen features"
+    title = "Fine-tuned classifiers of images"
     config = FinetuneConfig
     sets = SETS
 
@@ -61,11 +61,9 @@ class FinetunedImages(Domain):
     def build(self, architecture: Mapping[str, Any]) -> "tuple[ClassificationTask, Classifier]":
         """Make the task and a fresh classifier."""
         from r2mae.images.finetune.classifier import ClassificationTask, make_classifier
-        from r2mae.images.finetune.data import with_pool
 
-        task, pretrained = build_model(MODELS, architecture["encoder"])
-        classifier = make_classifier(with_pool(task, architecture["pool"]), pretrained, architecture)
-        return ClassificationTask(tuple(architecture["encoder"]["shape"])), classifier
+        _, pretrained = build_model(MODELS, architecture["encoder"])
+        return ClassificationTask(tuple(architecture["encoder"]["shape"])), make_classifier(pretrained, architecture)
 
     def evaluate(
         self, config: FinetuneConfig, task: "ClassificationTask", model: "Classifier", data: "FinetuneData"

@@ -1,4 +1,4 @@
-"""``r2mae finetune RUN [DATA]``: fine-tune a pretrained model, or probe it, into a run folder."""
+"""``r2mae finetune RUN [DATA]``: fine-tune a pretrained model into a run folder."""
 
 import json as json_text
 from collections.abc import Callable, Mapping
@@ -15,12 +15,9 @@ from r2mae.images.finetune.config import FinetuneConfig, recipe, warmup_epochs
 from r2mae.images.finetune.data import FinetuneData, weights_of
 from r2mae.images.finetune.domain import FINETUNED
 from r2mae.images.sets import SETS
-from r2mae.training.distributed import together
 from r2mae.training.folder import RunFolder
-from r2mae.training.loop import fit_run
+from r2mae.training.pretrain import pretrain
 from r2mae.training.progress import ProgressBar, Reporter, RunProgress
-from r2mae.training.run import Run
-from r2mae.training.saving import load_model
 
 _MIN_BATCHES = 8  # batches of an epoch
 _READING = ("resize", "resize_mode", "test_fraction", "cache", "skip_broken", "draft")
@@ -30,26 +27,14 @@ MAE_BATCH: Mapping[str, Any] = {"batch_size": 1024, "accumulate": 16, "crop_from
 
 
 def command(run: str, data: str | None = None, *, out: str | None = None, json: bool = False, **options: Any) -> None:
-    """Run the command; rerunning it resumes an interrupted run.
+    """Run the command (:class:`~r2mae.images.finetune.config.Finetuning`); rerunning it resumes an interrupted run.
 
-    Parameters
-    ----------
-    run : str
-        Folder of the pretrained run.
-    data : str, optional
-        Images with classes.
-    out : str, optional
-        The run folder.
-    json : bool
-        Print JSON.
-    **options
-        Fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
+    `options` are fields of :class:`~r2mae.images.finetune.config.FinetuneConfig`.
     """
     config = plan(run, options, data)
-    kind = "probe" if config.probe == "linear" else "finetune"
-    where = Path(out or Path(run) / f"{kind}-seed{config.seed}")
+    where = Path(out or Path(run) / f"finetune-seed{config.seed}")
     was_finished = RunFolder(where).trained
-    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, {kind}"))
+    results = finetune(config, where, reporter=ProgressBar(f"{config.data.source}, finetune"))
     if json:
         print(json_text.dumps(jsonable({"run": str(where), **results}), indent=2, allow_nan=False))
         return
@@ -85,17 +70,14 @@ def plan(run: str | Path, options: Mapping[str, Any], data: str | None = None) -
         kind = "fine-tuning" if "run" in fields else fields.get("domain")
         raise UserError(f"{folder.path} is a run of {kind}: name a pretrained run of {ImagesConfig.domain}")
     weights, architecture = weights_of(run), folder.description.architecture
-    probe = options.get("probe", "none")
-    if probe == "none":
-        check_finetunable(architecture["model"])
+    check_finetunable(architecture["model"])
     pretraining = ImagesConfig.from_dict(fields, source=str(folder.config_file))
     own: dict[str, Any] = {name: pretraining[name] for name in _READING}
-    own |= recipe(architecture, probe, cached=bool(options.get("cached", False)))
-    own |= {"split_seed": pretraining.seed, **options}
+    own |= recipe(architecture) | {"split_seed": pretraining.seed, **options}
     if "warmup" in options or own.get("steps") is not None:
         own = {"warmup": 0.1, "warmup_epochs": None, **own}  # a run of so many steps may be shorter than any epoch
     else:
-        own = {"warmup_epochs": warmup_epochs(probe, float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
+        own = {"warmup_epochs": warmup_epochs(float(own.get("epochs", FinetuneConfig.optimizer.epochs))), **own}
     return FinetuneConfig.make(
         data=_absolute_source(data) if data is not None else pretraining.data.source,
         run=str(folder.path.absolute()),
@@ -122,32 +104,11 @@ def finetune(
     dict
         ``scores`` by name, ``steps``, ``seconds`` of training and ``samples_per_second``.
     """
-    if alone:
-        return _finetune(Run.resolve(config, FINETUNED, single_process=True), config, out, reporter, splits)
-    with together(config):
-        return _finetune(Run.resolve(config, FINETUNED), config, out, reporter, splits)
-
-
-def _finetune(
-    run: Run, config: FinetuneConfig, out: str | Path, reporter: Reporter | None, splits: Splits | None
-) -> dict[str, Any]:
     folder = RunFolder(out)
     if folder.config_file.exists() and "run" not in folder.read_config():
         raise UserError(f"{folder.path} is a run of pretraining: choose another --out")
-    folder.check_config(config, lambda: run.fingerprint)
-    data = FinetuneData(config, splits)
-    if not folder.trained:
-        FINETUNED.check(config)
-        data.read()  # mistakes are found before anything is written
-    fitted = fit_run(run, out, data=None if folder.trained else data, reporter=reporter)
-    if run.rank > 0:
-        raise SystemExit(0)  # rank 0 evaluates and reports
-    results = folder.results_for(config)
-    if results is None:
-        _, task, model = load_model(folder.path, FINETUNED, device=config.machine.device)
-        folder.check_data(config.data.source, FINETUNED.fingerprint(config))
-        results = fitted.write_results(config, FINETUNED.evaluate(config, task, model, data))
-    return results
+    data = None if folder.trained else FinetuneData(config, splits)
+    return pretrain(config, FINETUNED, folder.path, reporter=reporter, data=data, single_process=alone)[1]
 
 
 def finetune_scores(
@@ -171,14 +132,9 @@ def finetune_scores(
         `finetune_recipe` "mae" those of :data:`MAE_BATCH`.
     kept : path, optional
         The file ``evaluation.json`` of the run folder. Fine-tuning has a run folder next to it, so that a finished
-        run is not repeated and a half-finished one resumes.
+        run is not repeated and a half-finished one resumes. Without it there is a UserError.
     progress : callable, optional
         Called with the number of finished steps, and of all steps.
-
-    Raises
-    ------
-    UserError
-        For a model without a run folder.
     """
     if kept is None:
         raise UserError("fine-tuning needs a run folder: name one, or set finetune_epochs to 0")

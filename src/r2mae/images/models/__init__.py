@@ -12,7 +12,8 @@ The module of a model has
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from r2mae.training.models import ModelSettings, check_sizes
+from r2mae.training.fields import Size
+from r2mae.training.models import ModelSettings
 
 MODELS = {
     "mlp": "r2mae.images.models.mlp",
@@ -56,13 +57,9 @@ class MLPSettings(ImageModelSettings):
     takes_mask: ClassVar[bool] = True
 
     name: str = "mlp"
-    hidden: int = 512
-    latent: int = 256
+    hidden: Size = 512
+    latent: Size = 256
     norm: Literal["batch", "layer"] = "batch"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(self, ("hidden", "latent"))
 
     @property
     def ignores(self) -> tuple[str, ...]:

@@ -5,19 +5,18 @@ Our choices where the paper gives none are listed in docs/images.md, "U-Net".
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import conv2d, max_pool2d
+from torch.nn.functional import max_pool2d
 
-from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.images.task import PixelTask, scaled
 from r2mae.masking.curriculum import mean_over_ranks, sinkhorn
 from r2mae.masking.schemes import Curriculum
-from r2mae.training.units import within
+from r2mae.training.fields import Range
 
 __all__ = ["PositionWeights", "Settings", "UNet", "UNetTask", "build"]
 
@@ -41,13 +40,8 @@ class Settings(ImageModelSettings):
     takes_mask: ClassVar[bool] = True
 
     name: str = "unet"
-    channels: int = 16
+    channels: Annotated[int, Range(1, _MAX_CHANNELS)] = 16
     share_colours: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 <= self.channels <= _MAX_CHANNELS:
-            raise UserError(f"model.channels must be 1 to {_MAX_CHANNELS:,}, not {self.channels:,}")
 
     @property
     def latent(self) -> int:
@@ -83,10 +77,10 @@ class UNet(nn.Module):
         rising = list(
             zip(widths[-2::-1], widths[:0:-1], strict=True)
         )  # (this level, the level below), from the bottom up
-        self.down = nn.ModuleList(_conv_block(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
-        self.bottleneck = _conv_block(widths[-2], widths[-1])
+        self.down = nn.ModuleList(_ConvBlock(*pair) for pair in zip([colours, *widths], widths[:-1], strict=False))
+        self.bottleneck = _ConvBlock(widths[-2], widths[-1])
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(below, here, 2, stride=2) for here, below in rising)
-        self.up = nn.ModuleList(_conv_block(2 * here, here) for here, _ in rising)
+        self.up = nn.ModuleList(_ConvBlock(2 * here, here) for here, _ in rising)
         self.output = nn.Sequential(nn.Conv2d(channels, colours, 1), nn.Sigmoid())
         self.mask_layer = nn.Conv2d(mask_channels, channels, 3, padding=1, bias=False) if mask_channels else None
 
@@ -121,34 +115,35 @@ class UNet(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the bottleneck, and the state of each level before it is pooled."""
         state, kept = images.movedim(3, 1), []
+        of_mask = (
+            None if self.mask_layer is None or mask is None else self.mask_layer(mask.to(images.dtype).movedim(3, 1))
+        )
         for level, block in enumerate(self.down):
-            state = block(state) if level or mask is None else within(block, self._first_block_with_mask, images, mask)
+            state = block(state, of_mask) if level == 0 else block(state)
             # With one colour, torch cannot infer the channels-last layout; with more, this changes nothing.
             kept.append(state.contiguous(memory_format=torch.channels_last))
             state = max_pool2d(kept[-1], 2, ceil_mode=True)
         return self.bottleneck(state), kept
 
-    def _first_block_with_mask(
-        self, images: Float[Tensor, "batch height width colours"], mask: Bool[Tensor, "batch height width masks"]
-    ) -> Float[Tensor, "batch channels height width"]:
-        """Apply the first block to images and mask, as one convolution of all channels; those of the mask are last."""
-        assert self.mask_layer is not None
-        convolution, *others = cast("nn.Sequential", self.down[0])
-        weight = torch.cat([cast("nn.Conv2d", convolution).weight, self.mask_layer.weight], dim=1)
-        state = conv2d(torch.cat([images, mask.to(images.dtype)], dim=3).movedim(3, 1), weight, padding=1)
+
+class _ConvBlock(nn.Sequential):
+    """Two convolutions, without biases, which batch normalisation would remove."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        layers: list[nn.Module] = []
+        for width in (inputs, outputs):
+            layers += [
+                nn.Conv2d(width, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+            ]  # fmt: skip
+        super().__init__(*layers)
+
+    def forward(self, state: Tensor, of_mask: Tensor | None = None) -> Tensor:
+        """Transform states; `of_mask` is added to the output of the first convolution."""
+        first, *others = self
+        state = first(state) if of_mask is None else first(state) + of_mask
         for layer in others:
             state = layer(state)
         return state
-
-
-def _conv_block(inputs: int, outputs: int) -> nn.Sequential:
-    """Return two convolutions, without biases, which batch normalisation would remove."""
-    layers: list[nn.Module] = []
-    for width in (inputs, outputs):
-        layers += [
-            nn.Conv2d(width, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
-        ]  # fmt: skip
-    return nn.Sequential(*layers)
 
 
 @dataclass(frozen=True)
@@ -201,13 +196,6 @@ class PositionWeights(nn.Module):
     The last layer of the paper's network (:class:`r2mae.masking.curriculum.FeatureWeights`) would have many millions of
     weights for images. This one is ours: three convolutions (3×3, 3×3, 1×1) over the mean image and the two coordinates
     of each position. It has a few thousand weights for images of any size. The colours of a pixel share its weight.
-
-    Parameters
-    ----------
-    colours : int
-        Channels of the images.
-    curriculum : Curriculum
-        Its grid gives the ratios; its `iterations` and `floor` are used.
     """
 
     def __init__(self, colours: int, curriculum: Curriculum) -> None:

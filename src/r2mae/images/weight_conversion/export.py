@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from r2mae.domains.base import Domain
 from r2mae.domains.lookup import domain_of_run
 from r2mae.errors import UserError
 from r2mae.files import UNFINISHED, atomic_write, write_json
-from r2mae.images.finetune.classifier import PROBE_EPSILON
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON
+from r2mae.images.models.vit_mae.model import NORM_EPSILON
 from r2mae.images.patches import DEVIATION, MEAN
-from r2mae.images.weight_conversion.names import PATCHES, State, count_layers, for_transformers
+from r2mae.images.weight_conversion.names import State, for_transformers
 from r2mae.masking.ratios import is_scheduled
 from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder
@@ -28,7 +27,6 @@ from r2mae.training.saving import load_model
 _PICKLED = (".pth", ".pt")
 _BILINEAR = 2  # as PIL numbers it
 _COLOURS = 3
-_AFTER = "mean after the norm"
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class FinishedModel:
         Mean mask ratio of its pretraining.
     classes : tuple of str
         Names of a classifier's classes.
-    pool : {"class", "mean", "mean after the norm"}
-        What it classifies: the class token, or a mean over patches.
+    pool : {"class", "mean"}
+        What it classifies: the class token, or the mean over patches.
     crop : bool
         Whether images that are not square lost the ends of their longer side; else they were squashed.
     """
@@ -80,20 +78,9 @@ def to_timm(run: Path, output: Path) -> str:
 
 
 def to_mae(run: Path, output: Path, *, encoder: bool = False) -> str:
-    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder.
-
-    Raises
-    ------
-    UserError
-        For a classifier that MAE's code cannot make.
-    """
+    """Write a checkpoint as the original MAE's code does, ``{"model": …}``; its released files hold the encoder."""
     _check_output(output, _PICKLED)
     made = read_finished(run)
-    if made.pool == _AFTER and not encoder:
-        raise UserError(
-            f"{run} classifies a mean over patches after the norm, and MAE's models one before it: probe with "
-            "--pool class, export --to timm, or add --encoder"
-        )
     _write_weights(output, made.encoder if encoder else made.state, entry="model")
     if made.classes and not encoder:
         pool = " --cls_token" if made.pool == "class" else ""
@@ -147,72 +134,57 @@ def read_finished(run: Path) -> FinishedModel:
     state = {name: value.detach() for name, value in network.state_dict().items()}
     crop = getattr(config.data, "resize_mode", "squash") == "crop"
     if "classes" in architecture:
-        return replace(_classifier(state, architecture), crop=crop)
+        classes = tuple(map(str, architecture["classes"]))
+        return FinishedModel(state, architecture["encoder"], None, classes, architecture["pool"], crop)
     return FinishedModel(state, architecture, mean_ratio(config, domain, folder), crop=crop)
-
-
-def _classifier(state: State, architecture: Mapping[str, Any]) -> FinishedModel:
-    """Return a fine-tuned model, or a probe: the frozen model with the head that the probe amounts to."""
-    encoder, classes = architecture["encoder"], tuple(map(str, architecture["classes"]))
-    if architecture["probe"] != "linear":
-        return FinishedModel(state, encoder, None, classes, architecture["pool"])
-    inner = {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
-    made = {name: value for name, value in inner.items() if not name.startswith(("decoder_", "mask_token"))}
-    # The probe's batch normalisation has no weights, so that it is a part of the linear layer after it.
-    deviation = (state["norm.running_var"] + PROBE_EPSILON).sqrt()
-    weight = state["head.weight"] / deviation
-    made |= {"head.weight": weight, "head.bias": state["head.bias"] - weight @ state["norm.running_mean"]}
-    pool = "class" if architecture["pool"] == "class" else _AFTER
-    return FinishedModel(made, encoder, None, classes, pool)
 
 
 def _timm_options(made: FinishedModel) -> str:
     """Return the arguments with which timm makes the same model."""
-    width, channels, patch = made.state[PATCHES].shape[:3]
     height, across = made.size
     options: dict[str, Any] = {
         "img_size": height if height == across else (height, across),
-        "patch_size": patch,
-        "in_chans": channels,
-        "embed_dim": width,
-        "depth": count_layers(made.state, "blocks"),
-        "num_heads": int(made.architecture["heads"]),
+        "patch_size": made.architecture["patch"],
+        "in_chans": made.architecture["shape"][2],
+        "embed_dim": made.architecture["width"],
+        "depth": made.architecture["layers"],
+        "num_heads": made.architecture["heads"],
         "num_classes": len(made.classes),
     }
     if made.pool != "class":
-        options |= {"global_pool": "avg", "fc_norm": made.pool == "mean"}
+        options |= {"global_pool": "avg", "fc_norm": True}
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
     """Return config.json of a class of transformers."""
-    state, architecture, (height, width) = made.state, made.architecture, made.size
+    own, (height, width) = made.architecture, made.size
     config: dict[str, Any] = {
         "architectures": [kind],
         "model_type": "vit_mae" if kind == "ViTMAEForPreTraining" else "vit",
-        "hidden_size": len(state[PATCHES]),
-        "num_hidden_layers": count_layers(state, "blocks"),
-        "num_attention_heads": int(architecture["heads"]),
-        "intermediate_size": len(state["blocks.0.mlp.fc1.bias"]),
+        "hidden_size": own["width"],
+        "num_hidden_layers": own["layers"],
+        "num_attention_heads": own["heads"],
+        "intermediate_size": 4 * own["width"],
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.02,
         "layer_norm_eps": NORM_EPSILON,
         "image_size": height if height == width else [height, width],
-        "patch_size": int(state[PATCHES].shape[-1]),
-        "num_channels": int(state[PATCHES].shape[1]),
+        "patch_size": own["patch"],
+        "num_channels": own["shape"][2],
         "qkv_bias": True,
         "dtype": "float32",
     }
     if kind == "ViTMAEForPreTraining":
         config |= {
-            "decoder_hidden_size": len(state["decoder_embed.bias"]),
-            "decoder_num_hidden_layers": count_layers(state, "decoder_blocks"),
-            "decoder_num_attention_heads": int(architecture["decoder_heads"]),
-            "decoder_intermediate_size": len(state["decoder_blocks.0.mlp.fc1.bias"]),
+            "decoder_hidden_size": own["decoder_width"],
+            "decoder_num_hidden_layers": own["decoder_layers"],
+            "decoder_num_attention_heads": own["decoder_heads"],
+            "decoder_intermediate_size": 4 * own["decoder_width"],
             "mask_ratio": made.ratio,
-            "norm_pix_loss": bool(architecture["norm_pix"]),
+            "norm_pix_loss": own["norm_pix"],
         }
     if kind == "ViTForImageClassification":
         config["id2label"] = {str(number): name for number, name in enumerate(made.classes)}
@@ -222,7 +194,7 @@ def _transformers_config(made: FinishedModel, kind: str) -> dict[str, Any]:
 
 def _processor_config(made: FinishedModel) -> dict[str, Any]:
     """Return preprocessor_config.json: images are brought to size, and standardised, as they were here."""
-    channels, (height, width) = int(made.state[PATCHES].shape[1]), made.size
+    channels, (height, width) = made.architecture["shape"][2], made.size
     mean, deviation = list(MEAN), list(DEVIATION)
     if channels != _COLOURS:
         mean, deviation = [float(np.mean(MEAN))] * channels, [float(np.mean(DEVIATION))] * channels

@@ -36,7 +36,6 @@ from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
 from r2mae.training.records import read_json
 
-Layout = Literal["r2mae", "transformers", "mae", "timm"]
 Table = Float[Tensor, "1 tokens width"]
 Found = Float[Tensor, "1 others width"]
 
@@ -52,8 +51,8 @@ _MAX_DEPTH = 3
 _DECODER = ("decoder_", "mask_token")
 # Of classifiers, and of other losses: no part of what is pretrained here.
 _OMITTED = (
-    *("head.", "head_dist.", "fc_norm.", "pooler.", "pre_logits.", "classifier.", "decoder.", "vit.pooler."),
-    *("embeddings.mask_token", "vit.embeddings.mask_token"),
+    *("head.", "head_dist.", "fc_norm.", "pooler.", "pre_logits.", "classifier.", "decoder."),
+    "embeddings.mask_token",
 )
 _CLOSE = 1e-3
 _SINE_ERROR = 5e-3  # the largest change of sines that are stored in 16 bits
@@ -82,7 +81,7 @@ class Weights:
     """
 
     path: Path
-    layout: Layout
+    layout: Literal["r2mae", "transformers", "mae", "timm"]
     state: State = field(repr=False)
     files: tuple[Path, ...]
     heads: int | None = None
@@ -97,14 +96,9 @@ class Weights:
 
 
 def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
-    """Let a fresh model start with the weights of a file or folder.
+    """Let a fresh model start with the weights of a file or folder (:func:`read_weights`).
 
-    Parameters
-    ----------
-    path : path
-        See :func:`read_weights`.
-    model : VisionTransformerMAE
-        Its encoder gets all of its weights from there; so does its decoder if the file has one.
+    Its encoder gets all of its weights from there; so does its decoder if the file has one.
 
     Raises
     ------
@@ -121,11 +115,8 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
 def read_weights(path: str | Path) -> Weights:
     """Read weights of a vision transformer.
 
-    Parameters
-    ----------
-    path : path
-        A run folder, a folder of transformers, or a file: .safetensors, or what ``torch.save`` wrote, which is read
-        with ``weights_only``, so that no code of it runs.
+    `path` is a run folder, a folder of transformers, or a file: .safetensors, or what ``torch.save`` wrote, which is
+    read with ``weights_only``, so that no code of it runs.
 
     Raises
     ------
@@ -153,14 +144,7 @@ def read_weights(path: str | Path) -> Weights:
 
 
 def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, tuple[str, ...]]:
-    """Choose and check the weights for a model, which is not changed.
-
-    Returns
-    -------
-    state : mapping of str to tensor
-        A value for every name that is not fresh, in the model's own type.
-    notes : tuple of str
-        What a user should know.
+    """Return a value in the model's own type for every name that is not fresh, and notes for the user.
 
     Raises
     ------
@@ -198,26 +182,10 @@ def fit_weights(weights: Weights, model: VisionTransformerMAE) -> tuple[State, t
 def fitted_positions(
     table: Table, grid: tuple[int, int], *, there: tuple[int, int] | None = None, name: str = "pos_embed"
 ) -> tuple[Found, str]:
-    """Return embeddings of positions for a grid, and how they were made.
+    """Return embeddings of positions, the class token's first, for a grid of patches, and a note how they were made.
 
-    Parameters
-    ----------
-    table : tensor, shape (1, 1 + patches, width)
-        Those of the file, the class token's first.
-    grid : (int, int)
-        Patches down and across that are wanted.
-    there : (int, int), optional
-        Those of the file; without it, its patches are taken to be a square.
-    name : str
-        For errors.
-
-    Returns
-    -------
-    tensor, shape (1, 1 + down · across, width)
-        The same tensor for the same grid. For another one: sines and cosines again if the file's are those of its own
-        grid, otherwise the file's after bicubic interpolation; the class token's stays as it is.
-    note : str
-        What was done; empty for the same grid.
+    For the grid of the file, `there` (by default a square), they stay. For another one they are sines and cosines again
+    if the file's are, otherwise the file's after bicubic interpolation; the class token's stays as it is.
 
     Raises
     ------

@@ -55,7 +55,6 @@ _NEWER = {
     r"\.mlp\.fc1\.": ".intermediate.dense.",
     r"\.mlp\.fc2\.": ".output.dense.",
 }
-_WRAPPERS = frozenset({"module", "_orig_mod", "model", "backbone", "encoder"})
 _STOCK_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 
@@ -67,33 +66,28 @@ def count_layers(names: Iterable[str], prefix: str) -> int:
 def name_table(layers: Mapping[str, int], prefix: str = "") -> dict[str, tuple[str, ...]]:
     """Return the names in transformers (three for ``qkv``) of every parameter of ours.
 
-    Parameters
-    ----------
-    layers : mapping of str to int
-        The numbers of ``blocks`` and ``decoder_blocks``.
-    prefix : str
-        Of the encoder's names.
+    `layers` are the numbers of ``blocks`` and ``decoder_blocks``, and `prefix` is that of the encoder's names.
     """
     modules = {ours: prefix + theirs for ours, theirs in _ENCODER.items()} | _OTHERS
-    pairs: dict[str, tuple[str, ...]] = {name: (modules[name],) for name in _TOKENS}
-    parts: dict[str, tuple[str, ...]] = {ours: (modules[ours],) for ours in modules if ours not in _TOKENS}
+    parts: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in modules.items()}
     for blocks, place in _LAYERS.items():
         before = prefix + place if blocks == "blocks" else place
         for number in range(layers[blocks]):
             for ours, names in _PARTS.items():
                 parts[f"{blocks}.{number}.{ours}"] = tuple(f"{before}.{number}.{name}" for name in names)
+    pairs = {token: parts.pop(token) for token in _TOKENS}
     for ours, names in parts.items():
         pairs |= {f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias")}
     return pairs
 
 
 def unwrapped(state: Mapping[str, Tensor]) -> State:
-    """Remove what wrappers put before every name, such as ``module.`` or ``_orig_mod.``."""
-    for known in (PATCHES, _VIT + _STOCK_PATCHES, _STOCK_PATCHES):
-        found = next((name for name in state if name.endswith(f".{known}")), known)
-        before = found.removesuffix(known)
-        if before and set(before.split(".")) <= _WRAPPERS | {""}:
-            return {name.removeprefix(before): value for name, value in state.items()}
+    """Remove what wrappers put before every name, such as ``module.``, ``_orig_mod.`` or ``vit.``."""
+    for known in (PATCHES, _STOCK_PATCHES):
+        if found := next((name for name in state if f".{name}".endswith(f".{known}")), None):
+            for wrapper in found.removesuffix(known).split(".")[:-1]:
+                state = {name.removeprefix(f"{wrapper}."): value for name, value in state.items()}
+            break
     return dict(state)
 
 
@@ -133,17 +127,11 @@ def _older_name(name: str) -> str:
 def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
     """Rename our parameters to those of transformers' ``ViTMAEForPreTraining`` or ``ViTForImageClassification``.
 
-    Parameters
-    ----------
-    state : mapping of str to tensor
-        With or without a decoder and a ``head``.
-    prefix : str
-        Of the encoder; empty for a ``ViTModel``.
+    They may lack a decoder and a ``head``. The prefix of the encoder is empty for a ``ViTModel``.
     """
     table = name_table({blocks: count_layers(state, blocks) for blocks in _LAYERS}, prefix)
     found: State = {}
     for ours, value in state.items():
-        names = table[ours]
-        parts = value.chunk(len(names)) if len(names) > 1 else (value,)
-        found |= {name: part.clone() if len(names) > 1 else part for name, part in zip(names, parts, strict=True)}
+        parts = value.chunk(len(table[ours])) if len(table[ours]) > 1 else (value,)
+        found |= dict(zip(table[ours], (part.clone() if len(parts) > 1 else part for part in parts), strict=True))
     return found

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from r2mae.errors import UserError
-from r2mae.training.models import ModelSettings, check_dropout, check_sizes
+from r2mae.training.fields import PartialFraction, Size
+from r2mae.training.models import Layers, ModelSettings
 
 MODELS = {
     "roberta": "r2mae.text.models.roberta",
@@ -43,20 +44,18 @@ class RobertaSettings(ModelSettings):
     mask_tokens: ClassVar[bool] = True
 
     name: str = "roberta"
-    hidden_size: int = 512
-    layers: int = 8
-    heads: int = 8
-    intermediate_size: int = 2048
-    dropout: float = 0.1
+    hidden_size: Size = 512
+    layers: Layers = 8
+    heads: Size = 8
+    intermediate_size: Size = 2048
+    dropout: PartialFraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, ("hidden_size", "layers", "heads", "intermediate_size"))
         if self.hidden_size % self.heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of heads {self.heads}: give another size or number"
             )
-        check_dropout(self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True)

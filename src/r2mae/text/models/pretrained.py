@@ -2,16 +2,16 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from r2mae.text.models import PretrainedSettings as Settings
-from r2mae.text.task import TokenModel, TokenTask, chosen_units
+from r2mae.text.task import Columns, Logits, TokenModel, Tokens, TokenTask, chosen_units
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import MAX_LAYERS
 
@@ -28,7 +28,6 @@ class PretrainedModel(TokenModel):
     ----------
     stock : transformers.PreTrainedModel
         An encoder with a head. It shares all parameters with this model.
-
     """
 
     positions: int | None
@@ -85,11 +84,7 @@ class PretrainedModel(TokenModel):
         return {**made, "tokenizer_config.json": files["tokenizer_config.json"], "tokenizer.json": rules}
 
     def encode(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        *,
-        columns: Int[Tensor, "batch most"] | None = None,
-        attention_mask: Bool[Tensor, "batch length"] | None = None,
+        self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states; see :class:`TokenModel`."""
         mask = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
@@ -117,11 +112,8 @@ class PretrainedModel(TokenModel):
         return found.reshape(*states.shape[:-1], found.shape[-1])
 
     def at_hidden(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        columns: Int[Tensor, "batch most"],
-        units: Int[Tensor, " units"] | None = None,
-    ) -> tuple[Float[Tensor, "units width"], Callable[[slice], Float[Tensor, "part words"]]]:
+        self, input_ids: Tokens, columns: Columns, units: Int[Tensor, " units"] | None = None
+    ) -> tuple[Float[Tensor, "units width"], Logits]:
         """Return the last hidden states at the units, and their logits; see :class:`TokenModel`."""
         if self.positionwise:
             return super().at_hidden(input_ids, columns, units)
@@ -195,7 +187,7 @@ def build(architecture: Mapping[str, Any]) -> tuple[TokenTask, PretrainedModel]:
     return TokenTask.from_architecture(architecture), model
 
 
-def _gathered(values: Float[Tensor, "batch length size"], columns: Int[Tensor, "batch most"]) -> Tensor:
+def _gathered(values: Float[Tensor, "batch length size"], columns: Columns) -> Tensor:
     return values.gather(1, columns[..., None].expand(-1, -1, values.shape[-1]))
 
 

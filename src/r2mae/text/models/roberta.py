@@ -8,13 +8,13 @@ padding. Losses and gradients equal the stock ones.
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
 from r2mae.text.models import RobertaSettings as Settings
 from r2mae.text.models.pretrained import PretrainedModel
-from r2mae.text.task import TokenTask
+from r2mae.text.task import Columns, Tokens, TokenTask
 from r2mae.text.tokenizer import tokenizer_of
 from r2mae.training.models import saved_layers
 from r2mae.training.units import within
@@ -87,11 +87,7 @@ class MaskedLanguageModel(PretrainedModel):
         return cls(**sizes, layers=saved_layers(architecture), dropout=float(architecture["dropout"]))
 
     def encode(
-        self,
-        input_ids: Int[Tensor, "batch length"],
-        *,
-        columns: Int[Tensor, "batch most"] | None = None,
-        attention_mask: Bool[Tensor, "batch length"] | None = None,
+        self, input_ids: Tokens, *, columns: Columns | None = None, attention_mask: Tensor | None = None
     ) -> Float[Tensor, "batch places width"]:
         """Return the last hidden states; see :class:`TokenModel`. The last layer is computed only at `columns`."""
         module, length = self.roberta.embeddings, input_ids.shape[1]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from r2mae.errors import UserError
 from r2mae.images.models import ImageModelSettings
 from r2mae.masking.defaults import DNA_CURRICULUM, SchemeDefaults
-from r2mae.training.models import check_sizes
+from r2mae.training.fields import Size
+from r2mae.training.models import Layers
 
 if TYPE_CHECKING:
     from r2mae.images.models.vit_mae.model import VisionTransformerMAE
@@ -40,10 +41,6 @@ class Settings(ImageModelSettings):
         Sizes of the decoder.
     norm_pix : bool
         Predict the pixels of a patch normalised by its own mean and deviation.
-    decode : float
-        Fraction of the hidden patches that the decoder sees and predicts in training, drawn for every image and step.
-    mask : {"random", "block"}
-        Hide patches at random positions, or in one block.
     pool : {"mean", "class"}
         Embedding of unmasked images: the mean over patches, or the class token.
     """
@@ -56,29 +53,24 @@ class Settings(ImageModelSettings):
     error_bound: ClassVar[float] = float("inf")  # the output is not clipped
 
     name: str = "vit-mae"
-    patch: int = 16
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    decoder_width: int = 512
-    decoder_layers: int = 8
-    decoder_heads: int = 16
+    patch: Size = 16
+    width: Size = 768
+    layers: Layers = 12
+    heads: Size = 12
+    decoder_width: Size = 512
+    decoder_layers: Layers = 8
+    decoder_heads: Size = 16
     norm_pix: bool = True
-    decode: float = 1.0
-    mask: Literal["random", "block"] = "random"
     pool: Literal["mean", "class"] = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, _SIZES, layers=("layers", "decoder_layers"))
         for prefix in ("", "decoder_"):
             width, heads = getattr(self, f"{prefix}width"), getattr(self, f"{prefix}heads")
             if width % heads:
                 raise UserError(f"model.{prefix}width {width} does not divide among {heads} heads")
             if width % 4:
                 raise UserError(f"model.{prefix}width must be a multiple of 4 (sines of two axes), not {width}")
-        if not 0 < self.decode <= 1:
-            raise UserError(f"model.decode must be above 0 and at most 1, not {self.decode}")
 
     @property
     def ignores(self) -> tuple[str, ...]:
@@ -110,8 +102,6 @@ def build(architecture: Mapping[str, Any]) -> "tuple[PatchTask, VisionTransforme
         shape=(height, width, channels),
         patch=settings.patch,
         norm_pix=settings.norm_pix,
-        decode=settings.decode,
-        mask=settings.mask,
         pool=settings.pool,
         width=settings.decoder_width,
     )

@@ -1,19 +1,85 @@
-"""The network of `vit-mae`: an encoder of kept patches, and a light decoder, computed only for the loss."""
+"""The network of `vit-mae`: an encoder of kept patches, and a light decoder of all patches.
+
+The tokens of all images are one matrix (tokens, width), on which norms and matrix products act. Only attention needs to
+know the images. Images with equally many tokens are adjacent and form a group, with one call of attention for each
+group. With one mask ratio for a mini-batch, which is the default, there is a single group.
+"""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import gelu, linear, scaled_dot_product_attention
 
-from r2mae.images.models.vit_mae.layers import NORM_EPSILON, Block, Group, join, split
 from r2mae.images.patches import check_patch, patchify
-from r2mae.training.units import within
 
+NORM_EPSILON = 1e-6
 _DEVIATION = 0.02  # of fresh tokens
+
+
+class Group(NamedTuple):
+    """Adjacent images with equally many tokens: their number, and the kept patches of each."""
+
+    rows: int
+    kept: int
+
+
+class Attention(nn.Module):
+    """Self-attention, with queries, keys and values from one matrix product."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(
+        self, states: Float[Tensor, "tokens width"], lengths: Sequence[tuple[int, int]]
+    ) -> Float[Tensor, "tokens width"]:
+        """Attend from all tokens of an image to all; `lengths` are images and tokens of each group."""
+        found = []
+        for (rows, length), part in zip(lengths, _split(self.qkv(states), lengths), strict=True):
+            query, key, value = part.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            found.append(_attend(query, key, value))
+        return self.proj(_join(found))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """Two linear layers with GELU between them."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, inner)
+        self.fc2 = nn.Linear(inner, width)
+
+    def forward(self, states: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
+        """Transform every token."""
+        return self.fc2(gelu(self.fc1(states)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """A layer of the transformer: attention, then an MLP four times as wide, each after a norm and with a residual."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=NORM_EPSILON)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=NORM_EPSILON)
+        self.mlp = MLP(width, 4 * width)
+
+    def forward(
+        self,
+        states: Float[Tensor, "tokens width"],
+        lengths: Sequence[tuple[int, int]],
+        factors: Float[Tensor, "rows 2"] | None = None,
+    ) -> Float[Tensor, "tokens width"]:
+        """Transform all tokens; `factors` of each image scale the outputs of attention and MLP (drop path)."""
+        of_attention, of_mlp = (None, None) if factors is None else factors.unbind(1)
+        states = states + _scaled(self.attn(self.norm1(states), lengths), of_attention)
+        return states + _scaled(self.mlp(self.norm2(states)), of_mlp)
 
 
 class VisionTransformerMAE(nn.Module):
@@ -99,9 +165,10 @@ class VisionTransformerMAE(nn.Module):
         patches : tensor, shape (kept, numbers)
             Standardised pixels of the kept patches of all images, one image after the other.
         keep, asked : int64 tensor, shapes (kept,) and (asked,)
-            Positions in their images of the kept patches, and of the patches to predict.
+            Places of the kept patches, and of those to predict: the index of the image times the number of patches of
+            an image, plus the index of the patch.
         groups : sequence of Group
-            Images with equally many kept and predicted patches, in the order of the tokens.
+            Images with equally many kept patches, in the order of the tokens.
 
         Returns
         -------
@@ -109,40 +176,30 @@ class VisionTransformerMAE(nn.Module):
         states : tensor, shape (asked, decoder_width)
             The decoder's states from which the predictions are made.
         """
-        tokens = self.patch_embed(patches) + self.pos_embed[0, 1:].index_select(0, keep)
-        states = _prepend_class_token(self.cls_token[0] + self.pos_embed[0, :1], tokens, groups)
+        number, batch = self.grid[0] * self.grid[1], sum(group.rows for group in groups)
+        lengths = [(rows, 1 + kept) for rows, kept in groups]
+        tokens = self.patch_embed(patches) + self.pos_embed[0, 1:].index_select(0, keep % number)
+        first, parts = self.cls_token + self.pos_embed[:, :1], []
+        for (rows, kept), part in zip(groups, _split(tokens, groups), strict=True):
+            parts.append(torch.cat([first.expand(rows, -1, -1), part.view(rows, kept, -1)], 1).flatten(0, 1))
+        states = _join(parts)
         for block in self.blocks:
-            states = block(states, [(rows, 1 + kept) for rows, kept, _ in groups])
-        states = self._decode(self.decoder_embed(self.norm(states)), keep, asked, groups)
-        return self.decoder_pred(states), states
-
-    def _decode(self, seen: Tensor, keep: Tensor, asked: Tensor, groups: Sequence[Group]) -> Tensor:
-        """Return the normed states of asked patches.
-
-        Before the first layer, a hidden patch is the mask token at its position, the same in all images: its norm,
-        query, key and value are computed once for each position. In the last layer only asked patches have queries.
-        """
-        places = self.decoder_pos_embed[0]
-        seen = seen + _prepend_class_token(places[:1], places[1:].index_select(0, keep), groups)
-        blank = self.mask_token[0] + places[1:]
-        *others, last = cast("list[Block]", list(self.decoder_blocks))
-        if others:
-            states = within(others[0], _first_decoder_layer, others[0], seen, blank, asked, groups)
-        else:
-            states = _append_asked(seen, embedding(asked, blank), groups)
-        for block in others[1:]:
-            states = block(states, [(rows, 1 + kept + some) for rows, kept, some in groups])
-        return self.decoder_norm(within(last, _last_decoder_layer, last, states, groups))  # type: ignore[no-any-return]
+            states = block(states, lengths)
+        seen = self.decoder_embed(self.norm(states)).to(self.mask_token.dtype)  # 16 bits with autocast
+        images = [part.view(*length, -1) for length, part in zip(lengths, _split(seen, lengths), strict=True)]
+        everywhere = self.mask_token[0].expand(batch * number, -1)
+        filled = everywhere.index_copy(0, keep, _join([part[:, 1:].flatten(0, 1) for part in images]))
+        whole = torch.cat([_join([part[:, :1] for part in images]), filled.view(batch, number, -1)], 1)
+        states = (whole + self.decoder_pos_embed).flatten(0, 1)
+        for block in self.decoder_blocks:
+            states = block(states, [(batch, 1 + number)])
+        found = states.view(batch, 1 + number, -1)[:, 1:].flatten(0, 1).index_select(0, asked)
+        found = self.decoder_norm(found)
+        return self.decoder_pred(found), found
 
 
 class PatchEmbedding(nn.Module):
-    """The linear map of flattened patches, whose weights are stored as those of a convolution.
-
-    Parameters
-    ----------
-    patch, channels, width : int
-        Sizes.
-    """
+    """The linear map of flattened patches, whose weights are stored as those of a convolution."""
 
     def __init__(self, patch: int, channels: int, width: int) -> None:
         super().__init__()
@@ -195,47 +252,33 @@ def unmasked_states(
     return states.view(batch, 1 + length, -1)
 
 
-def _first_decoder_layer(
-    block: Block, seen: Tensor, blank: Tensor, asked: Tensor, groups: Sequence[Group]
-) -> Float[Tensor, "tokens width"]:
-    """Apply the first layer of a decoder; `blank` are hidden patches at every position."""
-    of_seen, of_blank = (block.attn.qkv(block.norm1(states)) for states in (seen, blank))
-    qkv = _append_asked(of_seen, embedding(asked, of_blank), groups)
-    lengths = [(rows, 1 + kept + some) for rows, kept, some in groups]
-    states = _append_asked(seen, embedding(asked, blank), groups)
-    return block.finish(states, block.attn.self_attention(qkv, lengths))
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Float[Tensor, "tokens width"]:
+    """Return softmax(QKᵀ/√d)V of all heads; tensors have the shape (rows, heads, length, share).
+
+    In bfloat16 on a CPU it is computed in 32 bits: the gradient of torch's 16-bit attention is so slow there that a
+    step of ``vit-mae-tiny`` takes 1.5 times as long.
+    """
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        with torch.autocast("cpu", enabled=False):
+            found = scaled_dot_product_attention(query.float(), key.float(), value.float()).to(query.dtype)
+    else:
+        found = scaled_dot_product_attention(query, key, value)
+    return found.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
-def _last_decoder_layer(block: Block, states: Tensor, groups: Sequence[Group]) -> Float[Tensor, "asked width"]:
-    """Apply the last layer of a decoder to asked patches only."""
-    normed = block.norm1(states)
-    lengths = [(rows, some, 1 + kept + some) for rows, kept, some in groups]
-    found = block.attn.cross_attention(_asked_states(normed, groups), normed, lengths)
-    return block.finish(_asked_states(states, groups), found)
+def _scaled(branch: Float[Tensor, "tokens width"], factors: Float[Tensor, " rows"] | None) -> Tensor:
+    """Multiply the tokens of each image, equally many for all images, by its factor."""
+    if factors is None:
+        return branch
+    scale = factors[:, None, None].to(branch.dtype)
+    return (branch.view(len(factors), -1, branch.shape[1]) * scale).view(branch.shape)
 
 
-def _prepend_class_token(first: Float[Tensor, "1 width"], tokens: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Prepend the class token to each image's kept patches."""
-    made = []
-    for (rows, kept, _), part in zip(groups, split(tokens, [rows * kept for rows, kept, _ in groups]), strict=True):
-        front = first.to(part.dtype).expand(rows, 1, -1)
-        made.append(torch.cat([front, part.view(rows, kept, -1)], 1).flatten(0, 1))
-    return join(made)
+def _split(tokens: Float[Tensor, "tokens width"], lengths: Sequence[tuple[int, int]]) -> tuple[Tensor, ...]:
+    """Split tokens into those of each group; `lengths` are images and tokens of each."""
+    return (tokens,) if len(lengths) == 1 else torch.split(tokens, [rows * length for rows, length in lengths])
 
 
-def _append_asked(seen: Tensor, hidden: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Append each image's asked patches to its encoded tokens."""
-    seen_parts = split(seen, [rows * (1 + kept) for rows, kept, _ in groups])
-    hidden_parts = split(hidden, [rows * some for rows, _, some in groups])
-    made = []
-    for (rows, kept, some), one, other in zip(groups, seen_parts, hidden_parts, strict=True):
-        both = one.view(rows, 1 + kept, -1), other.to(one.dtype).view(rows, some, -1)
-        made.append(torch.cat(both, 1).flatten(0, 1))
-    return join(made)
-
-
-def _asked_states(states: Tensor, groups: Sequence[Group]) -> Tensor:
-    """Return the states of each image's asked patches, which are its last tokens."""
-    parts = split(states, [rows * (1 + kept + some) for rows, kept, some in groups])
-    pairs = zip(groups, parts, strict=True)
-    return join([part.view(group.rows, -1, part.shape[1])[:, 1 + group.kept :].flatten(0, 1) for group, part in pairs])
+def _join(parts: list[Tensor]) -> Tensor:
+    """Concatenate what all groups have."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

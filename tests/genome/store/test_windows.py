@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore, Intervals, build_store, divide, window_starts
-from r2mae.genome.store import parts
+from r2mae.genome.store import intervals
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_windows_of_a_part(
             if (store.reference[offset : offset + length] == 5).mean() <= most:
                 expected.append((contig, first))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "_STEP", step)
+        patch.setattr(intervals, "_STEP", step)
         if not expected:
             with pytest.raises(UserError, match="no window of"):
                 window_starts(store, part, length, stride, most_unknown=most)

@@ -9,7 +9,7 @@ from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 from transformers.modeling_outputs import MaskedLMOutput
 
 from r2mae.errors import UserError
-from r2mae.text import hidden_logits
+from r2mae.integrations.transformers import hidden_logits
 from stock_models import KINDS, SIZES, batch, gradients, stock
 
 

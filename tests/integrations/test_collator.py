@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from r2mae.errors import UserError
+from r2mae.integrations.transformers import FixedMasks, MaskCollator
 from r2mae.masking import Fixed, Grid, LinearDecay, Uniform, UniformAbove
-from r2mae.text.collator import MaskCollator
 from r2mae.text.tokenizer import train_bpe
 
 WORDS = 300
@@ -185,6 +185,22 @@ def test_a_mask_of_special_tokens_is_heeded() -> None:
         made = MaskCollator(TOKENIZER, 0.9, seed=seed)(examples)
         assert (made["labels"][0, :2] == -100).all()
         assert "special_tokens_mask" not in made
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_rows_with_fixed_masks_are_padded_and_stay(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TOKENIZER, "padding_side", side)
+    given = [rows(1, length, length)[0] for length in (9, 4, 12)]
+    fixed = FixedMasks(given, TOKENIZER, 0.5)
+    assert len(fixed) == 3 and [fixed[i] for i in range(3)] == [fixed[i] for i in range(3)]
+    collator = MaskCollator(TOKENIZER, Uniform(0.1, 0.9))
+    made = [collator([fixed[i] for i in chosen]) for chosen in ([0, 1, 2], [1])]
+    assert torch.equal(made[0]["labels"][1][made[0]["attention_mask"][1] == 1], made[1]["labels"][0])
+    assert (made[0]["labels"] >= 0).sum(1).tolist() == [5, 2, 6]
+    assert (made[0]["labels"][made[0]["attention_mask"] == 0] == -100).all()
+    clean = torch.where(made[1]["labels"] >= 0, made[1]["labels"], made[1]["input_ids"])
+    assert clean.tolist() == [given[1]["input_ids"]]
+    assert collator.take_mean_ratio() is None
 
 
 def test_mistakes_are_one_line() -> None:

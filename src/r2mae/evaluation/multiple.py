@@ -1,0 +1,85 @@
+"""Corrections for several comparisons: Holm over schemes, and a share of the error for every look at growing seeds.
+
+A comparison of five schemes gives five verdicts, and someone who adds seeds while the verdict does not please takes
+several looks at the same question. Without correction the chance of at least one wrong verdict is then well above 5 %
+(``tests/evaluation/coverage.py``). With both corrections it is at most 5 % over all schemes and all looks.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from r2mae.evaluation.statistics import finite_array
+
+ERROR = 0.05
+"""The chance of a wrong verdict that all looks at all schemes share."""
+PLANNED_SHARE = 0.8
+"""The first look, at the seeds that were planned, takes this share of it."""
+
+
+def holm(p_values: Any) -> Float64[np.ndarray, " n"]:
+    """Adjust p-values for their number by Holm's step-down method (1979).
+
+    An adjusted p-value is at most α if and only if the method rejects the hypothesis at the level α. The chance that
+    any true hypothesis is rejected is then at most α, however the tests depend on each other.
+
+    Parameters
+    ----------
+    p_values : array-like, shape (n,)
+        Between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or some are not finite.
+    """
+    values = finite_array(p_values, "p-values", ndim=1)
+    order = np.argsort(values, kind="stable")
+    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+def level_of_look(look: int, *, error: float = ERROR) -> float:
+    """Return the error that a look may take, so that all looks together take at most `error`.
+
+    The first look takes :data:`PLANNED_SHARE`. Each further one takes half of what is left: adding seeds after a look
+    stays possible, and has to show more.
+
+    Parameters
+    ----------
+    look : int
+        1 for the first.
+    error : float
+        Of all looks.
+
+    Raises
+    ------
+    ValueError
+        If `look` is below 1.
+    """
+    if look < 1:
+        raise ValueError(f"looks are counted from 1; got {look}")
+    return error * PLANNED_SHARE if look == 1 else error * (1 - PLANNED_SHARE) / 2 ** (look - 1)
+
+
+def corrected_p_values(p_values: Any, *, looks: int = 1, error: float = ERROR) -> Float64[np.ndarray, " n"]:
+    """Adjust the p-values of several schemes at one of several looks; at most `error` means decided.
+
+    Parameters
+    ----------
+    p_values : array-like, shape (n,)
+        A p-value for each scheme.
+    looks : int
+        The number of looks so far, with this one.
+    error : float
+        Of all looks and schemes together.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Holm's p-values, times `error` over the level of this look; at most 1.
+    """
+    return np.asarray(np.minimum(holm(p_values) * (error / level_of_look(looks, error=error)), 1.0))
