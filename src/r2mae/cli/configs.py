@@ -19,8 +19,9 @@ from r2mae.masking.schemes import scheme_names
 from r2mae.registry import DOMAINS
 from r2mae.training.config import RunConfig
 from r2mae.training.config_options import config_options
-from r2mae.training.fields import ConfigOption, at_home, coerce_values, docstring_part, options_of
-from r2mae.training.layers import PREFIX, naming
+from r2mae.training.fields import ConfigOption, at_home, docstring_part, options_of, read_fields
+from r2mae.training.layers import naming
+from r2mae.training.models import PREFIX
 from r2mae.training.records import read_yaml
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
     of_file = {} if file is None else first_of(file, written)
     lists = {one.name: written.pop(one.name) for one in options_of(options) if one.is_list and one.name in written}
     with naming(file):
-        filed = coerce_values(options, {n: [v] if isinstance(v, str | int | float) else v for n, v in lists.items()})
+        filed = read_fields(options, {n: [v] if isinstance(v, str | int | float) else v for n, v in lists.items()})
     name = of_file.get("domain")
     if leading and is_domain(leading[0]):
         name = leading.pop(0)

@@ -4,14 +4,14 @@ import textwrap
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from r2mae.cli.early import loading
 from r2mae.cli.theory_risk import check_folder, user_errors
 from r2mae.errors import UserError
-from r2mae.training.fields import argument, option, require_at_least
+from r2mae.training.fields import Range, Size, argument, check_fields, option
 
-_LEAST = {"samples": 2, "epochs": 1, "directions": 1, "max_features": 2}
+_AtLeastTwo = Annotated[int, Range(2)]
 _RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations
 _WIDEST = 100  # columns of a paragraph
 
@@ -56,23 +56,21 @@ class Options:
     """
 
     data: str = argument(words=("digits", "mnist"))
-    samples: int | None = None
-    epochs: int | None = None
+    samples: _AtLeastTwo | None = None
+    epochs: Size | None = None
     missing: tuple[float, ...] = option((0.0, 0.0), metavar="LOW HIGH")
     fill: Literal["zeros", "mean", "rescaled"] = "mean"
-    directions: int = 20
-    tolerance: float = 0.05
+    directions: Size = 20
+    tolerance: Annotated[float, Range(above=0, below=1)] = 0.05
     raw: bool = False
-    max_features: int | None = None
+    max_features: _AtLeastTwo | None = None
     out: str | None = option(None, metavar="DIR")
     json: bool = False
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    for name, least in _LEAST.items():  # before data are loaded
-        if getattr(options, name) is not None:
-            require_at_least(options, name, least)
+    check_fields(options)  # before data are loaded
     missing = options.missing
     if not (len(missing) == 2 and 0 <= missing[0] <= missing[1] < 1):
         raise UserError("--missing must be two shares, LOW and HIGH, of at least 0 and below 1, for example 0.1 0.9")
@@ -84,7 +82,7 @@ def run(options: Options) -> int:
         from r2mae.files import print_json
         from r2mae.matrices import MAX_FEATURES, load_matrix
         from r2mae.terminal import Terminal
-        from r2mae.theory import Inputs, Range, advise, from_data
+        from r2mae.theory import Inputs, advise, from_data, ranges
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
 
@@ -103,7 +101,7 @@ def run(options: Options) -> int:
             tolerance=options.tolerance,
             ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
-            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", Range(*missing), mean),
+            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", ranges.Range(*missing), mean),
         )
     holds, cautions = caveats(x, cov, n)
     text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")
