@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import Any
 
 _ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
@@ -25,6 +26,8 @@ class Screen:
 
     def __init__(self, stream: Any) -> None:
         self.rich_proxied_file = stream
+        if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
+            stream.reconfigure(errors="backslashreplace")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.rich_proxied_file, name)

@@ -1,13 +1,16 @@
 """The console for formatted output: tables, notes and progress bars."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from r2mae.screen import visible
+
+_WIDTH = 140  # columns of a table in a file or pipe, at least
 
 
 class Terminal(Console):
@@ -49,3 +52,26 @@ class Terminal(Console):
             super().on_broken_pipe()
         except SystemExit:
             raise SystemExit(0) from None
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, numbers: bool = False) -> None:
+    """Print rows below their headings, if there are any.
+
+    Parameters
+    ----------
+    headings : sequence of str
+        Of the columns; empty texts for a table without headings.
+    rows : iterable of sequences of str or Text
+        Cells; a Text may have a style.
+    numbers : bool
+        Whether all columns but the first hold numbers, which are aligned to the right.
+    """
+    table = Table(box=None, pad_edge=False, show_header=any(headings))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if numbers and place else "left")
+    for row in rows:
+        table.add_row(*row)
+    console = Terminal(markup=False, highlight=False)
+    if not console.is_terminal:
+        console = Terminal(markup=False, highlight=False, width=max(console.width, _WIDTH))
+    console.print_trimmed(table)

@@ -50,7 +50,7 @@ def test_from_maf_to_zarr_and_back(call) -> None:  # type: ignore[no-untyped-def
 
 
 def test_help(call, capsys) -> None:  # type: ignore[no-untyped-def]
-    assert "r2mae data alignment build" in call("--help")
+    assert "\n  data alignment build " in call("--help")
     assert main(["data", "alignment"]) == 2
     assert "data alignment what? choose from: build, info" in capsys.readouterr().err
     for action in ("build", "info", "track", "export"):

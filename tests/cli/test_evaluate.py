@@ -49,7 +49,10 @@ def test_an_option_of_zero_is_not_dropped(text: Path, capsys: pytest.CaptureFixt
 
 def test_an_empty_list_of_tasks_is_none(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = evaluate(text, "glue --task", capsys)
-    assert (code, "required: --task; for example: r2mae evaluate runs/text glue --task sst2 qnli" in err) == (2, True)
+    assert (
+        code,
+        "--task: expected at least one argument; for example: r2mae evaluate runs/text glue --task sst2 qnli" in err,
+    ) == (2, True)
 
 
 def test_fine_tuning_is_shown_with_its_deviation(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

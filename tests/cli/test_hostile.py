@@ -37,11 +37,11 @@ def refused(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> 
         ("pretrain", "data: digits\nsteps: 1" + "0" * 20 + "\n", "steps must be 1 to"),
         ("pretrain", "data: digits\nworkers: 1:30\n", "'1:30' is no whole number"),
         ("pretrain", 'domain: images\ndata: "a\\0b"\n', "NUL"),
-        ("compare", "data: digits\nseeds: {a: 1}\n", "c.yaml: seeds: expected names or numbers"),
-        ("compare", "data: digits\nseeds: [[1]]\n", "c.yaml: seeds: expected names or numbers"),
-        ("compare", "data: digits\nseeds: 100000000\n", "at most 10,000 seeds"),
-        ("compare", "data: digits\nschemes: {a: 1}\n", "c.yaml: schemes: expected names or numbers"),
-        ("compare", "data: digits\nratios: [[0.1]]\n", "c.yaml: ratios: expected names or numbers"),
+        ("compare", "data: digits\nseeds: {a: 1}\n", "c.yaml: seeds takes a list (each a whole number), not"),
+        ("compare", "data: digits\nseeds: [[1]]\n", "c.yaml: seeds takes a list (each a whole number), not"),
+        ("compare", "data: digits\nseeds: 100000000\n", "takes 1 to 10,000 seeds, not 100000000"),
+        ("compare", "data: digits\nschemes: {a: 1}\n", "c.yaml: schemes takes a list (each text), not"),
+        ("compare", "data: digits\nratios: [[0.1]]\n", "c.yaml: ratios takes a list (each a number), not"),
     ],
 )
 def test_files(
@@ -84,8 +84,8 @@ def test_options(
         ("pretrain digits --workers=３", "--workers takes a whole number, not '３'"),  # noqa: RUF001
         ("pretrain digits --lr=1:30.5", "--lr takes a number, not '1:30.5'"),
         ("compare digits --jobs 1:30", "--jobs takes a whole number, not '1:30'"),
-        ("compare digits --seeds ３", "seeds must be whole numbers, not '３'"),  # noqa: RUF001
-        ("compare digits --ratios ٤.5", "ratios must be numbers, not '٤.5'"),
+        ("compare digits --seeds ３", "--seeds takes a list (each a whole number), not '３'"),  # noqa: RUF001
+        ("compare digits --ratios ٤.5", "--ratios takes a list (each a number), not '٤.5'"),
         ("theory risk --ratios 0.1,٣", "--ratios takes FIRST:LAST:STEP"),
     ],
 )

@@ -153,14 +153,14 @@ MISTAKES = {
     "pretrain digit": "did you mean 'digits'?",
     "pretrain images minst": "did you mean 'mnist'?",
     "pretrain images digits more": "takes one data set, not 2 (digits more): give a folder that holds them all",
-    "pretrain digits more": "takes one data set, not 2 (digits more); for example: r2mae pretrain images digits",
+    "pretrain digits more": "takes one data set, not 2 (digits more): name one",
     "pretrain cells a.h5ad b.h5ad": "takes one data set, not 2 (a.h5ad b.h5ad): join the files first",
     "pretrain text in/a.txt in/b.txt": "give a folder, or a pattern in quotes",
     "pretrain text in/a.txt b.txt": "a pattern in quotes such as 'notes/*.txt'",
-    "compare text a.gz b.gz c.gz d.gz e.gz": "not 5 (a.gz b.gz … e.gz): give a folder",
+    "compare text a.gz b.gz c.gz d.gz e.gz": "not 5 (a.gz b.gz c.gz d.gz e.gz): give a folder",
     "pretrain txt in/a.txt": "unknown domain 'txt': did you mean 'text'?",
     "compare image a.npy b.npy": "unknown domain 'image': did you mean 'images'?",
-    "pretrain a.txt b.txt": "not 2 (a.txt b.txt); for example",
+    "pretrain a.txt b.txt": "not 2 (a.txt b.txt): name one",
     "pretrain digits --ration 0.3": "did you mean '--ratio'?",
     "pretrain digits --scheme fixed --ratio 1.5": "ratio must be a number between 0 and 1, not 1.5",
     "pretrain digits --scheme fixed --ratio 0": "nothing to learn from",
@@ -192,21 +192,24 @@ MISTAKES = {
     "pretrain digits --threads 4000": "far above the",
     "compare digits --threads 4000": "far above the",
     "pretrain digits --cl-warmup 3": "does not take 'cl_warmup'",
-    "compare digits --seeds 0": "at least one seed",
-    "compare digits --seeds a": "whole numbers",
+    "compare digits --seeds 0": "a comparison takes 1 to 10,000 seeds, not 0",
+    "compare digits --seeds a": "--seeds takes a list (each a whole number), not 'a'",
     "compare digits --seeds 1 1": "different numbers",
     "compare digits --jobs 0": "jobs must be 1 or more",
     "compare digits --schemes r2mae --ratios 0.5": "add it to --schemes",
     "compare digits --ratios 0 0.5": "nothing to learn from",
-    "compare digits --ratios ,": "ratios is an empty list: name ratios, or omit the option",
-    "compare digits --seeds ,": "seeds is an empty list: give their number, or name them",
-    "compare digits --schemes , --baselines none": "schemes is an empty list: name schemes, or omit the option",
+    "compare digits --seeds -1 2": "different numbers of 0 or more, not -1 2",
+    "compare digits --ratios": "ratios is an empty list: name ratios, or omit the option",
+    "compare digits --ratios half": "--ratios takes a list (each a number), not 'half'",
+    "compare digits --seeds": "seeds must be their number, or different numbers of 0 or more, not an empty list",
+    "compare digits --schemes --baselines none": "schemes is an empty list: name schemes, or omit the option",
+    "compare digits --baselines none pca": "name either none or pca",
     "compare digits --out mine": "holds other files (thesis.tex)",
     "evaluate none": "no run folder none",
     "evaluate empty": "not a run folder",
     "evaluate empty --probe svm": "not a run folder",
     "embed none digits": "no run folder none",
-    "data steal": "unknown action 'steal'",
+    "data steal": "ACTION takes one of list, fetch, path, verify, not 'steal'",
     "data fetch": "name a data set to fetch",
     "data list nosuch": "data list lists all sets: omit 'nosuch'",
     "evaluate": "required: RUN; for example: r2mae evaluate runs/",
@@ -293,7 +296,7 @@ def test_a_comparison_can_be_rerun_from_its_configuration(run: Run, tmp_path: Pa
     (tmp_path / "c.yaml").write_text(text)
     assert run("compare --config c.yaml --print_config")[1] == text
     values = fields(text)
-    assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], ["3", "5"], ["0.2", "0.4"])
+    assert (values["schemes"], values["seeds"], values["ratios"]) == (["fixed", "mdlm"], [3, 5], [0.2, 0.4])
 
 
 def test_paths_are_kept_so_that_they_can_be_found_from_elsewhere(run: Run, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
     code, out, err = run("pictures a low --ratio 0.5 -o side.svg")
     assert (code, err) == (0, "")
-    assert "8 test images with 50% hidden, as 2 models complete them, are in side.svg" in out
+    assert "8 test images with 50% hidden, completed by 2 model(s), are in side.svg" in out
     text = (folder / "side.svg").read_text()
     assert all(f">{name}<" in text for name in ("original", "r2mae", "0.30"))
 
@@ -64,7 +64,7 @@ def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
 def test_one_run_is_drawn_into_its_folder(run: Run, folder: Path) -> None:
     code, out, _ = run("pictures a")
     assert code == 0
-    assert "70% hidden, as 1 model completes them" in out  # the domain's default ratio
+    assert "70% hidden, completed by 1 model(s)" in out  # the domain's default ratio
     first = matplotlib.image.imread(folder / "a" / "pictures.png")
     assert run("pictures a -o again.png")[0] == 0
     assert np.array_equal(first, matplotlib.image.imread(folder / "again.png"))

@@ -1,5 +1,6 @@
 """What commands show: control characters of strangers are escapes; paths begin at home; every end is one line."""
 
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.printed import fields
-from r2mae.cli import theory_model
+from r2mae.cli import theory_risk
 from r2mae.cli.main import main
 from r2mae.cli.parsing import Parser
 from r2mae.screen import Screen, visible
@@ -135,6 +136,15 @@ def test_memory_that_is_not_there_is_one_line(
     assert "not enough memory (Unable to allocate 1.00 EiB" in one_line(["data", "list"], capsys)
 
 
+def test_a_library_that_is_not_installed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(sys.modules, "r2mae.compare.theory_figures", raising=False)
+    said = one_line(["theory", "risk", "--d", "20", "--n", "10", "--ratios", "0.5"], capsys)
+    assert "'pandas' is not installed: pip install 'r2mae[cells,genome,text]'" in said
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -148,6 +158,6 @@ def test_memory_that_is_not_there_is_one_line(
 def test_problems_that_fit_no_memory(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(theory_model, "available_memory", lambda: 100 << 30)
+    monkeypatch.setattr(theory_risk, "available_memory", lambda: 100 << 30)
     said = one_line(["theory", *line.split()], capsys)
     assert "and 107 GB are free: lower --d or --n" in said

@@ -140,7 +140,7 @@ def test_ratios() -> None:
 MISTAKES = {
     "": "theory what? choose from: risk, simulate, advise",
     "rsik": "did you mean 'risk'?",
-    "risk --model spikey": "did you mean 'spiked'?",
+    "risk --model spikey": "--model takes one of identity, spiked, uniform, beta, latent, plateau, not 'spikey'",
     "risk --modle beta": "did you mean '--model'?",
     "risk --n 1": "n must be at least 2 rows",
     "risk --d 1": "d must be at least 2",
@@ -204,7 +204,7 @@ def test_ctrl_c_promises_no_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("r2mae.theory.simulate", stop)
     code, out, err = run(f"simulate --model identity {SMALL} --ratios 0.5 --out here")
     assert (code, out) == (130, "")
-    assert err == "r2mae: stopped; the same command starts again\n"
+    assert err == "r2mae: stopped\n"
     assert not Path("here").exists()
 
 

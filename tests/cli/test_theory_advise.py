@@ -172,16 +172,16 @@ MISTAKES = {
     "none.csv": "none.csv: no such file",
     "digits more": "does not take 'more'",
     "digits --sampels 5": "did you mean '--samples'?",
-    "digits --samples 1": "--samples must be 2 or more",
+    "digits --samples 1": "samples must be 2 or more",
     "digits --samples many": "--samples takes a whole number, not 'many'",
-    "digits --epochs 0": "--epochs must be 1 or more",
+    "digits --epochs 0": "epochs must be 1 or more",
     "digits --missing 0.1": "--missing must be two shares, LOW and HIGH",
     "digits --missing 0.9 0.1": "--missing must be two shares, LOW and HIGH",
     "digits --missing 0 1": "--missing must be two shares, LOW and HIGH",
     "digits --fill ones": "--fill",
-    "digits --directions 0": "--directions must be 1 or more",
-    "digits --tolerance 1.5": "--tolerance must be above 0 and below 1",
-    "digits --max-features 1": "--max-features must be 2 or more",
+    "digits --directions 0": "directions must be 1 or more",
+    "digits --tolerance 1.5": "tolerance must be above 0 and below 1",
+    "digits --max-features 1": "max_features must be 2 or more",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from r2mae.compare.cluster_options import ENGINES, cluster_options, engine_class
+from r2mae.compare.cluster_options import ENGINES, ClusterFlags, engine_class
 from r2mae.errors import UserError
 
 ADDRESS = "tcp://127.0.0.1:8786"
@@ -24,11 +24,11 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_cluster_is_processes_of_this_machine() -> None:
-    assert cluster_options(None, jobs=2) is None
+    assert ClusterFlags(jobs=2).read() is None
 
 
 def test_an_address() -> None:
-    options = cluster_options(ADDRESS, memory="1.5GiB")
+    options = ClusterFlags(cluster=ADDRESS, run_memory="1.5GiB").read()
     assert options is not None
     assert (options.where, options.memory, dict(options.settings)) == (ADDRESS, 3 * 2**29, {})
 
@@ -36,12 +36,12 @@ def test_an_address() -> None:
 @pytest.mark.parametrize(
     ("where", "more", "expected"),
     [
-        (None, {"config": "slurm.yaml"}, "--cluster-config belongs to --cluster"),
-        (None, {"memory": "8GB"}, "--run-memory belongs to --cluster"),
+        (None, {"cluster_config": "slurm.yaml"}, "--cluster-config belongs to --cluster"),
+        (None, {"run_memory": "8GB"}, "--run-memory belongs to --cluster"),
         (ADDRESS, {"jobs": 2}, "omit --jobs"),
-        (ADDRESS, {"config": "slurm.yaml"}, "--cluster-config is for slurm and kubernetes"),
-        (ADDRESS, {"memory": "much"}, "'much' is no amount of memory"),
-        (ADDRESS, {"memory": "0GB"}, "'0GB' is no amount of memory"),
+        (ADDRESS, {"cluster_config": "slurm.yaml"}, "--cluster-config is for slurm and kubernetes"),
+        (ADDRESS, {"run_memory": "much"}, "'much' is no amount of memory"),
+        (ADDRESS, {"run_memory": "0GB"}, "'0GB' is no amount of memory"),
         ("127.0.0.1:8786", {}, "neither the address of a scheduler"),
         ("slrm", {}, "did you mean 'slurm'"),
         ("slurm", {}, "needs --cluster-config FILE"),
@@ -49,7 +49,7 @@ def test_an_address() -> None:
 )
 def test_what_does_not_go_together(where: str | None, more: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        cluster_options(where, **more)
+        ClusterFlags(cluster=where, **more).read()
 
 
 @pytest.mark.parametrize(("where", "extra"), [("slurm", "slurm"), ("kubernetes", "kubernetes"), (ADDRESS, "cluster")])
@@ -57,14 +57,14 @@ def test_a_missing_library_is_named(where: str, extra: str, monkeypatch: pytest.
     missing = ENGINES[where][0].split(".")[0] if where in ENGINES else "distributed"
     monkeypatch.setattr("r2mae.compare.cluster_options.find_spec", lambda name: None if name == missing else object())
     with pytest.raises(UserError, match=rf"pip install 'r2mae\[{extra}\]'"):
-        cluster_options(where, config=None if where == ADDRESS else "some.yaml")
+        ClusterFlags(cluster=where, cluster_config=None if where == ADDRESS else "some.yaml").read()
 
 
 @pytest.mark.usefixtures("slurm")
 def test_settings_are_the_librarys_arguments(tmp_path: Path) -> None:
     file = tmp_path / "slurm.yaml"
     file.write_text("n_workers: 4\ncores: 1\nmemory: 8GB\n", encoding="utf-8")
-    options = cluster_options("slurm", config=str(file))
+    options = ClusterFlags(cluster="slurm", cluster_config=str(file)).read()
     assert options is not None
     assert options.settings == {"n_workers": 4, "cores": 1, "memory": "8GB"}
     assert engine_class("slurm") is object
@@ -84,9 +84,9 @@ def test_settings_that_are_wrong(text: str, expected: str, tmp_path: Path) -> No
     file = tmp_path / "slurm.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=expected):
-        cluster_options("slurm", config=str(file))
+        ClusterFlags(cluster="slurm", cluster_config=str(file)).read()
 
 
 def test_a_file_that_is_not_there(slurm: None) -> None:
     with pytest.raises(UserError, match="there is no configuration"):
-        cluster_options("slurm", config="nowhere.yaml")
+        ClusterFlags(cluster="slurm", cluster_config="nowhere.yaml").read()

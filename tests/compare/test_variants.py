@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
 from r2mae.compare.runs import runs_of
 from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
@@ -115,30 +114,6 @@ def test_a_row_holds_the_options_of_its_scheme_alone() -> None:
     for row in plan_variants(BASE, scheme_names(), fields):
         assert set(row.config.scheme.given) == set(fields) & set(scheme_takes(row.config.scheme.name))
         assert variant_of(row.config) == row
-
-
-def test_lists_as_people_type_them() -> None:
-    assert words_of(["fixed,r2mae", "mdlm"]) == ["fixed", "r2mae", "mdlm"]
-    assert parse_seeds(words_of([3])) == [0, 1, 2]
-    assert parse_ratios(["0.1", "0.5"]) == [0.1, 0.5]
-    with pytest.raises(UserError, match="ratios must be numbers"):
-        parse_ratios(["half"])
-
-
-def test_baselines_as_people_type_them() -> None:
-    assert parse_baselines(None, ("pixels", "pca")) == ["pixels", "pca"]
-    assert parse_baselines(["none"], ("pixels", "pca")) == []
-    assert parse_baselines(["pca", "mean"], ()) == ["pca", "mean"]
-    with pytest.raises(UserError, match="name either none or pca"):
-        parse_baselines(["none", "pca"], ())
-
-
-def test_seeds_as_people_type_them() -> None:
-    assert parse_seeds(["3"]) == [0, 1, 2]
-    assert parse_seeds(["2", "12", "22"]) == [2, 12, 22]
-    for words in (["0"], ["x"], ["1", "1"], ["-1", "2"]):
-        with pytest.raises(UserError):
-            parse_seeds(words)
 
 
 def test_domains_by_name() -> None:

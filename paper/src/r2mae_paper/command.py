@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cli.cluster import ClusterOptions, read_cluster
 from r2mae.cli.early import loading
 from r2mae.cli.parsing import HELP, Parser, parser_of
+from r2mae.compare.cluster_options import ClusterFlags
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, option
 from r2mae_paper.state import state_of
@@ -31,7 +31,7 @@ _SETTINGS = ("workers", "accumulate", "devices", "precision", "cache")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ClusterOptions):
+class Options(ClusterFlags):
     """Compute figures and tables of the paper, and write each one's numbers (CSV) and figure (PNG, SVG) to a folder.
 
     Parameters
@@ -153,7 +153,7 @@ def _reproduce(given: Options, out: Path) -> int:
         raise UserError(f"--jobs must be 1 or more, not {values['jobs']}")
     if values["earlier"] is not None and len(names) > 1:
         raise UserError("--earlier has the tables of one study: name one at a time")
-    earlier, cluster = None if values["earlier"] is None else Path(values["earlier"]), read_cluster(given)
+    earlier, cluster = None if values["earlier"] is None else Path(values["earlier"]), given.read()
     with loading("scientific libraries"):
         from r2mae.training.progress import counting_bar
         from r2mae_paper.runner import Options, run_study, size_of

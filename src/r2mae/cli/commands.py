@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.registry import BUILT_IN, external_commands
 
 # Each command is a module, imported only when it is called, with its `Options` and `run`, or `parser`. Domains declare
@@ -26,21 +26,25 @@ COMMANDS = {
 }
 
 # Commands of distributions of this project that may not be installed.
-SEPARATE = {"reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install . ./paper")}
+SEPARATE = {
+    "reproduce": ("a figure or table of the paper", "r2mae-paper", "pip install . ./paper in a checkout of r2mae")
+}
 
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     """Return the command that begins the words, or "" if none does; its words, or those of a group; and the others."""
     own = [*COMMANDS, *(name for domain in BUILT_IN.values() for name in domain.commands)]
-    found: tuple[str, list[str], list[str]] = ("", [], [*words])
-    for names in (lambda: own, all_commands):  # all commands import the domains of other packages
-        known = [*names()]
-        count = next(size for size in range(len(words), -1, -1) if size == 0 or _following(words[:size], known))
-        name = " ".join(words[:count])
-        found = (name if name in known else "", [*words[:count]], [*words[count:]])
-        if found[0]:
-            break
-    return found
+    count, name = _matching(words, own)
+    if not name:
+        count, name = _matching(words, [*all_commands()])  # which imports the domains of other packages
+    return name, [*words[:count]], [*words[count:]]
+
+
+def _matching(words: Sequence[str], known: Sequence[str]) -> tuple[int, str]:
+    """Return how many words begin a known name, and that name if they are all of it."""
+    count = next((size for size in range(len(words), 0, -1) if _following(words[:size], known)), 0)
+    name = " ".join(words[:count])
+    return count, name if name in known else ""
 
 
 def _following(words: Sequence[str], names: Iterable[str]) -> list[list[str]]:
@@ -58,22 +62,15 @@ def all_commands() -> dict[str, str]:
     """Return every command with its description: those of this package, of the domains, and of other packages."""
     from r2mae.domains.lookup import domain_commands
 
-    separate = {name: text for name, (text, _, _) in SEPARATE.items()}
     others = {name: f"a command of {package}" for name, (_, package) in external_commands().items()}
-    found = dict(COMMANDS)
-    for commands in (separate, domain_commands(), others):  # in this order of listing; the first of a name counts
+    found = COMMANDS | {name: text for name, (text, _, _) in SEPARATE.items()}
+    for commands in (domain_commands(), others):  # in this order of listing; the first of a name counts
         found |= {name: text for name, text in commands.items() if name not in found}
     return found
 
 
 def parser_for(name: str, words: Sequence[str]) -> Any:
-    """Return the parser of a command for these words, a :class:`r2mae.cli.parsing.Parser`.
-
-    Raises
-    ------
-    UserError
-        If the words do not say enough for the parser, such as a run folder that does not exist.
-    """
+    """Return the parser of a command for these words, a :class:`r2mae.cli.parsing.Parser`."""
     from r2mae.cli.parsing import parser_of
 
     if name in COMMANDS:
@@ -82,13 +79,11 @@ def parser_for(name: str, words: Sequence[str]) -> Any:
             return module.parser(words)
         return parser_of(name, module.Options, lambda values: module.run(module.Options(**values)), words)
     if name in SEPARATE:
-        _, package, install = SEPARATE[name]
-        hint = f"{install} in a checkout of r2mae"
+        _, package, hint = SEPARATE[name]
         raise UserError(f"`r2mae {name}` comes with {package}, which is not installed: {hint}")
     from r2mae.cli.declared import domain_parser
     from r2mae.domains.lookup import domain_command
 
     found = domain_command(name)
-    if found is None:
-        raise unknown("command", name, all_commands())
+    assert found is not None, name
     return domain_parser(*found, words)

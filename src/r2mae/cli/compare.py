@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2mae.cli.cluster import ClusterOptions, read_cluster
 from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.early import loading
-from r2mae.cli.lists import parse_baselines, parse_ratios, parse_seeds, words_of
-from r2mae.cli.parsing import Parser
+from r2mae.compare.cluster_options import ClusterFlags
 from r2mae.domains.checks import check_run
+from r2mae.domains.lookup import get_domain
 from r2mae.domains.sources import Sources, make_base
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     from r2mae.compare.runs import Variant
     from r2mae.domains.base import Domain
 
-_IN_FILE = ("schemes", "seeds", "ratios", "baselines")
 _VARIANT_FIELDS = ("scheme", "seed")
-_SEEDS = ["3"]
 
 
 @dataclass(frozen=True)
-class Options(ClusterOptions):
+class Options(ClusterFlags):
     """Pretrain under several masking schemes and seeds, and say which wins. The same command resumes.
 
     Parameters
@@ -41,8 +39,6 @@ class Options(ClusterOptions):
         Fixed ratios to compare; by default the domain's ratio, low and high.
     baselines : list of str
         Baselines to measure without pretraining, or the word none; by default those of the domain.
-    jobs : int, optional
-        Number of processes; by default one per core.
     out : str, optional
         Folder of the comparison; by default runs/compare-DATA.
     config : str, optional
@@ -59,8 +55,8 @@ class Options(ClusterOptions):
     """
 
     schemes: tuple[str, ...] | None = option(None, metavar="SCHEME")
-    seeds: tuple[str, ...] | None = option(None, metavar="N")
-    ratios: tuple[str, ...] | None = option(None, metavar="RATIO")
+    seeds: tuple[int, ...] = option((3,), metavar="N")
+    ratios: tuple[float, ...] | None = option(None, metavar="RATIO")
     baselines: tuple[str, ...] | None = None
     out: str | None = option(None, metavar="DIR")
     config: str | None = option(None, metavar="FILE")
@@ -70,38 +66,28 @@ class Options(ClusterOptions):
     json: bool = option(False, common=False)
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """Return the parser for a kind of data."""
-    example = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
-    return config_parser("compare", Options, example, run, words, in_file=_IN_FILE, omitted=_VARIANT_FIELDS)
-
-
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.run import start_server
-    from r2mae.compare.runs import runs_of
+    from r2mae.compare.runs import runs_of, seeds_of
     from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
-    own = {name: None if getattr(options, name) is None else words_of(getattr(options, name)) for name in _IN_FILE}
-    baselines = parse_baselines(own["baselines"], _default_baselines(domain, config))
-    schemes = list(DEFAULT_SCHEMES) if own["schemes"] is None else own["schemes"]
-    seeds = parse_seeds(_SEEDS if own["seeds"] is None else own["seeds"])
-    ratios = None if own["ratios"] is None else parse_ratios(own["ratios"])
+    baselines = _baselines(options, domain, config)
+    schemes = list(DEFAULT_SCHEMES if options.schemes is None else options.schemes)
+    seeds, ratios = seeds_of(options.seeds), options.ratios
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
     if options.print_config:
-        shown = {"schemes": schemes, "seeds": own["seeds"] or _SEEDS, "ratios": own["ratios"]}
-        shown |= {"baselines": baselines or ["none"]}
-        print_config(config, skip=_VARIANT_FIELDS, **option_names(of_schemes), **shown)
+        shown = {"schemes": schemes, "seeds": list(options.seeds), "ratios": ratios and list(ratios)}
+        print_config(config, _VARIANT_FIELDS, **option_names(of_schemes), **shown, baselines=baselines or ["none"])
         return 0
-    cluster = read_cluster(options)
+    cluster = options.read()
     out = Path(options.out or f"runs/compare-{Path(config.data.source).stem}")
     runs = runs_of(variants, seeds, out)
     check_run(domain, config, [run.folder for run in runs])
     if options.plan_power or options.dry_run:
-        _check_plan(options, baselines=bool(own["baselines"] and baselines))
-        return _plan(domain, config, variants, seeds, out, options)
+        return _plan(options, config, variants, seeds, out)
 
     if cluster is None and any(not (run.folder / "results.json").exists() for run in runs):
         start_server(domain.name)
@@ -132,46 +118,39 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
-    """Return the domain's default baselines that exist for the model of the configuration."""
-    known = domain.baselines_of(config) if domain.default_baselines else ()
-    return [name for name in domain.default_baselines if name in known]
+def _baselines(options: Options, domain: "Domain", config: RunConfig) -> list[str]:
+    """Return the named baselines, or by default those of the domain that exist for the model of the configuration."""
+    if options.baselines is None:
+        known = domain.baselines_of(config) if domain.default_baselines else ()
+        return [name for name in domain.default_baselines if name in known]
+    named = [name for name in options.baselines if name != "none"]
+    if named and len(named) < len(options.baselines):
+        raise UserError(f"--baselines none omits all baselines: name either none or {' '.join(named)}")
+    return named
 
 
-def _check_plan(options: Options, *, baselines: bool) -> None:
-    """Refuse options that a plan would ignore; `baselines` says if any were named."""
+def _plan(options: Options, config: RunConfig, variants: "Sequence[Variant]", seeds: Sequence[int], out: Path) -> int:
+    """Print what the comparison will take, or what it can decide; refuse options that have no effect on that."""
     if options.plan_power and options.dry_run:
         raise UserError("--plan-power trains nothing, and --dry-run times steps: give one of them")
-    ignored = {"--cluster": options.cluster is not None, "--baselines": baselines and options.plan_power}
-    for name, given in ignored.items():
-        if given:
-            raise UserError(f"plans are made on this machine, so {name} would be ignored: omit it")
-
-
-def _plan(
-    domain: "Domain",
-    config: RunConfig,
-    variants: "Sequence[Variant]",
-    seeds: Sequence[int],
-    out: Path,
-    options: Options,
-) -> int:
-    """Print what the comparison will take, or what it can decide."""
+    if options.cluster is not None:
+        raise UserError("plans are made on this machine, so --cluster would be ignored: omit it")
+    if options.plan_power and options.baselines not in (None, ("none",)):
+        raise UserError("plans are made of pretrained variants, so --baselines would be ignored: omit it")
     with loading():
         from r2mae.compare.estimate import estimate, print_estimate
         from r2mae.compare.power import plan_power, print_power
         from r2mae.files import print_json
 
-    if options.plan_power:
-        rows = plan_power(config, domain, variants, seeds, out)
-        if options.json:
-            print_json({"seeds": len(seeds), "rows": rows})
-        else:
-            print_power(rows, len(seeds))
+    domain = get_domain(config.domain)
+    if options.dry_run:
+        found = estimate(config, domain, variants, seeds, out, jobs=options.jobs)
+        print_json({"estimate": True, **asdict(found)}) if options.json else print_estimate(found)
         return 0
-    found = estimate(config, domain, variants, seeds, out, jobs=options.jobs)
-    if options.json:
-        print_json({"estimate": True, **asdict(found)})
-    else:
-        print_estimate(found)
+    rows = plan_power(config, domain, variants, seeds, out)
+    print_json({"seeds": len(seeds), "rows": rows}) if options.json else print_power(rows, len(seeds))
     return 0
+
+
+_EXAMPLE = "--schemes fixed r2mae mdlm --seeds 3 --out runs/mine"
+parser = partial(config_parser, "compare", Options, _EXAMPLE, run, omitted=_VARIANT_FIELDS)

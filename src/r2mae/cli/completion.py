@@ -46,17 +46,15 @@ def answer_shell(**settings: Any) -> None:
 
     from r2mae.cli.commands import next_words, parser_for, split_command
 
-    before = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
-    words = before[int(os.environ["_ARGCOMPLETE"]) :]
-    outer = inner = argparse.ArgumentParser(prog="r2mae")
-    outer.add_argument("--version", action="store_true")
+    start = int(os.environ["_ARGCOMPLETE"])  # the number of words that precede the options
+    words = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3][start:]
     name, first, rest = split_command(words)
+    parser = argparse.ArgumentParser()
     with suppress(UserError):  # then there is nothing to complete
-        *above, last = first if name else [*words, ""]
-        for word in above:
-            inner = inner.add_subparsers().add_parser(word, add_help=False)
         if name:
-            inner.add_subparsers().add_parser(last, parents=[parser_for(name, [*rest, "--help-all"])], add_help=False)
+            parser = parser_for(name, [*rest, "--help-all"])
         else:
-            inner.add_argument("command", choices=next_words(words))
-    autocomplete(outer, always_complete_options=False, print_suppressed=True, **settings)
+            parser.add_argument("--version", action="store_true")
+            parser.add_argument("command", choices=next_words(words))
+    os.environ["_ARGCOMPLETE"] = str(start + len(first if name else words))
+    autocomplete(parser, always_complete_options=False, print_suppressed=True, **settings)

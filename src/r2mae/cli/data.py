@@ -1,17 +1,11 @@
 """``r2mae data list | fetch NAME | path NAME | verify NAME``: public data sets."""
 
 from dataclasses import dataclass
+from typing import Literal
 
+from r2mae.domains.lookup import public_sets
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument
-
-ACTIONS = ("list", "fetch", "path", "verify")
-
-
-def _sets() -> tuple[str, ...]:
-    from r2mae.domains.lookup import public_sets
-
-    return tuple(public_sets())
 
 
 @dataclass(frozen=True)
@@ -33,28 +27,32 @@ class Options:
     r2mae data fetch mnist
     """
 
-    action: str = argument("list", words=(*ACTIONS, "alignment"))
-    name: str | None = argument(None, words=_sets)
+    action: Literal["list", "fetch", "path", "verify"] = argument("list", words=("alignment",), metavar="ACTION")
+    name: str | None = argument(None, words=public_sets)
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    from r2mae.domains.lookup import public_sets
+    from r2mae.catalogue import data_root, fetch, locate, verify
+    from r2mae.terminal import print_table
 
     action, name, sets = options.action, options.name, public_sets()
-    if action not in ACTIONS:
-        raise unknown("action", action, (*ACTIONS, "alignment"))
     if action == "list":
         if name is not None:
             raise UserError(f"data list lists all sets: omit {name!r}")
-        _list()
+        rows = []
+        for entry in sets.values():
+            sizes = [file.size or 0 for file in entry.files]
+            size = f"{sum(sizes) / 1e6:.1f} MB" if all(sizes) and sizes else ""
+            here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
+            rows.append((entry.name, entry.domain, entry.title, entry.licence, size, here))
+        print_table(("name", "domain", "what", "licence", "size", "here"), rows)
+        print(f"data folder: {data_root()}")
         return 0
     if name is None:
         raise UserError(f"name a data set to {action}: {', '.join(sets)}")
     if name not in sets:
         raise unknown("data set", name, sets)
-    from r2mae.catalogue import fetch, locate, verify
-
     chosen = sets[name]
     if chosen.packaged:
         print(f"{name} is part of {chosen.packaged}: there is nothing to {action}")
@@ -67,21 +65,3 @@ def run(options: Options) -> int:
     for path in fetch(chosen) if action == "fetch" else locate(chosen).values():
         print(path)
     return 0
-
-
-def _list() -> None:
-    from rich.table import Table
-
-    from r2mae.catalogue import data_root, verify
-    from r2mae.domains.lookup import public_sets
-    from r2mae.terminal import Terminal
-
-    table = Table("name", "domain", "what", "licence", "size", "here", box=None, pad_edge=False)
-    for entry in public_sets().values():
-        sizes = [file.size for file in entry.files]
-        size = "" if None in sizes or not sizes else f"{sum(s for s in sizes if s) / 1e6:.1f} MB"
-        here = "packaged" if entry.packaged else ", ".join(sorted(set(verify(entry).values())))
-        table.add_row(entry.name, entry.domain, entry.title, entry.licence, size, here)
-    console = Terminal()
-    console.print(table)
-    console.print(f"data folder: {data_root()}", soft_wrap=True, highlight=False)

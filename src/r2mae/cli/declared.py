@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser, parser_of
+from r2mae.cli.parsing import Parser, parser_of, width
 from r2mae.domains.checks import open_run
 from r2mae.domains.lookup import all_domains, import_object
 from r2mae.training.config_options import config_options
@@ -16,9 +16,6 @@ from r2mae.training.fields import docstring_part, options_of
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
     from r2mae.domains.options import Command
-
-_WIDTH = 118
-_COLUMN = 10  # column at which descriptions begin
 
 
 def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) -> Parser:
@@ -30,29 +27,17 @@ def domain_parser(domain: "Domain", command: "Command", words: Sequence[str]) ->
         function(**values)
         return 0
 
-    parser = parser_of(command.name, command.options, run, words)
-    if command.config is not None:
-        chosen = (option for option in config_options(command.config) if option.name in command.fields)
-        parser.add(replace(option, default=None) for option in chosen)
-    return parser
+    others = [] if command.config is None else config_options(command.config)
+    chosen = [replace(option, default=None) for option in others if option.name in command.fields]
+    return parser_of(command.name, command.options, run, words).add(chosen)
 
 
 @dataclass(frozen=True)
 class Offer:
     """What a domain offers to a command that works on a run.
 
-    Parameters
-    ----------
-    lines : list of (str, str)
-        Names and descriptions, for the help.
-    examples : list of str
-        Examples of arguments.
-    kinds : list of (type, str)
-        Dataclasses with options, each with its heading in the help.
-    changes : mapping
-        Other attributes of the command's own options, by name.
-    elsewhere : mapping
-        Options of what may also follow RUN: its name, by the option as typed.
+    Names with descriptions, and examples of arguments, for the help; dataclasses with options, each with its heading;
+    changes of the command's own options; and the options of what may also follow RUN, with its name.
     """
 
     lines: Sequence[tuple[str, str]]
@@ -65,31 +50,14 @@ class Offer:
 def run_parser(
     command: str,
     options: type,
-    words: Sequence[str],
     offer_of: "Callable[[Domain], Offer]",
     run: "Callable[[Path, Domain, Any, dict[str, Any]], int]",
+    words: Sequence[str],
 ) -> Parser:
     """Return the parser of a command that works on a run, with the options of the run's domain.
 
-    Without a run, it describes what every domain offers.
-
-    Parameters
-    ----------
-    command : str
-        Its name.
-    options : type
-        Dataclass with the options of the command itself.
-    words : sequence of str
-        Words of the command line.
-    offer_of : callable
-        Returns what a domain offers.
-    run : callable
-        ``run(path, domain, options, given)`` runs the command, with its own options and all that were given.
-
-    Raises
-    ------
-    UserError
-        If the first word is no run folder.
+    Without a run, it describes what every domain offers. ``run(path, domain, options, given)`` runs the command, with
+    its own options and all that were given.
     """
     path, own = _run_in(words), options_of(options)
     domains = all_domains() if path is None else [open_run(path)[0]]
@@ -98,9 +66,7 @@ def run_parser(
     examples = [f"r2mae {command} {example}" for offer in offers for example in offer.examples]
     if path is None:
         about += f"\n\nFurther options depend on the run: `r2mae {command} RUN --help` describes them."
-        parser = Parser(f"r2mae {command}", about, *examples)
-        parser.add(own)
-        return parser
+        return Parser(f"r2mae {command}", about, *examples).add(own)
 
     def call(given: dict[str, Any]) -> int:
         return run(path, domains[0], options(**taken(given, options)), given)
@@ -111,7 +77,7 @@ def run_parser(
     for kind, heading in offers[0].kinds:
         parser.add(options_of(kind, heading))
     parser.elsewhere = {
-        typed: f"belongs to {name}: r2mae {command} {path} {name} {typed} …"
+        typed: f"it belongs to {name}: r2mae {command} {path} {name} {typed} …"
         for typed, name in offers[0].elsewhere.items()
     }
     return parser
@@ -132,15 +98,5 @@ def taken(values: Mapping[str, Any], options: type) -> dict[str, Any]:
 
 def listed(lines: Iterable[tuple[str, str]]) -> str:
     """Format names with their descriptions as lines of a help text."""
-    return "\n".join(
-        textwrap.fill(
-            f"{name:<{_COLUMN - 3}} {text}",
-            _WIDTH,
-            initial_indent="  ",
-            subsequent_indent=" " * _COLUMN,
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
-        for name, text in lines
-        if text
-    )
+    wrapper = textwrap.TextWrapper(width(), initial_indent="  ", subsequent_indent=" " * 10, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(f"{name:<7} {text}") for name, text in lines if text)

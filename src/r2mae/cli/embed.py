@@ -1,20 +1,17 @@
 """``r2mae embed RUN DATA``: embed data with a pretrained model, and draw the embedding."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_output, check_source, open_run
 from r2mae.errors import UserError
 from r2mae.training.fields import argument, option
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from r2mae.domains.base import Domain
 
 
@@ -52,11 +49,6 @@ class Options:
     max_points: int | None = None
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """Return the parser for the domain of a run; without a run, its help names what every domain embeds."""
-    return run_parser("embed", Options, words, _offer, run)
-
-
 def _offer(domain: "Domain") -> Offer:
     declared = domain.command_line.embedding
     return Offer([(domain.name, declared.help)], declared.examples, [(kind, domain.name) for kind in _kinds(domain)])
@@ -81,7 +73,15 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     check_source(domain, written, options.data)
     if options.output is not None and exporters[output.suffix].replaces:
         check_output(domain, output, options.data)
-    table = _check_figure(domain, options)
+    for name, value in (("--color", options.color), ("--max-points", options.max_points)):
+        if options.figure is None and value not in (None, ()):
+            raise UserError(f"{name} is for a figure: name its file, --figure umap.svg")
+    table = None
+    if options.figure is not None:
+        from r2mae.compare.embedding_figure import check_figure, draw_embedding
+
+        check_output(domain, options.figure, options.data)
+        table = check_figure(domain, options.figure, options.data, options.color, options.max_points)
 
     with loading():
         from r2mae.training.saving import load_model
@@ -93,8 +93,6 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     rows, width = arrays["embedding"].shape
     print(f"{rows} embeddings of {width} numbers are in {output}")
     if options.figure is not None:
-        from r2mae.compare.embedding_figure import draw_embedding
-
         colours = draw_embedding(
             options.figure, arrays, table, options.color, domain.figure_columns(config),
             data=options.data, scheme=config.scheme.name, max_points=options.max_points,
@@ -103,22 +101,4 @@ def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -
     return 0
 
 
-def _check_figure(domain: "Domain", options: Options) -> "pd.DataFrame | None":
-    """Check the figure's options before anything is embedded; return the table of the --color columns, if any."""
-    if options.figure is None:
-        for name, given in (("--color", options.color), ("--max-points", options.max_points)):
-            if given not in (None, ()):
-                raise UserError(f"{name} is for a figure: name its file, --figure umap.svg")
-        return None
-    from r2mae.compare.embedding_figure import FEWEST, check_columns, import_umap
-    from r2mae.compare.style import check_suffix
-
-    if options.max_points is not None and options.max_points < FEWEST:
-        raise UserError(f"--max-points must be {FEWEST} or more, not {options.max_points}")
-    table = domain.annotations(options.data) if options.color else None
-    if table is not None:
-        check_columns(options.color, [str(name) for name in table.columns], options.data)
-    check_suffix(options.figure, example="umap")
-    import_umap()
-    check_output(domain, options.figure, options.data)
-    return table
+parser = partial(run_parser, "embed", Options, _offer, run)

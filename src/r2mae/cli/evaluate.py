@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
-from r2mae.cli.lists import words_of
 from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_source, open_run
 from r2mae.errors import UserError, unknown
@@ -52,7 +51,7 @@ class Options:
 
 def parser(words: Sequence[str]) -> Parser:
     """Return the parser for the domain of a run; without a run, its help names the evaluations of every domain."""
-    return run_parser("evaluate", Options, words, partial(_offer, words), partial(run, words))
+    return run_parser("evaluate", Options, partial(_offer, words), partial(run, words), words)
 
 
 def _offer(words: Sequence[str], domain: "Domain") -> Offer:
@@ -75,8 +74,8 @@ def _offer(words: Sequence[str], domain: "Domain") -> Offer:
 
 def _evaluations(domain: "Domain") -> dict[str, "Evaluation"]:
     """Return the domain's default evaluation, then the others, by name."""
-    declared = domain.command_line
-    return {one.name or domain.name: one for one in (declared.evaluation, *declared.evaluations)}
+    every = (domain.command_line.evaluation, *domain.command_line.evaluations)
+    return {one.name or domain.name: one for one in every}
 
 
 def _chosen(domain: "Domain", words: Sequence[str]) -> "Evaluation":
@@ -91,48 +90,43 @@ def _chosen(domain: "Domain", words: Sequence[str]) -> "Evaluation":
 def run(words: Sequence[str], path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -> int:
     """Run the command."""
     (_, config), evaluation = open_run(path), _chosen(domain, words)
+    if (options.what or domain.name) != (evaluation.name or domain.name):
+        raise UserError(f"name the evaluation before the options: r2mae evaluate {path} {options.what} --…")
     asked = {**taken(given, evaluation.options), **evaluation.fixed}
     reading = taken(given, domain.command_line.reading)
-    if options.data is None:
-        for one in options_of(domain.command_line.reading):
-            if one.name in reading:
-                raise UserError(f"{one.typed} is for other data: name them, --data OTHER, or omit it")
-    elif evaluation.own_data:
+    if reading and options.data is None:
+        name = next(iter(reading)).replace("_", "-")
+        raise UserError(f"--{name} is for other data: name them, --data OTHER, or omit it")
+    if options.data is not None and evaluation.own_data:
         raise UserError(f"{evaluation.name} has its own data: omit --data")
     if not evaluation.own_data:
         check_source(domain, config, options.data or config.data.source)
 
     with loading():
-        from r2mae.cli.scores_table import scores_table
         from r2mae.compare.measure import evaluate
+        from r2mae.compare.scores import print_scores
         from r2mae.files import print_json
         from r2mae.training.progress import counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
-        measurement = evaluate(
+        found = evaluate(
             path,
             source=options.data,
             reading=reading,
             own_data=evaluation.own_data,
-            baselines=words_of(options.baselines),
+            baselines=options.baselines,
             device=options.device,
             progress=progress,
             **asked,
         )
-    data = evaluation.name if evaluation.own_data else measurement.config.data.source
-    measured = {name: asked[name] for name in measurement.config.measured_fields if name in asked}
-    config = measurement.config.with_measurement(**measured)
+    data = evaluation.name if evaluation.own_data else found.config.data.source
+    config = found.config.with_measurement(**{n: asked[n] for n in found.config.measured_fields if n in asked})
     if options.json:
-        printed = {
-            "measured": config.measurement_settings(),
-            "scores": measurement.scores,
-            "baselines": measurement.baselines,
-            "seconds": measurement.seconds,
-        }
-        print_json({"run": str(path), "data": data, **printed})
+        measured, scores = config.measurement_settings(), {"scores": found.scores, "baselines": found.baselines}
+        print_json({"run": str(path), "data": data, "measured": measured, **scores, "seconds": found.seconds})
         return 0
-    scores_table({path.name: measurement.scores, **measurement.baselines}, domain.metrics_of(config))
+    print_scores({path.name: found.scores, **found.baselines}, domain.metrics_of(config))
     if not evaluation.own_data and (method := config.measured_in_words()):
         print(method)
-    print(f"measured on {data} in {measurement.seconds:.1f} s")
+    print(f"measured on {data} in {found.seconds:.1f} s")
     return 0

@@ -1,20 +1,18 @@
 """``r2mae export RUN --to LAYOUT -o OUT``: write a pretrained model for other libraries."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2mae.cli.declared import Offer, run_parser, taken
 from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser
 from r2mae.domains.lookup import import_object
 from r2mae.errors import UserError, unknown
 from r2mae.training.fields import argument, option
 
 if TYPE_CHECKING:
     from r2mae.domains.base import Domain
-    from r2mae.domains.options import ModelFormat
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,6 @@ class Options:
     output: str | None = option(None, short="-o", metavar="OUT")
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """Return the parser for the domain of a run; without a run, its help names the layouts of every domain."""
-    return run_parser("export", Options, words, _offer, run)
-
-
 def _offer(domain: "Domain") -> Offer:
     layouts = domain.command_line.model_formats
     return Offer(
@@ -53,28 +46,23 @@ def _offer(domain: "Domain") -> Offer:
 
 def run(path: Path, domain: "Domain", options: Options, given: dict[str, Any]) -> int:
     """Run the command."""
-    layout = _layout(domain, path, options.to)
+    known = {one.name: one for one in domain.command_line.model_formats}
+    if not known:
+        raise UserError(f"{path} is a run of {domain.name}, whose models no other library loads: use r2mae.load")
+    if options.to is None:
+        raise UserError(f"name the layout: r2mae export {path} --to {'|'.join(known)} -o OUT")
+    if options.to not in known:
+        raise unknown(f"layout of the domain {domain.name}", options.to, known)
+    layout = known[options.to]
     for name in given.keys() - taken(given, Options).keys() - taken(given, layout.options).keys():
         raise UserError(f"--to {layout.name} of the domain {domain.name} has no --{name.replace('_', '-')}: omit it")
     if options.output is None:
         raise UserError(f"name the output: r2mae export {path} --to {layout.name} -o OUT")
-    output = Path(options.output)
     with loading():
         write = import_object(domain.name, layout.write, "write")
-    opened = write(path, output, **taken(given, layout.options))
-    print(f"the model of {path} is in {output}: {opened}")
+    opened = write(path, Path(options.output), **taken(given, layout.options))
+    print(f"the model of {path} is in {options.output}: {opened}")
     return 0
 
 
-def _layout(domain: "Domain", path: Path, name: str | None) -> "ModelFormat":
-    """Return the layout `name` of the run's domain; refuse a missing or unknown name."""
-    known = {one.name: one for one in domain.command_line.model_formats}
-    if not known:
-        raise UserError(
-            f"{path} is a run of the domain {domain.name}, whose models no other library loads: use r2mae.load"
-        )
-    if name is None:
-        raise UserError(f"name the layout: r2mae export {path} --to {'|'.join(known)} -o OUT")
-    if name not in known:
-        raise unknown(f"layout of the domain {domain.name}", name, known)
-    return known[name]
+parser = partial(run_parser, "export", Options, _offer, run)

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from errno import EDQUOT, EFBIG, ENOSPC
-from io import TextIOWrapper
 from typing import Any
 
 from r2mae import __version__
@@ -15,28 +14,25 @@ from r2mae.registry import external_commands
 from r2mae.screen import Screen
 from r2mae.training.ranks import is_first
 
-_RESUMES_FROM = dict.fromkeys(("compare", "pretrain"), " from the last checkpoint") | {"reproduce": ""}
+_AFTER_CTRL_C = {
+    **dict.fromkeys(("compare", "pretrain"), "; the same command resumes from the last checkpoint"),
+    "reproduce": "; the same command resumes",
+}
 
 _HELP = """usage: {prog} COMMAND ...
 
-{title}
+{about}
 
 commands:
 {commands}
 
-examples:
-{examples}
-
 `r2mae COMMAND --help` describes a command; `r2mae --version` prints the version.
 """
-_TITLE = "Masked pretraining with randomly random mask ratios (R²MAE)."
-_EXAMPLES = (
-    "r2mae compare digits",
-    "r2mae pretrain images digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a",
-    "r2mae evaluate runs/a",
-    "r2mae theory risk --model spiked --low 0.5 --high 0.6",
-    "r2mae data alignment build chr1.maf.gz chr2.maf.gz -o human",
-)
+_ABOUT = """Masked pretraining with randomly random mask ratios (R²MAE). For example:
+
+  r2mae compare digits
+  r2mae pretrain images digits --scheme r2mae --low 0.5 --high 0.9 --out runs/a
+  r2mae evaluate runs/a"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,9 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         answer_shell()
     words = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # file names may contain bytes that are not valid UTF-8
-            stream.reconfigure(errors="backslashreplace")
     out: Any = Screen(sys.stdout)
     err: Any = Screen(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
@@ -60,28 +53,33 @@ def _run(words: list[str]) -> int:
         if nul := next((word for word in words if "\0" in word), None):
             raise UserError(f"{nul!r} holds a NUL character, which no name or path can contain: omit it")
         return _dispatch(words)
-    except UserError as error:
-        print(f"r2mae: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `r2mae data list | head`
-            sys.stderr.close()
-            return 0
-        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-        hint = "; free some space, and run the same command again to resume" if full else ""
-        print(f"r2mae: {error.filename or 'the system'}: {error.strerror or error}{hint}", file=sys.stderr)
-        return 2
-    except MemoryError as error:
-        reason = f" ({' '.join(str(error).split())})" if str(error) else ""
-        print(f"r2mae: there is not enough memory{reason}: ask for less, or take a larger machine", file=sys.stderr)
+    except BrokenPipeError:  # `r2mae data list | head`
+        sys.stderr.close()
+        return 0
+    except (UserError, OSError, MemoryError, ModuleNotFoundError) as error:
+        print(f"r2mae: {' '.join(_in_words(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         if not stop.args and is_first():  # otherwise training has printed the message
-            resumable = words[0] in _RESUMES_FROM and "--again" not in words
-            again = "; the same command starts again" if words[0] == "theory" else ""  # which has no checkpoints
-            hint = f"; the same command resumes{_RESUMES_FROM[words[0]]}" if resumable else again
+            hint = "" if "--again" in words else _AFTER_CTRL_C.get(words[0], "")
             print(f"r2mae: stopped{hint}", file=sys.stderr)
         return 130
+
+
+def _in_words(error: Exception) -> str:
+    """Return what to say of a user's mistake, or of what the machine lacks."""
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"{error.name!r} is not installed: pip install 'r2mae[cells,genome,text]', or only the extra of your data"
+        )
+    if isinstance(error, MemoryError):
+        reason = f" ({error})" if str(error) else ""
+        return f"there is not enough memory{reason}: ask for less, or take a larger machine"
+    if isinstance(error, OSError):
+        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
+        hint = "; free some space, and run the same command again to resume" if full else ""
+        return f"{error.filename or 'the system'}: {error.strerror or error}{hint}"
+    return str(error)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -99,8 +97,7 @@ def _dispatch(words: list[str]) -> int:
         values = made.read(rest)
         if made.run is None:  # such as of evaluate, without a run
             raise UserError(f"{made.prog}: name what it works on before the options")
-        code: int = made.run(values)
-        return code
+        return int(made.run(values))
     if words == group or rest[0] in ("-h", "--help", "help"):
         if words and not rest:
             raise UserError(f"{' '.join(group)} what? {nearest('', next_words(group))}")
@@ -115,6 +112,4 @@ def _print_help(group: Sequence[str]) -> None:
     commands = {name: text for name, text in all_commands().items() if f"r2mae {name} ".startswith(f"{prog} ")}
     width = max(map(len, commands)) + 2
     lines = "\n".join(f"  {name:<{width}}{text}" for name, text in commands.items())
-    examples = [one for one in _EXAMPLES if one.startswith(f"{prog} ")][: None if group else 3]
-    title = f"Commands of {prog}." if group else _TITLE
-    print(_HELP.format(prog=prog, title=title, commands=lines, examples="\n".join(f"  {e}" for e in examples)), end="")
+    print(_HELP.format(prog=prog, about=f"Commands of {prog}." if group else _ABOUT, commands=lines), end="")

@@ -58,6 +58,6 @@ def run(options: Options) -> int:
 
     made = reconstructions_of(domain, runs, ratio)
     write_figure(draw_pictures(made, along="columns"), output)
-    models = "1 model completes them" if len(runs) == 1 else f"{len(runs)} models complete them"
-    print(f"{len(made.original)} test images with {made.ratio:.0%} hidden, as {models}, are in {output}")
+    done = f"{made.ratio:.0%} hidden, completed by {len(runs)} model(s)"
+    print(f"{len(made.original)} test images with {done}, are in {output}")
     return 0

@@ -1,16 +1,17 @@
 """``r2mae pretrain DOMAIN DATA``: pretrain one model into a run folder; an interrupted run is resumed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from r2mae.cli.configs import config_parser, print_config
 from r2mae.cli.early import loading
-from r2mae.cli.parsing import Parser
 from r2mae.domains.checks import check_run
 from r2mae.domains.sources import Sources, make_config
 from r2mae.training.fields import option
+from r2mae.training.ranks import is_first, is_relaunched
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,6 @@ class Options:
     json: bool = option(False, common=False)
 
 
-def parser(words: Sequence[str]) -> Parser:
-    """Return the parser for a kind of data."""
-    example = "--scheme r2mae --low 0.5 --high 0.9 --out runs/a"
-    return config_parser("pretrain", Options, example, run, words)
-
-
 def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     config = make_config(sources, given)
@@ -51,23 +46,27 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     domain, out = sources.domain, Path(options.out or f"runs/{name}")
     check_run(domain, config, [out])
 
-    about = f"{config.data.source}, {config.scheme.name}: model {config.model.name}, seed {config.seed}, in {out}"
-    with loading(about=None if options.json else about):
-        from r2mae.cli.scores_table import scores_table
+    label = f"{config.data.source}, {config.scheme.name}"
+    if is_first() and not is_relaunched() and not options.json:
+        print(f"{label}: model {config.model.name}, seed {config.seed}, in {out}", flush=True)
+    with loading():
+        from r2mae.compare.scores import print_scores
         from r2mae.files import print_json
         from r2mae.training.pretrain import pretrain
         from r2mae.training.progress import ProgressBar, counting_bar
 
     with counting_bar("measuring", counted=False, transient=True) as progress:
-        reporter = ProgressBar(f"{config.data.source}, {config.scheme.name}")
-        fitted, results = pretrain(config, domain, out, reporter=reporter, progress=progress)
+        fitted, results = pretrain(config, domain, out, reporter=ProgressBar(label), progress=progress)
     if options.json:
         print_json({"run": str(out), "worked": fitted.trained_now, **results})
         return 0
     if not fitted.trained_now:
         print(f"{out} is finished already; nothing was trained")
-    scores_table({config.scheme.name: results["scores"]}, domain.metrics_of(config))
+    print_scores({config.scheme.name: results["scores"]}, domain.metrics_of(config))
     if method := config.measured_in_words():
         print(method)
     print(f"model and results are in {out}")
     return 0
+
+
+parser = partial(config_parser, "pretrain", Options, "--scheme r2mae --low 0.5 --high 0.9 --out runs/a", run)

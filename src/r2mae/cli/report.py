@@ -39,7 +39,6 @@ def run(options: Options) -> int:
 
     for folder in folders:
         with FolderLock(folder):
-            comparison = gather_again(folder)
-            publish(comparison, folder)
+            publish(gather_again(folder), folder)
         print(f"table, figures and report.html are in {folder}")
     return 0

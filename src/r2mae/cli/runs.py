@@ -33,34 +33,29 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    from rich.markup import escape
-    from rich.table import Table
+    from rich.text import Text
 
     from r2mae.compare.run_states import find_runs
     from r2mae.files import print_json
-    from r2mae.terminal import Terminal
+    from r2mae.terminal import print_table
 
     states = find_runs(Path(options.folder))
     if options.json:
         print_json([asdict(state) for state in states])
         return 0
-    table = Table("run", "data", "scheme", "seed", "state", "step", "score", box=None, pad_edge=False)
-    for state in states:
-        style = _STYLES.get(state.state, "")
-        table.add_row(
-            escape(state.path),
-            escape(Path(state.data).name),
-            escape(state.scheme),
+    rows = [
+        (
+            state.path,
+            Path(state.data).name,
+            state.scheme,
             "" if state.seed is None else str(state.seed),
-            f"[{style}]{state.state}[/]" if style else state.state,
+            Text(state.state, _STYLES.get(state.state, "")),
             str(state.step),
             "" if state.score is None else f"{state.score:.4f}",
         )
-    console = Terminal()
-    if not console.is_terminal:
-        console = Terminal(width=max(console.width, 140))
-    console.print(table)
-    counts = Counter(state.state for state in states)
-    summary = ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "no runs"
-    console.print(f"{summary} in {options.folder}", highlight=False, soft_wrap=True, markup=False)
+        for state in states
+    ]
+    print_table(("run", "data", "scheme", "seed", "state", "step", "score"), rows)
+    counts = Counter(state.state for state in states).most_common()
+    print(f"{', '.join(f'{count} {name}' for name, count in counts) or 'no runs'} in {options.folder}")
     return 0

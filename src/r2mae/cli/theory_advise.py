@@ -1,15 +1,19 @@
 """``r2mae theory advise DATA``: advise on mask ratios for masked linear regression on data, by the closed formula."""
 
+import textwrap
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from r2mae.cli.early import loading
-from r2mae.cli.theory_model import output_folder
+from r2mae.cli.theory_risk import check_folder, user_errors
 from r2mae.errors import UserError
-from r2mae.training.fields import argument, option
+from r2mae.training.fields import Range, Size, argument, check_fields, option
 
+_AtLeastTwo = Annotated[int, Range(2)]
 _RAW_FEATURES = 500  # fewer, as with raw features each ratio costs some d × d factorisations
+_WIDEST = 100  # columns of a paragraph
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Options:
     epochs : int, optional
         Number of epochs, each with a fresh mask for every row; by default one.
     missing : float, float, optional
-        Ends of the share of entries that is missing in use; by default nothing is missing.
+        Ends of the share of entries that is missing in use.
     fill : str
         Hidden entries are zero, have the feature's mean, or have it and kept ones are divided by the kept share.
     directions : int
@@ -52,75 +56,62 @@ class Options:
     """
 
     data: str = argument(words=("digits", "mnist"))
-    samples: int | None = None
-    epochs: int | None = None
-    missing: tuple[float, ...] | None = option(None, metavar="LOW HIGH")
+    samples: _AtLeastTwo | None = None
+    epochs: Size | None = None
+    missing: tuple[float, ...] = option((0.0, 0.0), metavar="LOW HIGH")
     fill: Literal["zeros", "mean", "rescaled"] = "mean"
-    directions: int = 20
-    tolerance: float = 0.05
+    directions: Size = 20
+    tolerance: Annotated[float, Range(above=0, below=1)] = 0.05
     raw: bool = False
-    max_features: int | None = None
+    max_features: _AtLeastTwo | None = None
     out: str | None = option(None, metavar="DIR")
     json: bool = False
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    samples, raw, most = options.samples, options.raw, options.max_features
-    for name, given, least in (
-        ("samples", samples, 2), ("epochs", options.epochs, 1), ("directions", options.directions, 1),
-        ("max-features", most, 2),
-    ):  # fmt: skip
-        if given is not None and given < least:  # before data are loaded
-            raise UserError(f"--{name} must be {least} or more, not {given}")
-    if not 0 < options.tolerance < 1:
-        raise UserError(f"--tolerance must be above 0 and below 1, not {options.tolerance:g}")
-    missing = (0.0, 0.0) if options.missing is None else options.missing
+    check_fields(options)  # before data are loaded
+    missing = options.missing
     if not (len(missing) == 2 and 0 <= missing[0] <= missing[1] < 1):
         raise UserError("--missing must be two shares, LOW and HIGH, of at least 0 and below 1, for example 0.1 0.9")
-    out = output_folder(options.out)
+    check_folder(options.out)
     with loading("scientific libraries"):
         import numpy as np
 
-        from r2mae.cli.theory_output import print_advice, write_advice
+        from r2mae.compare.theory_figures import write_advice
         from r2mae.files import print_json
         from r2mae.matrices import MAX_FEATURES, load_matrix
-        from r2mae.theory import Inputs, Range, advise, from_data
+        from r2mae.terminal import Terminal
+        from r2mae.theory import Inputs, advise, from_data, ranges
         from r2mae.theory.advice_text import advice_text
         from r2mae.theory.advise import caveats
 
-    slow = raw or options.fill == "zeros"
-    if most is None:
-        most = _RAW_FEATURES if slow else MAX_FEATURES
-    data = load_matrix(options.data, max_features=most)
+    raw, fill = options.raw, options.fill
+    slow = raw or fill == "zeros"
+    data = load_matrix(options.data, max_features=options.max_features or (_RAW_FEATURES if slow else MAX_FEATURES))
     x = data.values if raw else data.values / data.values.std(axis=0)
-    n = len(x) if samples is None else samples
-    ratios = np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100
-    try:
+    n = options.samples or len(x)
+    mean = x.mean(axis=0) if fill == "zeros" else None
+    with user_errors():
         cov = from_data(data.values, scale=not raw)
-        inputs = Inputs(
-            "rescaled" if options.fill == "rescaled" else "zeros",
-            Range(*missing),
-            x.mean(axis=0) if options.fill == "zeros" else None,
-        )
         advice = advise(
             cov,
             n,
             directions=options.directions,
             tolerance=options.tolerance,
-            ratios=ratios,
+            ratios=np.arange(1, 20) / 20 if slow else np.arange(1, 100) / 100,
             masks=options.epochs or 1,
-            inputs=inputs,
+            inputs=Inputs("rescaled" if fill == "rescaled" else "zeros", ranges.Range(*missing), mean),
         )
-    except (ValueError, ArithmeticError) as error:
-        raise UserError(f"{options.data}: {error}") from None
     holds, cautions = caveats(x, cov, n)
     text = advice_text(data.name, data.notes, advice, holds, cautions, "raw" if raw else "standardised")
-    out = Path(f"runs/advise-{data.name}") if out is None else out
+    out = Path(options.out or f"runs/advise-{data.name}")
     write_advice(out, data.name, data.features, advice, text)
     if options.json:
         print_json(text)
-    else:
-        print_advice(text)
-        print(f"figure and tables are in {out}")
+        return 0
+    wrapped = partial(textwrap.fill, width=min(Terminal().width, _WIDEST), break_on_hyphens=False)
+    print(text["answer"], wrapped(text["caveat"]), "", *(f"note: {note}" for note in text["notes"]), sep="\n")
+    print(wrapped(text["paragraph"]), *(wrapped(f"Caution: {caution}") for caution in cautions), sep="\n")
+    print(f"figure and tables are in {out}")
     return 0

@@ -1,25 +1,19 @@
 """``r2mae theory simulate``: measure the risk on random rows and masks, and compare it with the formula."""
 
+import warnings
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+from r2mae.cli import theory_risk
 from r2mae.cli.early import loading
-from r2mae.cli.theory_model import (
-    ModelOptions,
-    check_memory,
-    output_folder,
-    print_note,
-    read_problem,
-    show,
-    user_errors,
-)
+from r2mae.cli.theory_risk import check_memory, problem_of, show, user_errors
 
+_NOTE = "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
 _BYTES = 12  # bytes per entry of the rows: its value, and the random numbers of its mask
 
 
 @dataclass(frozen=True)
-class Options(ModelOptions):
+class Options(theory_risk.Options):
     """Measure the test risk of masked ridgeless regression, and compare it with the closed formula.
 
     Rows and masks are random; of each draw, the minimum-norm solution and its exact risk are computed.
@@ -45,41 +39,18 @@ class Options(ModelOptions):
 
 def run(options: Options) -> int:
     """Run the command."""
-    output_folder(options.out)
     with loading("scientific libraries"):
-        from r2mae.cli.theory_output import write_curves
-        from r2mae.theory import simulate
         from r2mae.theory.problem import simulation_rows
         from r2mae.training.progress import counting_bar
 
-        problem = read_problem(options)
+        problem = problem_of(options)
     check_memory(_BYTES * problem.n * problem.cov.d, problem.cov.d, problem.n)
+    draws: dict[str, Any] = {"repetitions": options.repetitions, "design": options.design}
     with user_errors(), counting_bar("simulating", transient=True) as progress:
         formula = problem.formula()
-        measured = simulate(
-            problem.cov,
-            problem.beta,
-            problem.n,
-            problem.ratios,
-            noise=problem.noise,
-            repetitions=options.repetitions,
-            design=options.design,
-            ridge=problem.ridge,
-            seed=options.seed,
-            jobs=options.jobs,
-            progress=progress,
-        )
+        measured = problem.simulate(seed=options.seed, jobs=options.jobs, progress=progress, **draws)
+        if options.design == "fixed":
+            warnings.warn(_NOTE, stacklevel=1)
+    title = f"{options.repetitions} repetitions, {options.design} design"
     rows = simulation_rows(problem, formula, measured)
-    if options.design == "fixed":
-        print_note(
-            "all repetitions use one draw of rows; the formula is the mean over draws, which --design fresh measures"
-        )
-    more = {"repetitions": options.repetitions, "design": options.design}
-    return show(
-        options,
-        problem,
-        rows,
-        f"{options.repetitions} repetitions, {options.design} design",
-        {**problem.properties(float(measured.null)), **more},
-        partial(write_curves, problem, formula, rows, measured=measured),
-    )
+    return show(options, problem, rows, float(measured.null), title, **draws)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from r2mae.errors import UserError, nearest
+from r2mae.training.fields import option
 from r2mae.training.records import read_yaml
 
 ENGINES = {"slurm": ("dask_jobqueue", "SLURMCluster"), "kubernetes": ("dask_kubernetes.operator", "KubeCluster")}
@@ -36,58 +37,70 @@ class ClusterOptions:
     memory: int | None = None
 
 
-def cluster_options(
-    where: str | None, *, config: str | None = None, memory: str | None = None, jobs: int | None = None
-) -> ClusterOptions | None:
-    """Return what the options say, or None if there is no cluster.
+@dataclass(frozen=True, kw_only=True)
+class ClusterFlags:
+    """The options of the command line that say where runs are trained.
 
     Parameters
     ----------
-    where : str, optional
-        ``--cluster``.
-    config : str, optional
-        ``--cluster-config``: a YAML file of keyword arguments for the engine.
-    memory : str, optional
-        ``--run-memory``, such as "8GB".
     jobs : int, optional
-        ``--jobs``, which has no meaning on a cluster.
-
-    Raises
-    ------
-    UserError
-        For options that do not go together, a cluster of no known kind, or a missing library.
+        Number of processes; by default one per core.
+    cluster : str, optional
+        Train on the workers of a Dask cluster: tcp://HOST:PORT of a running scheduler, or slurm or kubernetes to start
+        workers there. docs/cluster.md has recipes.
+    cluster_config : str, optional
+        For slurm and kubernetes: a YAML file with the arguments of SLURMCluster or KubeCluster.
+    run_memory : str, optional
+        Memory of each run, such as 8GB, taken of the resource MEMORY that workers offer.
     """
-    if where is None:
-        for name, value in (("--cluster-config", config), ("--run-memory", memory)):
-            if value is not None:
-                raise UserError(f"{name} belongs to --cluster: name the cluster, or omit {name}")
-        return None
-    if jobs is not None:
-        raise UserError(
-            "--jobs counts processes of this machine, and --cluster runs none here: omit --jobs (a worker runs as "
-            "many runs at once as it has threads: dask worker --nthreads 1)"
-        )
-    if where not in ENGINES and not _ADDRESS.fullmatch(where):
-        raise UserError(
-            f"--cluster {where!r} is neither the address of a scheduler (tcp://HOST:PORT) nor an engine: "
-            f"{nearest(where, ENGINES)}"
-        )
-    _need("distributed", "cluster")
-    size = None if memory is None else _bytes(memory)
-    if where not in ENGINES:
-        if config is not None:
+
+    jobs: int | None = None
+    cluster: str | None = option(None, common=False, words=tuple(ENGINES))
+    cluster_config: str | None = option(None, common=False, metavar="FILE")
+    run_memory: str | None = option(None, common=False, metavar="SIZE")
+
+    def read(self) -> ClusterOptions | None:
+        """Return what the options say, or None if there is no cluster.
+
+        Raises
+        ------
+        UserError
+            For options that do not go together, a cluster of no known kind, or a missing library.
+        """
+        where, config, memory = self.cluster, self.cluster_config, self.run_memory
+        if where is None:
+            for name, value in (("--cluster-config", config), ("--run-memory", memory)):
+                if value is not None:
+                    raise UserError(f"{name} belongs to --cluster: name the cluster, or omit {name}")
+            return None
+        if self.jobs is not None:
             raise UserError(
-                "--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings"
+                "--jobs counts processes of this machine, and --cluster runs none here: omit --jobs (a worker runs as "
+                "many runs at once as it has threads: dask worker --nthreads 1)"
             )
-        return ClusterOptions(where, memory=size)
-    if config is None:
-        known = ", ".join(ENGINES)
-        raise UserError(f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster.md has examples)")
-    _need(ENGINES[where][0].split(".")[0], where)
-    settings = read_yaml(Path(config), linked=True)
-    if type(count := settings.get("n_workers")) is not int or count < 1:
-        raise UserError(f"{config}: say how many workers to start, 1 or more (n_workers: 4)")
-    return ClusterOptions(where, settings, size)
+        if where not in ENGINES and not _ADDRESS.fullmatch(where):
+            raise UserError(
+                f"--cluster {where!r} is neither the address of a scheduler (tcp://HOST:PORT) nor an engine: "
+                f"{nearest(where, ENGINES)}"
+            )
+        _need("distributed", "cluster")
+        size = None if memory is None else _bytes(memory)
+        if where not in ENGINES:
+            if config is not None:
+                raise UserError(
+                    "--cluster-config is for slurm and kubernetes: the scheduler that runs has its own settings"
+                )
+            return ClusterOptions(where, memory=size)
+        if config is None:
+            known = ", ".join(ENGINES)
+            raise UserError(
+                f"--cluster {where} needs --cluster-config FILE (with {known}; docs/cluster.md has examples)"
+            )
+        _need(ENGINES[where][0].split(".")[0], where)
+        settings = read_yaml(Path(config), linked=True)
+        if type(count := settings.get("n_workers")) is not int or count < 1:
+            raise UserError(f"{config}: say how many workers to start, 1 or more (n_workers: 4)")
+        return ClusterOptions(where, settings, size)
 
 
 def engine_class(engine: str) -> Any:

@@ -14,7 +14,8 @@ import pandas as pd
 from jaxtyping import Float, Float32
 from matplotlib.figure import Figure
 
-from r2mae.compare.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, figure_style, write_figure
+from r2mae.compare.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, check_suffix, figure_style, write_figure
+from r2mae.domains.base import Domain
 from r2mae.domains.options import FigureColumns
 from r2mae.errors import UserError, nearest
 from r2mae.evaluation.missing import is_missing
@@ -148,6 +149,20 @@ def check_columns(names: Sequence[str], known: Sequence[str], data: str) -> None
     for name in names:
         if name not in known:
             raise UserError(f"{data} has no column {name!r} (--color): {nearest(name, known)}")
+
+
+def check_figure(
+    domain: Domain, file: str, data: str, names: Sequence[str], max_points: int | None
+) -> "pd.DataFrame | None":
+    """Refuse mistakes before anything is embedded; return the annotations that have the named columns, if any."""
+    if max_points is not None and max_points < FEWEST:
+        raise UserError(f"--max-points must be {FEWEST} or more, not {max_points}")
+    table = domain.annotations(data) if names else None
+    if table is not None:
+        check_columns(names, [str(name) for name in table.columns], data)
+    check_suffix(file, example="umap")
+    import_umap()
+    return table
 
 
 def draw_embedding(

@@ -81,18 +81,14 @@ def plan_power(
 
 def print_power(rows: Sequence[Mapping[str, Any]], seeds: int) -> None:
     """Print a line for each variant."""
-    from rich.markup import escape
-    from rich.table import Table
+    from r2mae.terminal import print_table
 
-    from r2mae.terminal import Terminal
-
-    table = Table(box=None, pad_edge=False, title=f"{rows[0]['metric']}, minus {rows[0]['against']}")
-    table.add_column("variant", no_wrap=True)
-    for name in ("difference", "sd", "seeds so far", f"{seeds} seeds decide", "seeds that decide the difference"):
-        table.add_column(name, justify="right")
+    decided = f"{seeds} seeds decide", "seeds that decide the difference"
+    cells = []
     for row in rows:
         needed = "more than 10,000" if row["seeds"] is None else f"{row['seeds']:,}"
         numbers = (f"{row['difference']:+.2g}", f"{row['sd']:.2g}", str(row["pairs"]), f"{row['decides']:.2g}", needed)
-        table.add_row(escape(row["label"]), *numbers)
-    Terminal().print_trimmed(table)
+        cells.append((row["label"], *numbers))
+    print(f"{rows[0]['metric']}, minus {rows[0]['against']}")
+    print_table(("variant", "difference", "sd", "seeds so far", *decided), cells, numbers=True)
     print("decided four times in five, by 95% intervals over seeds. Choose the number of seeds before they run")

@@ -10,6 +10,9 @@ from typing import Any
 
 from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
+from r2mae.training.fields import short_repr
+
+_MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,18 @@ def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]
         values = {parameter.name: label for parameter, label in zip(parameters, labels, strict=True)}
         variants.append(Variant(" ".join(labels), config, values))
     return variants
+
+
+def seeds_of(numbers: Sequence[int]) -> list[int]:
+    """Return the seeds: 0, 1, 2 for the one number 3, and several numbers as they are."""
+    if len(numbers) == 1:
+        if not 1 <= numbers[0] <= _MOST_SEEDS:
+            raise UserError(f"a comparison takes 1 to {_MOST_SEEDS:,} seeds, not {short_repr(numbers[0])}")
+        return list(range(numbers[0]))
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        words = " ".join(map(short_repr, numbers)) or "an empty list"
+        raise UserError(f"seeds must be their number, or different numbers of 0 or more, not {words}")
+    return list(numbers)
 
 
 def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[SweepRun]:

@@ -45,6 +45,8 @@ def plan_variants(
     """
     if not schemes:
         raise UserError("schemes is an empty list: name schemes, or omit the option")
+    if ratios is not None and not ratios:
+        raise UserError("ratios is an empty list: name ratios, or omit the option")
     if len(set(schemes)) < len(schemes):
         raise UserError(f"a scheme is named twice: {' '.join(schemes)}")
     if ratios is not None and not any(kind_of(name).per_ratio for name in schemes):

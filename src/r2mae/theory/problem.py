@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from r2mae import theory
-from r2mae.errors import UserError
+from r2mae.errors import UserError, unknown
 from r2mae.theory import Covariance, Dense, RatioLike, Risk, Rotated, Simulation, direction_risk, risk
 from r2mae.theory.ranges import Range
 
 _MOST = 1000  # most ratios of a curve
-MODELS = {
-    "identity": "Σ = I",
-    "spiked": "I + δvvᵀ, v from uniform entries",
-    "uniform": "spectrum from U(1, 10)",
-    "beta": "spectrum from Beta(2, 6) on 1 to 10",
-    "latent": "I + WWᵀ with d/2 latent dimensions",
-    "plateau": "I + WWᵀ with 50 latent dimensions of eigenvalue 10⁴, β through them (the paper's Fig. 1G)",
+MODELS: dict[str, tuple[str, ...]] = {
+    "identity": ("d",),
+    "spiked": ("d", "delta", "cosine"),
+    "uniform": ("d", "direction"),
+    "beta": ("d", "direction"),
+    "latent": ("d", "direction"),
+    "plateau": ("d",),
 }
-"""The covariances that a problem may have, by name, in words."""
+"""The options of each covariance, by its name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,28 +107,71 @@ class Problem:
             return direction_risk(self.cov, self.n, self.ratios, self.noise, which=place, ridge=self.ridge)
         return risk(self.cov, self.beta[:, None], self.n, self.ratios, self.noise, ridge=self.ridge)
 
+    def simulate(self, **options: Any) -> Simulation:
+        """Return the risk on random rows and masks; options are those of :func:`~r2mae.theory.simulate`."""
+        return theory.simulate(self.cov, self.beta, self.n, self.ratios, noise=self.noise, ridge=self.ridge, **options)
+
 
 def range_label(chosen: Range) -> str:
     """Return a range in words."""
     return f"R²MAE {chosen.low:g}–{chosen.high:g}"  # noqa: RUF001
 
 
-def named_covariance(
-    model: str, d: int, seed: int = 0, delta: float | None = None, cosine: float | None = None
-) -> tuple[Covariance, np.ndarray | None, str]:
-    """Return one of the covariances of :data:`MODELS`, the signal (None for an eigenvector) and its name in words.
+def read_problem(
+    *,
+    model: str | None,
+    cov: str | None,
+    d: int | None,
+    n: int,
+    delta: float | None,
+    cosine: float | None,
+    direction: str | None,
+    noise: float,
+    ratios: str,
+    low: float | None,
+    high: float | None,
+    ridge: float,
+    seed: int,
+) -> Problem:
+    """Return the problem that the options of ``r2mae theory risk`` describe.
 
-    Parameters
-    ----------
-    model : str
-        Its name.
-    d : int
-        Number of features.
-    seed : int
-        Seed of random directions and spectra.
-    delta, cosine : float, optional
-        Of "spiked": strength of the spike, by default 10, and its cosine with the signal, by default 1.
+    Raises
+    ------
+    UserError, ValueError
+        If options contradict each other or are out of range.
     """
+    given = {"d": d, "delta": delta, "cosine": cosine, "direction": direction}
+    if (low is None) != (high is None):
+        raise UserError("--low and --high belong together: a range has two ends")
+    if seed < 0:
+        raise UserError(f"--seed must be 0 or more, not {seed}")
+    if cov is not None and model is not None:
+        raise UserError("--model and --cov exclude each other: the file determines it")
+    name = "spiked" if model is None else model
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    what, takes = (f"--model {name}", MODELS[name]) if cov is None else ("--cov", ("direction",))
+    for option, value in given.items():
+        if value is not None and option not in takes:
+            raise UserError(f"{what} does not take --{option}: see --help")
+    fixed = np.array(parse_ratios(ratios))
+    chosen = None if low is None or high is None else Range(low, high)
+    found, signal, title = (
+        _named_covariance(name, 1000 if d is None else d, seed, delta, cosine)
+        if cov is None
+        else (load_covariance(Path(cov)), None, Path(cov).name)
+    )
+    place = None if signal is not None else found.at_quantile(quantile_of(direction))
+    if place is not None:
+        title += f", {ordinal(place)} eigenvector"
+    title += f", n = {n:,}, d = {found.d:,}"
+    return Problem(found, place, signal, title, n, noise, ridge, fixed, chosen)
+
+
+def _named_covariance(
+    model: str, d: int, seed: int, delta: float | None, cosine: float | None
+) -> tuple[Covariance, np.ndarray | None, str]:
+    """Return one of the covariances of :data:`MODELS`, the signal (None for an eigenvector) and its name in words."""
     if model == "identity":
         return theory.identity(d), theory.uniform_direction(d, seed), model
     if model == "spiked":

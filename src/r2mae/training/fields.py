@@ -276,7 +276,7 @@ def describe_type(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
     if get_origin(kind) is tuple:
-        return f"a list of {describe_type(get_args(kind)[0])}"
+        return f"a list (each {describe_type(get_args(kind)[0])})"
     return " or ".join(describe_type(part) for part in get_args(kind) if part is not type(None))
 
 

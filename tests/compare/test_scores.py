@@ -1,52 +1,32 @@
 import pytest
 
-from r2mae.cli.scores_table import scores_table
+from r2mae.compare.scores import print_scores
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.progress import counting_bar
 
 METRICS = (Metric("loss", "masked loss", higher_is_better=False), Metric("accuracy", "masked accuracy"))
 
 
-def test_scores_by_ratio_are_a_table_of_equal_decimals(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = {
-        "loss": 4.92412, "accuracy": 0.038993, "loss_0.15": 4.9393, "loss_0.3": 4.9, "accuracy_0.15": 0.033493,
-        "accuracy_0.3": 0.04,
-    }  # fmt: skip
-    scores_table({"r2mae": scores}, METRICS)
+def test_scores_by_ratio_are_rows_with_their_labels(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = {"loss": 4.92412, "accuracy": 0.038993, "loss_0.15": 4.9393, "r_0.5": 0.125}
+    print_scores({"r2mae": scores}, METRICS)
     assert capsys.readouterr().out.splitlines() == [
-        "masked loss      4.924",
-        "masked accuracy  0.03899",
-        "",
-        "mask ratio  masked loss  masked accuracy",
-        "0.15              4.939          0.03349",
-        "0.3               4.900          0.04000",
+        "masked loss          4.924",
+        "masked accuracy      0.03899",
+        "masked loss at 0.15  4.939",
+        "r 0.5                0.1250",
     ]
-
-
-def test_scores_by_ratio_of_several_models(capsys: pytest.CaptureFixture[str]) -> None:
-    scores_table({"a": {"r_0.25": 0.5, "r_0.5": 0.25}, "[b]": {"r_0.5": 0.125, "r_0.75": 0.0625}}, ())
-    assert capsys.readouterr().out.splitlines() == [
-        "mask ratio    r, a  r, [b]",
-        "0.25        0.5000",
-        "0.5         0.2500  0.1250",
-        "0.75                0.0625",
-    ]
-
-
-def test_a_single_ratio_stays_a_score(capsys: pytest.CaptureFixture[str]) -> None:
-    scores_table({"a": {"reconstruction_r_0.7": 0.5}}, ())
-    assert capsys.readouterr().out == "reconstruction r 0.7  0.5000\n"
 
 
 def test_deviations_stand_behind_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
     scores = {"sst2_accuracy": 0.50306, "sst2_accuracy_sd": 0.010594, "other_sd": 2.5}
-    scores_table({"run": scores}, (Metric("sst2_accuracy", "SST-2 accuracy"),))
+    print_scores({"run": scores}, (Metric("sst2_accuracy", "SST-2 accuracy"),))
     assert capsys.readouterr().out.splitlines() == ["SST-2 accuracy  0.503 ± 0.011", "other sd        2.500"]
 
 
 def test_models_stand_side_by_side_with_equal_decimals(capsys: pytest.CaptureFixture[str]) -> None:
     first = {"accuracy": 0.9, "accuracy_donors_low": 0.8, "accuracy_donors_high": 0.95, "rank": 143.21}
-    scores_table({"run": first, "pca": {"accuracy": 0.85, "rank": 5.0}, "none": {"loss": float("nan")}}, METRICS)
+    print_scores({"run": first, "pca": {"accuracy": 0.85, "rank": 5.0}, "none": {"loss": float("nan")}}, METRICS)
     assert capsys.readouterr().out.splitlines() == [
         "                 run                     pca     none",
         "masked loss                                      –",  # noqa: RUF001

@@ -1,0 +1,178 @@
+"""Figures and tables of risk curves: of the formula, of a simulation next to it, and of the advice on data."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from rich.text import Text
+
+from r2mae.compare.style import BLUE, GREEN, ORANGE, VERMILION, figure_style, save_figure
+from r2mae.files import atomic_write, write_json, write_rows
+from r2mae.terminal import print_table
+from r2mae.theory.advise import Advice
+from r2mae.theory.problem import Problem, range_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LINES: dict[str, dict[str, Any]] = {
+    "bias": {"color": GREEN, "ls": "--", "lw": 1.5},
+    "variance": {"color": ORANGE, "ls": "-.", "lw": 1.5},
+    "risk": {"color": BLUE, "lw": 2},
+    "formula": {"color": BLUE, "lw": 2},
+}
+_LONGEST = 28  # letters of a name in a title
+_GREY = "#808080"
+_TOP = 3.0  # upper end of the axis if the risk diverges, so that the rest of the curve stays visible
+
+
+def risk_figure(problem: Problem, rows: Sequence[Mapping[str, Any]], null: float) -> Figure:
+    """Draw risk, bias and variance over the mask ratio; or the formula's risk below simulated risks.
+
+    Parameters
+    ----------
+    problem : Problem
+    rows : sequence of mapping
+        Of :func:`~r2mae.theory.problem.risk_rows` or :func:`~r2mae.theory.problem.simulation_rows`.
+    null : float
+        The risk of predicting zero, over which risks are drawn.
+    """
+    ratios, fixed, peak = problem.fixed, len(problem.fixed), problem.peak
+    names = [name for name in (*_LINES, "sd") if name in rows[0]]
+    curves = {name: np.array([row[name] for row in rows]) / null for name in names}
+    shown = [name for name in names if name != "sd" and not (name == "risk" and "sd" in curves)]
+    risk, best = curves["risk"][:fixed], int(np.argmin(curves["risk"][:fixed]))
+    with figure_style():
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        axes = figure.add_subplot(title=problem.title, xlabel="mask ratio")
+        for name in shown:
+            _plot(axes, ratios, curves[name][:fixed], peak, label=name, **_LINES[name])
+        if "sd" in curves:
+            deviation = curves["sd"][:fixed]
+            label = "simulation, mean ± sd" if np.isfinite(deviation).any() else "simulation"
+            bars: dict[str, Any] = {"fmt": "o", "ms": 4, "lw": 1, "capsize": 2, "color": "#333333", "zorder": 3}
+            axes.errorbar(ratios, risk, np.nan_to_num(deviation), label=label, **bars)
+        elif np.isfinite(risk[best]):
+            label = f"best ratio, {ratios[best]:.4g}"
+            axes.plot(ratios[best], risk[best], "o", ms=7, color=BLUE, mec="white", zorder=4, label=label)
+        if problem.range is not None:
+            ends, at = [problem.range.low, problem.range.high], [curves["risk"][-1]] * 2
+            label = range_label(problem.range)
+            axes.plot(ends, at, color=VERMILION, lw=3, solid_capstyle="butt", zorder=4, label=label)
+        values = np.concatenate([*(curves[name][:fixed] for name in shown), risk, [1.0]])
+        finite = values[np.isfinite(values)]
+        _finish(axes, min(1.05 * float(finite.max()), max(_TOP, 3 * float(np.median(finite)))), peak)
+        _add_legend(figure, ncols=3)
+    return figure
+
+
+def advice_figure(advice: Advice, title: str, *, holds: bool = True) -> Figure:
+    """Draw the risk over the mask ratio: of each leading direction, and of features.
+
+    Parameters
+    ----------
+    advice : Advice
+    title : str
+        Name of the data.
+    holds : bool
+        Whether such advice was right on similar data; if not, no range and no best ratio are marked.
+    """
+    lead, features, chosen = advice.directions, advice.features, advice.suggested
+    with figure_style():
+        figure = Figure(figsize=(6.4, 6.4), layout="constrained")
+        figure.suptitle(f"{title}: masked linear regression, n = {advice.n:,}, d = {advice.d:,}", x=0.02, ha="left")
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        shades = colormaps["viridis"](np.linspace(0, 0.9, len(lead.variance)))
+        for values, shade in zip(lead.normalised.T, shades, strict=True):
+            _plot(top, lead.ratios, values, advice.peak, color=shade, lw=1)
+        band = np.quantile(features.normalised, [0.1, 0.9], axis=1)
+        bottom.fill_between(lead.ratios, *band, color=BLUE, alpha=0.2, lw=0, label="middle 80 % of features")
+        for axes, name, curve in ((top, "direction", lead.mean), (bottom, "feature", features.weighted)):
+            _plot(axes, lead.ratios, curve, advice.peak, color=BLUE, lw=2.5, label=f"mean {name}")
+            if holds:
+                best = lead.ratio_of_lowest(curve)
+                axes.axvline(best, color=VERMILION, lw=1.2, ls="--", label=f"best for the mean {name}, {best:.2f}")
+            if holds and chosen is not None:
+                marked: dict[str, Any] = {"color": VERMILION, "alpha": 0.2, "lw": 0}
+                axes.axvspan(chosen.low, chosen.high, label="range for linear regression", **marked)
+            _finish(axes, 1.3, advice.peak)
+        top.set_title("leading directions, dark to bright", fontsize=10)
+        bottom.set_title("each feature from the others", fontsize=10)
+        bottom.set_xlabel("mask ratio")
+        _add_legend(figure, ncols=2, fontsize=8)
+    return figure
+
+
+def _plot(
+    axes: "Axes", ratios: Float[np.ndarray, " P"], values: Float[np.ndarray, " P"], peak: float | None, **style: Any
+) -> None:
+    """Draw a curve that is interrupted at the peak and wherever it is infinite."""
+    marker = "o" if len(ratios) == 1 else ""  # a line of one point would not show
+    values = np.where(np.isfinite(values), values, np.nan)
+    if peak is not None:
+        place = np.searchsorted(ratios, peak)
+        ratios, values = np.insert(ratios, place, peak), np.insert(values, place, np.nan)
+    axes.plot(ratios, values, marker=marker, **style)
+
+
+def _finish(axes: "Axes", top: float, peak: float | None) -> None:
+    """Add the risk of predicting zero and the peak, and set up both axes."""
+    axes.axhline(1, color=_GREY, lw=1, ls=":", zorder=1, label="predicting zero")
+    if peak is not None:
+        axes.axvline(peak, color=_GREY, lw=0.8, zorder=1, label="as many rows as features")
+    axes.set(xlim=(0, 1), ylim=(0, top), xticks=np.arange(0, 1.01, 0.1), ylabel="risk / risk of predicting zero")
+    axes.grid()
+
+
+def _add_legend(figure: Figure, **style: Any) -> None:
+    """Add a legend that names each line once."""
+    named = [axes.get_legend_handles_labels() for axes in figure.axes]
+    handles = {label: handle for pair in named for handle, label in zip(*pair, strict=True)}
+    figure.legend(handles.values(), handles, loc="outside lower center", **style)
+
+
+def print_curve(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows of a risk curve as a table, with the lowest risk in bold."""
+    lowest = min(row["risk"] for row in rows)
+    cells = [[Text(_number(cell), "bold" if row["risk"] == lowest else "") for cell in row.values()] for row in rows]
+    print_table([heading.replace("_", " ") for heading in rows[0]], cells, numbers=True)
+
+
+def _number(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def write_curve(problem: Problem, rows: Sequence[Mapping[str, Any]], null: float, out: Path) -> None:
+    """Write ``risk.csv`` and the figure ``risk`` to a folder; for the rows of a simulation, ``simulation`` instead."""
+    name = "simulation" if "formula" in rows[0] else "risk"
+    write_rows(out / f"{name}.csv", rows, list(rows[0]))
+    save_figure(risk_figure(problem, rows, null), out, name)
+
+
+def write_advice(out: Path, data: str, features: Sequence[str], advice: Advice, text: Mapping[str, Any]) -> None:
+    """Write ``advice.json``, ``curves.csv``, ``targets.csv`` and the figure ``advice`` to a folder."""
+    lead, own = advice.directions, advice.features
+    names = [f"direction_{index + 1}" for index in range(len(lead.variance))]
+    means = {"directions_mean": lead.mean, "features_weighted": own.weighted, "worst_excess": lead.worst_excess}
+    curves = {"ratio": lead.ratios, **means, **dict(zip(names, lead.normalised.T, strict=True))}
+    targets = {
+        "target": [*names, *features],
+        "variance": [*lead.variance, *own.variance],
+        "best_ratio": [*lead.best_ratio, *own.best_ratio],
+        "lowest_risk": [*lead.lowest, *own.lowest],
+        "learnable": [*lead.learnable.astype(int), *own.learnable.astype(int)],
+    }
+    for name, table in (("curves", curves), ("targets", targets)):
+        with atomic_write(out / f"{name}.csv") as file:
+            pd.DataFrame(table).to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+    write_json(out / "advice.json", text)
+    title = data if len(data) <= _LONGEST else f"{data[: _LONGEST - 1]}…"
+    save_figure(advice_figure(advice, title, holds=text["held"]["linear_regression"]), out, "advice")
