@@ -242,7 +242,7 @@ class CheckpointKeeper:
 
     def _validate(self) -> float:
         """Return the validation loss: the mean over the domain's three ratios, or at ratio 0 if nothing is hidden."""
-        config, model, task = self.run.config, self.module.evaluation_model, self.module.task.evaluation_task
+        config, model, task = self.run.config, self.module.evaluation_model, self.module.task
         defaults = config.scheme_defaults if config.hides else None
         ratios = (0.0,) if defaults is None else (defaults.low, defaults.ratio, defaults.high)
         assert self.validation is not None

@@ -133,21 +133,18 @@ class Pretraining(nn.Module):
         return losses.sum(), self._denominator(corrupted, rows)
 
     def _denominator(self, corrupted: MaskedBatch, rows: int) -> Tensor | float:
-        """Return the normaliser of a micro-batch's sum of losses.
-
-        If only a share of the hidden entries is predicted, the normaliser is scaled by this share.
-        """
+        """Return the normaliser of a micro-batch's sum of losses."""
         match self.config.task.weighting:
             case "mean" if corrupted.weights is not None and self.weights is None:
                 return (corrupted.weights * corrupted.hidden).sum()
             case "mean":
                 return corrupted.count
             case "sum":
-                return rows * corrupted.share
+                return rows
             case "inverse-ratio":
                 # A row hides at least one entry and keeps at least one, at any ratio.
                 least = rows / corrupted.entries
-                return min(max(self.ratio, least), 1 - least) * corrupted.entries * corrupted.share
+                return min(max(self.ratio, least), 1 - least) * corrupted.entries
 
     @property
     def _step_is_one_batch(self) -> bool:

@@ -51,11 +51,6 @@ class MaskedBatch:
         """Number of hidden entries that the loss is computed on; a domain that knows it may override this."""
         return self.hidden.sum()
 
-    @property
-    def share(self) -> float:
-        """Fraction of the hidden entries that the loss is computed on, 0 to 1."""
-        return 1.0
-
     def loss_rows(self) -> Int64[Tensor, " losses"] | None:
         """Return the sample (its row) of each loss, in the order of the flattened losses.
 
@@ -182,11 +177,6 @@ class Task(Generic[_Batch_contra, _Model_contra]):
 
         It is used for per-sample ratios.
         """
-        return self
-
-    @property
-    def evaluation_task(self) -> "Task[_Batch_contra, _Model_contra]":
-        """The task for evaluation and validation, if training omits something that they need."""
         return self
 
     def parameter_groups(self, model: _Model_contra, config: Any) -> "list[ParameterGroup] | None":
