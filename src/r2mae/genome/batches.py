@@ -57,6 +57,11 @@ class WindowBatches(Batches):
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
     columns : sequence of int, optional
         The store's aligned species to keep, in this order; by default all.
+
+    Raises
+    ------
+    UserError
+        If there is no such track.
     """
 
     store: AlignmentStore

@@ -54,7 +54,13 @@ class GenomeData(Data):
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and split it into training, validation and test windows."""
+    """Open a store and split it into training, validation and test windows.
+
+    Raises
+    ------
+    UserError
+        If there is no store, it lacks species or regions, or a part has no window.
+    """
     store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
     parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))

@@ -46,7 +46,13 @@ class Description:
 
 
 class RunFolder:
-    """The paths of a run, and its state; the folder need not exist."""
+    """The paths of a run, and its state.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; it need not exist.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
