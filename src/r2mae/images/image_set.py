@@ -30,12 +30,6 @@ class ImageSet:
         0 or 1 for each of k attributes, which do not exclude each other.
     attribute_names : tuple of str, or None
         Their names.
-
-    Raises
-    ------
-    ValueError
-        Labels without classes, attributes without names or the reverse, of another length, labels outside the classes,
-        or attributes other than 0 and 1.
     """
 
     name: str

@@ -69,10 +69,17 @@ class TextTokenizer:
 
     @classmethod
     def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
-        """Wrap a copy of a tokenizer.
+        """Wrap a tokenizer.
 
-        `roles` are special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their
-        default names. `source` is for messages.
+        Parameters
+        ----------
+        backend : tokenizers.Tokenizer
+            Copied, so that it stays as it is.
+        roles : mapping
+            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
+            names.
+        source : str
+            For messages.
 
         Raises
         ------
@@ -102,7 +109,13 @@ class TextTokenizer:
 
     @classmethod
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
-        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json."""
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
+
+        Raises
+        ------
+        UserError
+            If it is no tokenizer, or one without the special tokens that are needed.
+        """
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):

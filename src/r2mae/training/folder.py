@@ -148,7 +148,12 @@ class RunFolder:
     def check_config(self, config: RunConfig, fingerprint: Callable[[], str] | None = None) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
-        If `fingerprint` returns that of the folder's data, their names may differ.
+        Parameters
+        ----------
+        config : RunConfig
+            To compare.
+        fingerprint : callable, optional
+            Returns the fingerprint of its data. If it is that of the folder's data, their name may differ.
 
         Raises
         ------
