@@ -128,7 +128,7 @@ def test_what_was_computed_before_is_reported_and_again_computes_it_again(
         ("reproduce --curve a.csv fig1f", "name a study, before the options"),
         ("reproduce table4 fig1b --scale smoke", "fig1b: --scale smoke is for studies of training runs"),
         ("reproduce fig1f --curve a.csv --scale smoke", "fig1f: --scale smoke is for studies of training runs"),
-        ("reproduce fig1b table4 --scale small --again", "table4: finished runs are not trained again"),
+        ("reproduce fig1b table4 --scale small --again", "table4 trains no finished run again"),
         ("reproduce --list --jobs=2", "--list computes nothing: omit --jobs"),
         ("reproduce --list fig1b --scale small", "--list computes nothing: omit --scale"),
         ("reproduce fig1b --scale tiny", "--scale"),

@@ -53,6 +53,11 @@ def test_the_pooled_gain_is_that_of_the_model() -> None:
     )
     assert (row["gain"], row["low"], row["high"], row["sets"]) == (known.mean, known.low, known.high, 2)
     assert row["is"] == ("better" if known.low > 0 else "undecided")
+    assert row["equal_gain"] == pytest.approx(np.mean([gain.mean() for gain in by_set[:2]]))
+    assert row["equal_high"] - row["equal_gain"] == pytest.approx(
+        stats.t.ppf(0.975, 1) * stats.sem([gain.mean() for gain in by_set[:2]])
+    )
+    assert 0.5 <= row["largest_weight"] < 1
     assert pooled_rows(named([np.array([7.0])])) == []
     (worse,) = pooled_rows(named([-gain for gain in by_set[:2]] * 3))
     assert worse["is"] == "worse"

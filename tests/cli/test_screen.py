@@ -1,6 +1,5 @@
 """What commands show: control characters of strangers are escapes; paths begin at home; every end is one line."""
 
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -139,10 +138,11 @@ def test_memory_that_is_not_there_is_one_line(
 def test_a_library_that_is_not_installed_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.delitem(sys.modules, "r2mae.compare.theory_figures", raising=False)
-    said = one_line(["theory", "risk", "--d", "20", "--n", "10", "--ratios", "0.5"], capsys)
-    assert "'pandas' is not installed: pip install 'r2mae[cells,genome,text]'" in said
+    def lacks(given: dict[str, Any]) -> int:
+        raise ModuleNotFoundError("No module named 'zarr'", name="zarr")
+
+    monkeypatch.setattr("r2mae.cli.data.run", lacks)
+    assert "'zarr' is not installed: pip install 'r2mae[cells,genome,text]'" in one_line(["data", "list"], capsys)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ class Pooled:
     """Estimated standard deviation of the true effects between sets."""
     sets: int
     """Number of sets."""
+    largest_weight: float = 1.0
+    """Share of the average that the set with the smallest errors has."""
 
 
 def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Pooled:
@@ -152,7 +154,8 @@ def pooled_effect(effects: Any, errors: Any, *, confidence: float = 0.95) -> Poo
     # Sets that agree better than their errors allow do so by chance: the factor is at least 1.
     scale = max((weight * (effect - mean) ** 2).sum() / free, 1.0) / weight.sum()
     half = float(stats.t.ppf((1 + confidence) / 2, free) * np.sqrt(scale))
-    return Pooled(mean, mean - half, mean + half, float(np.sqrt(between)), len(effect))
+    most_of_all = float(weight.max() / weight.sum())
+    return Pooled(mean, mean - half, mean + half, float(np.sqrt(between)), len(effect), most_of_all)
 
 
 def pooled(by_set: Sequence[Any], *, confidence: float = 0.95) -> Pooled:
@@ -167,6 +170,10 @@ def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[Tabl
     Over sets it is that of a random-effects model. On a single set the interval is over its seeds, which says nothing
     of other sets, and `between_sets` is NaN. Verdicts are not corrected for their number. Sets with fewer than two
     seeds have no error, and are left out.
+
+    The model gives sets with small errors, such as those at the ceiling of a score, most of the weight
+    (`largest_weight`), and its intervals are then too narrow. `equal_gain` is the average in which all sets count
+    alike, with Student's interval over the sets.
     """
     rows: list[TableRow] = []
     for (label, against), by_set in gains.items():
@@ -179,8 +186,11 @@ def pooled_rows(gains: Mapping[tuple[str, str], Mapping[str, Any]]) -> list[Tabl
         if found.sets == 1:
             alone = paired_difference(usable[0], np.zeros(len(usable[0])))
             low, high, verdict = alone.low, alone.high, alone.verdict
+        equal = mean_interval([float(gain.mean()) for gain in usable])
         row: TableRow = {"label": label, "against": against, "sets": found.sets, "gain": found.mean, "low": low}
-        rows.append({**row, "high": high, "between_sets": found.between, "is": verdict})
+        row |= {"high": high, "between_sets": found.between, "largest_weight": found.largest_weight}
+        row |= {"equal_gain": equal.mean, "equal_low": equal.low, "equal_high": equal.high}
+        rows.append({**row, "is": verdict})
     return rows
 
 

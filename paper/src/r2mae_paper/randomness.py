@@ -221,7 +221,8 @@ def gains_over_references(results: pd.DataFrame, score: str, *, higher: bool) ->
 
 def gain_in_percent(row: TableRow) -> TableRow:
     """Return by how many percent an error is lower, with the interval, from gains of its logarithm."""
-    return row | {name: 0.0 - in_percent(-row[name]) for name in ("gain", "low", "high")}
+    names = ("gain", "low", "high", "equal_gain", "equal_low", "equal_high")
+    return row | {name: 0.0 - in_percent(-row[name]) for name in names if name in row}
 
 
 def _pooled(results: pd.DataFrame, objective: str) -> list[TableRow]:

@@ -82,10 +82,9 @@ def compare(
     check_baselines(base, domain, baselines)
     variants += baseline_variants(base, baselines, variants)
     runs = runs_of(variants, seeds, out)
+    at_once = runner.at_once(len(runs)) if isinstance(runner, Processes) else 1
+    check_data(runs, domain, here=here, jobs=at_once)  # before the folder is made
     with FolderLock(out):
-        at_once = runner.at_once(len(runs)) if isinstance(runner, Processes) else 1
-        # Check the options first, then the folder.
-        check_data(runs, domain, here=here, jobs=at_once)
         _prepare_folder(out, base)
         earlier = finished_runs(out, domain, base, skip={run.folder for run in runs})
         check_folders([*runs, *earlier], domain)  # the report covers both
