@@ -16,12 +16,13 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from r2mae.compare.gather import metrics_of
-from r2mae.compare.runs import SweepParameter, SweepRun, grid, runs_of
+from r2mae.compare.runs import SweepRun, runs_of
 from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.environment import environment
+from r2mae_paper.bases import fixed, grid
 from r2mae_paper.drawing import Figures
 from r2mae_paper.rows import TableRow, Tables
 from r2mae_paper.runner import run_study
@@ -135,8 +136,8 @@ PRESETS = ("mlp-16-16", "mlp-16-64")
 def widths_runs(size: Size, out: Path) -> list[SweepRun]:
     """Presets × ratios on digits, as Figs. 2A and 2B are."""
     base = ImagesConfig.make(data="digits", scheme="fixed", steps=2, batch_size=64)
-    presets = SweepParameter("preset", {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS})
-    return runs_of(grid(base, [presets, SweepParameter.over("ratio", [0.2, 0.6])]), size.seeds, out)
+    presets = {name: {**DOMAIN.presets[name], "preset": name} for name in PRESETS}
+    return runs_of(grid(base, {"preset": presets, "ratio": fixed([0.2, 0.6])}), size.seeds, out)
 
 
 def widths_table(results: pd.DataFrame) -> Tables:

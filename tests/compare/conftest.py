@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from r2mae.compare.comparison import Comparison, Reconstructions
+from r2mae.compare.comparison import Comparison
+from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.metrics import Metric
 
 METRICS = (
@@ -74,17 +75,16 @@ def _drawn(table: pd.DataFrame) -> dict[str, np.ndarray]:
     return drawn
 
 
-def _examples(table: pd.DataFrame, channels: int) -> Reconstructions:
+def _examples(table: pd.DataFrame, channels: int) -> dict[str, Examples]:
     from sklearn.datasets import load_digits
 
-    original = np.repeat(load_digits().images[:8, :, :, None] / 16, channels, axis=3)
+    original = np.repeat(load_digits().images[:8, :, :, None] / 16, channels, axis=3).astype(np.float32)
     rng = np.random.default_rng(1)
     hidden = rng.random(original.shape[:3]) < 0.7
-    made = {
-        label: np.clip(original + rng.normal(0, 0.12, original.shape), -0.1, 1.1)
-        for label in dict.fromkeys(table["label"])
-    }
-    return Reconstructions(original, np.where(hidden[..., None], 0.0, original), 0.7, made)
+    masked = np.where(hidden[..., None], np.float32(0), original)
+    labels = dict.fromkeys(table["label"])
+    made = [np.clip(original + rng.normal(0, 0.12, original.shape), -0.1, 1.1).astype(np.float32) for _ in labels]
+    return {label: Examples(original, masked, one, 0.7) for label, one in zip(labels, made, strict=True)}
 
 
 def build(

@@ -1,17 +1,22 @@
 """What is checked before any process of a sweep starts."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from r2mae.compare.checks import check_data
-from r2mae.compare.runs import SweepParameter, grid, runs_of
+from r2mae.compare.runs import Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN, ImagesDomain
 
 BASE = ImagesConfig.make(data="digits", device="cpu", steps=2)
+
+
+def variants(points: Iterable[dict[str, Any]]) -> list[Variant]:
+    return [Variant(" ".join(map(str, point.values())), BASE.replace(**point)) for point in points]
 
 
 class Counting(ImagesDomain):
@@ -25,7 +30,7 @@ class Counting(ImagesDomain):
 
 
 def test_the_largest_model_must_fit_whichever_cell_it_is(tmp_path: Path) -> None:
-    rows = grid(BASE, [SweepParameter.over("hidden", [8, 2**31 - 1, 16]), SweepParameter.over("low", [0.3, 0.5])])
+    rows = variants({"hidden": hidden, "low": low} for hidden in (8, 2**31 - 1, 16) for low in (0.3, 0.5))
     domain = Counting()
     with pytest.raises(UserError, match=r"make it smaller \(--hidden is 2,147,483,647\)"):
         check_data(runs_of(rows, [0, 1], tmp_path), domain)
@@ -33,21 +38,20 @@ def test_the_largest_model_must_fit_whichever_cell_it_is(tmp_path: Path) -> None
 
 
 def test_so_must_the_largest_batch(tmp_path: Path) -> None:
-    rows = grid(BASE, [SweepParameter.over("batch_size", [8, 10**9])])
+    rows = variants({"batch_size": size} for size in (8, 10**9))
     with pytest.raises(UserError, match="lower --batch-size"):
         check_data(runs_of(rows, [0], tmp_path), DOMAIN)
 
 
 def test_data_are_read_once_for_rows_of_one_model(tmp_path: Path) -> None:
-    rows = grid(BASE, [SweepParameter.over("hidden", [8, 16]), SweepParameter.over("scheme", ["r2mae", "mdlm"])])
+    rows = variants({"hidden": hidden, "scheme": scheme} for hidden in (8, 16) for scheme in ("r2mae", "mdlm"))
     domain = Counting()
     check_data(runs_of(rows, [0, 1], tmp_path), domain)
     assert domain.loads == 1
 
 
 def test_moments_in_a_wrong_order_are_found_before_other_rows_train(tmp_path: Path) -> None:
-    schemes = {"fixed": {"scheme": "fixed"}, "cl": {"scheme": "cl", "cl_start": 30}}
-    rows = grid(BASE.replace(steps=40), [SweepParameter("scheme", schemes)])
+    rows = variants([{"scheme": "fixed", "steps": 40}, {"scheme": "cl", "cl_start": 30, "steps": 40}])
     runs = runs_of(rows, [0, 1], tmp_path)
     with pytest.raises(UserError, match=r"cl_start \(step 30\) is after cl_end \(step 20\) in a run of 40 steps"):
         check_data(runs, DOMAIN)

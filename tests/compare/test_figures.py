@@ -32,6 +32,7 @@ from r2mae.compare.figures import (
     score_by_scheme,
 )
 from r2mae.compare.style import png, svg
+from r2mae.evaluation.examples import Examples
 from r2mae.masking.schemes import scheme_names
 
 pytestmark = pytest.mark.slow
@@ -151,8 +152,7 @@ def test_loss_curves_average_over_seeds(comparison: Comparison) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_reconstructions_are_the_images(make_comparison: Make, channels: int) -> None:
     comparison = make_comparison(channels=channels)
-    examples = comparison.reconstructions
-    assert examples is not None
+    examples = comparison.reconstructions["cl"]
     axes = named(comparison, "reconstructions").axes[0]
     mosaic = np.asarray(axes.get_images()[0].get_array())
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["original", "70% hidden", *comparison.labels]
@@ -160,7 +160,7 @@ def test_reconstructions_are_the_images(make_comparison: Make, channels: int) ->
     np.testing.assert_allclose(mosaic[:8, 9:17, 0], examples.original[1, :, :, 0])
     np.testing.assert_allclose(mosaic[9:17, :8, 0], examples.masked[0, :, :, 0])
     row = 9 * (2 + comparison.labels.index("cl"))
-    shown = np.clip(examples.by_label["cl"][7], 0, 1)
+    shown = np.clip(examples.prediction[7], 0, 1)
     if channels == 3:
         np.testing.assert_allclose(mosaic[row : row + 8, 63:71, :3], shown)
     assert (mosaic[8] == 0).all()  # gaps are clear
@@ -168,17 +168,18 @@ def test_reconstructions_are_the_images(make_comparison: Make, channels: int) ->
 
 def test_large_images_are_drawn_small(comparison: Comparison) -> None:
     examples = comparison.reconstructions
-    assert examples is not None
 
     def enlarge(images: np.ndarray) -> np.ndarray:
         return images[:2].repeat(25, axis=1).repeat(20, axis=2)  # 200 x 160
 
-    made = {label: enlarge(images) for label, images in examples.by_label.items()}
-    large = replace(examples, original=enlarge(examples.original), masked=enlarge(examples.masked), by_label=made)
+    large = {
+        label: Examples(enlarge(one.original), enlarge(one.masked), enlarge(one.prediction), one.ratio)
+        for label, one in examples.items()
+    }
     figure = named(replace(comparison, reconstructions=large), "reconstructions")
     mosaic = np.asarray(figure.axes[0].get_images()[0].get_array())
     assert mosaic.shape[1] == 2 * 53 + 4  # blocks of three
-    np.testing.assert_allclose(mosaic[:66, :53, 0].mean(), examples.original[0].mean(), atol=0.02)
+    np.testing.assert_allclose(mosaic[:66, :53, 0].mean(), examples["cl"].original[0].mean(), atol=0.02)
 
 
 def test_a_long_path_keeps_its_end(comparison: Comparison) -> None:
@@ -225,7 +226,7 @@ def test_figures_are_skipped_without_data(comparison: Comparison) -> None:
     assert names[0] == "score_by_scheme"
     assert names.index("score_by_scheme_effective_rank") < names.index("score_against_ratio")
     assert names[-3:] == ["loss_curves", "reconstructions", "drawn_ratios"]
-    bare = replace(comparison, ratios={}, reconstructions=None, curves=comparison.curves.iloc[:0])
+    bare = replace(comparison, ratios={}, reconstructions={}, curves=comparison.curves.iloc[:0])
     left = [named.name for named in comparison_figures(bare, analyse(bare))]
     assert left == names[:-3]
 

@@ -149,7 +149,7 @@ def test_configuration_and_environment_are_folded_away(html: str) -> None:
 
 @pytest.mark.parametrize("how", [{"seeds": 1}, {"ratios": ()}, {"schemes": ()}, {"ratios": (0.7,)}])
 def test_small_comparisons_have_a_report_too(make_comparison: Make, how: dict[str, object]) -> None:
-    comparison = replace(make_comparison(**how), reconstructions=None, ratios={})
+    comparison = replace(make_comparison(**how), reconstructions={}, ratios={})
     page = parse(render_report(comparison, analyse(comparison)))
     assert "nan" not in page.text.lower().replace("finance", "")
     assert "Best fixed ratio by seed" not in page.text or len(how.get("ratios", (1, 2))) > 1

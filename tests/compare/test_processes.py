@@ -20,7 +20,7 @@ from r2mae.compare.checks import run_missing
 from r2mae.compare.progress_display import ProgressDisplay
 from r2mae.compare.run import ONE_THREAD, Outcome, Processes, Request, start_server
 from r2mae.compare.run_states import find_runs, last_step
-from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of
+from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN
 from r2mae.training.checkpoint import read_checkpoint
@@ -41,7 +41,7 @@ def run(runs: Sequence[SweepRun], jobs: int) -> str:
 
 def test_how_a_process_is_started_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third of three runs, against the same in a process that loaded the libraries itself."""
-    rows = grid(BASE, [SweepParameter.over("scheme", ["cl", "mdlm", "r2mae-cl"])])
+    rows = [Variant(name, BASE.replace(scheme=name)) for name in ("cl", "mdlm", "r2mae-cl")]
     run(runs_of(rows, [3], tmp_path / "together"), 1)
     monkeypatch.setattr(processes, "start_server", lambda domain: multiprocessing.get_context("spawn"))
     run(runs_of(rows[2:], [3], tmp_path / "alone"), 1)
@@ -56,7 +56,7 @@ def test_how_a_process_is_started_makes_no_difference(tmp_path: Path, monkeypatc
 
 def test_a_killed_process_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its run resumes, and ends with the same bytes; the other run is not disturbed."""
-    rows = grid(BASE.replace(save_every=10), [SweepParameter.over("steps", [400, 401])])
+    rows = [Variant(f"{steps}", BASE.replace(save_every=10, steps=steps)) for steps in (400, 401)]
     run(runs_of(rows, [0], tmp_path / "whole"), 2)
     killed: list[int] = []
     update = ProgressDisplay.update

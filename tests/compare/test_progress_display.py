@@ -52,7 +52,7 @@ def test_a_pipe_hears_the_time_left_once_a_cell_is_finished(runs: list[SweepRun]
     # One of four is done in ten minutes: three are left.
     assert pipe.at(600, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 30 min left"
     assert pipe.at(601, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == ""
-    assert pipe.at(6000, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 5.0 h left"
+    assert pipe.at(6000, (1000, 1000), (0, 1000), (0, 0), (0, 0)) == "all runs: 1 of 4 done, about 5 h left"
 
 
 def test_steps_of_an_earlier_call_do_not_count_as_pace(runs: list[SweepRun]) -> None:
@@ -61,7 +61,7 @@ def test_steps_of_an_earlier_call_do_not_count_as_pace(runs: list[SweepRun]) -> 
     pipe.at(0, (900, 1000), (0, 0))
     pipe.display.finished(runs[2], 300.0, {})
     # 100 steps and measuring (150) took 250 s: 1,150 are left.
-    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 done, about 19 min left"
+    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 done, about 19.2 min left"
 
 
 def test_cells_without_steps_and_cells_that_failed(runs: list[SweepRun]) -> None:

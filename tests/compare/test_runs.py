@@ -2,36 +2,23 @@ from pathlib import Path
 
 import pytest
 
-from r2mae.compare.runs import SweepParameter, Variant, grid, runs_of
+from r2mae.compare.runs import Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.domain import DOMAIN
 
 BASE = ImagesConfig.make(data="digits", scheme="fixed")
 
 
-def test_a_grid_of_presets_and_ratios() -> None:
-    presets = SweepParameter("preset", {name: DOMAIN.presets[name] for name in ("mlp-512-16", "mlp-512-64")})
-    rows = grid(BASE, [presets, SweepParameter.over("ratio", [0.1, 0.5])])
-    labels = ["mlp-512-16 0.10", "mlp-512-16 0.50", "mlp-512-64 0.10", "mlp-512-64 0.50"]
-    assert [row.label for row in rows] == labels
-    assert [(row.config.model.latent, row.config.scheme.options["ratio"]) for row in rows] == [
-        (16, 0.1),
-        (16, 0.5),
-        (64, 0.1),
-        (64, 0.5),
-    ]
-    assert rows[1].values == {"preset": "mlp-512-16", "ratio": "0.50"}
+def test_runs_are_seed_by_seed_in_folders_of_their_own() -> None:
+    rows = [Variant(f"fixed {ratio:.2f}", BASE.replace(ratio=ratio)) for ratio in (0.1, 0.5)]
     runs = runs_of(rows, [2, 3], Path("out"))
-    assert len({run.folder for run in runs}) == 8
-    assert [run.config.seed for run in runs] == [2] * 4 + [3] * 4
-
-
-def test_a_parameter_that_changes_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match="no points"):
-        grid(BASE, [SweepParameter("ratio", {})])
-    with pytest.raises(UserError, match="another parameter sets"):
-        grid(BASE, [SweepParameter.over("ratio", [0.1]), SweepParameter.over("ratio", [0.2])])
+    assert len({run.folder for run in runs}) == 4
+    assert [(run.config.seed, run.config.scheme.options["ratio"]) for run in runs] == [
+        (2, 0.1),
+        (2, 0.5),
+        (3, 0.1),
+        (3, 0.5),
+    ]
 
 
 def test_labels_that_are_no_names_of_folders(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from r2mae.cells.config import CellsConfig
-from r2mae.compare.runs import SweepParameter, grid
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
 from r2mae.images.models import MODELS, MLPSettings
@@ -113,6 +112,3 @@ def test_the_mask_is_an_input_of_models_that_take_it() -> None:
         aware.replace(**{"model": "toy"})
     with pytest.raises(UserError, match="'vit-mae', which has mask tokens"):
         aware.replace(**{"model": "vit-mae"})
-    parameter = SweepParameter.over("mask_input", [False, True])
-    rows = grid(ImagesConfig.make(data="digits"), [parameter])
-    assert [row.config.model.mask_input for row in rows] == [False, True]

@@ -5,9 +5,10 @@ The parts are what two cores can afford. Each is an archive of the same files.
 
 import csv
 import io
+import itertools
 import lzma
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from r2mae.catalogue import data_root, locate
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.sets import SET_DEFAULTS as CELL_SETS
-from r2mae.compare.runs import SweepParameter, SweepRun, grid, runs_of
+from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.errors import UserError
 from r2mae.files import atomic_path, atomic_write
 from r2mae.images.domain import DOMAIN as IMAGES
@@ -62,14 +63,40 @@ def of_corpus(name: str, settings: Fields) -> Fields:
     return known
 
 
+def fixed(ratios: Iterable[float]) -> dict[str, Fields]:
+    """Return the points of a grid over fixed ratios."""
+    return {f"{ratio:.2f}" if round(ratio, 2) == ratio else f"{ratio:g}": {"ratio": ratio} for ratio in ratios}
+
+
+def grid(base: RunConfig, parameters: Mapping[str, Mapping[str, Fields]]) -> list[Variant]:
+    """Return a variant for each combination of the parameters' points, the last parameter changing fastest.
+
+    A parameter has the name of its column in the table of runs. Its points, by their labels, set fields of the
+    configuration, no two parameters the same ones.
+    """
+    variants = []
+    for labels in itertools.product(*parameters.values()):
+        values = dict(zip(parameters, labels, strict=True))
+        config = base
+        for name, label in values.items():
+            config = config.replace(**parameters[name][label])
+        variants.append(Variant(" ".join(labels), config, values))
+    return variants
+
+
+def runs_of_groups(groups: Mapping[str, Sequence[Variant]], seeds: Sequence[int], out: Path) -> list[SweepRun]:
+    """Return the runs of several groups of variants, such as one for each data set, each in a folder of its name."""
+    return [run for name, variants in groups.items() for run in runs_of(variants, seeds, out / name)]
+
+
 def runs_by_ratio(base: RunConfig, name: str, models: Mapping[str, Fields], size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each model, fixed ratio and seed of a size; a size without `seeds` has one.
 
     `base` is what all runs share, `name` that of the column of models, and `models` has the fields of each by its name.
     """
     seeds = size.fields.get("seeds", (0,))
-    models_and_ratios = [SweepParameter(name, models), SweepParameter.over("ratio", size.ratios)]
-    return runs_of(grid(base, models_and_ratios), range(seeds) if isinstance(seeds, int) else seeds, out)
+    rows = grid(base, {name: models, "ratio": fixed(size.ratios)})
+    return runs_of(rows, range(seeds) if isinstance(seeds, int) else seeds, out)
 
 
 def first_faces(count: int, folder: Path) -> Path:

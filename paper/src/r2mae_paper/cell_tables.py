@@ -18,9 +18,9 @@ import pandas as pd
 
 from r2mae.cells.domain import DOMAIN
 from r2mae.compare.comparison import BASELINE
-from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
+from r2mae.compare.runs import SweepRun, Variant
 from r2mae.evaluation.bn_statistics import AS_TRAINED
-from r2mae_paper.bases import cells
+from r2mae_paper.bases import cells, grid, runs_of_groups
 from r2mae_paper.drawing import COLOURS, GREY, Axes, Figures, interval, legend_below, name_rows, panels
 from r2mae_paper.gains import BEST_FIXED, BLIND, Gains, best_and_blind, compared_rows, gains_over_fixed, pooled_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
@@ -113,15 +113,15 @@ _ENDS = ("", "_low", "_high")
 
 def runs_of_widths(size: Size, out: Path) -> list[SweepRun]:
     """Return a run for each set, width, row and seed, each set in a folder of its own."""
-    schemes = SweepParameter(_ROW, {name: SCHEMES[name] for name in size.rows})
+    rows = {name: SCHEMES[name] for name in size.rows}
     groups: dict[str, list[Variant]] = {}
     for name in size.sets:
         judged = CONDITION if name in ENTRIES["table4"].small["sets"] else {}
-        widths = SweepParameter(_WIDTH, {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths})
+        widths = {width: {**DOMAIN.presets[width], "preset": width} for width in size.widths}
         base = cells(name, {**size.settings, **judged})
         groups[name] = [
             replace(row, values={"set": name, **row.values, "scheme": row.config.scheme.name})
-            for row in grid(base, [widths, schemes])
+            for row in grid(base, {_WIDTH: widths, _ROW: rows})
         ]
     return runs_of_groups(groups, range(size.seeds), out)
 

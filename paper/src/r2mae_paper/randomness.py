@@ -24,7 +24,7 @@ import pandas as pd
 from r2mae.cells.baselines import log_normalized_expression
 from r2mae.cells.batches import load_data
 from r2mae.compare.gather import metrics_of
-from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of_groups
+from r2mae.compare.runs import SweepRun, Variant
 from r2mae.errors import UserError
 from r2mae.evaluation.metrics import metrics_by_ratio
 from r2mae.evaluation.statistics import paired_difference
@@ -34,7 +34,7 @@ from r2mae.images.domain import DOMAIN as IMAGES
 from r2mae.training.config import RunConfig
 from r2mae_paper import drawing as draw
 from r2mae_paper import genomes
-from r2mae_paper.bases import Fields, cells, few_classes, image_presets, text
+from r2mae_paper.bases import Fields, cells, few_classes, grid, image_presets, runs_of_groups, text
 from r2mae_paper.gains import (
     ADVISED,
     BEST_FIXED,
@@ -485,9 +485,11 @@ def runs_of_formats(size: Size, out: Path, *, base: Base) -> list[SweepRun]:
 
     `base` takes a name of the settings, its settings, and the folder, and returns the configuration.
     """
-    formats = SweepParameter("format", FORMATS)
     groups = {
-        name: [replace(row, values={"model": name, **row.values}) for row in grid(base(name, settings, out), [formats])]
+        name: [
+            replace(row, values={"model": name, **row.values})
+            for row in grid(base(name, settings, out), {"format": FORMATS})
+        ]
         for name, settings in size.settings.items()
     }
     return runs_of_groups(groups, range(size.seeds), out)

@@ -19,12 +19,12 @@ from sklearn.preprocessing import SplineTransformer
 from r2mae.catalogue import data_root
 from r2mae.compare.comparison import BASELINE
 from r2mae.compare.gather import metrics_of
-from r2mae.compare.runs import SweepParameter, SweepRun, Variant, grid, runs_of, runs_of_groups
+from r2mae.compare.runs import SweepRun, Variant, runs_of
 from r2mae.compare.style import BLUE, GREEN, VERMILION
 from r2mae.evaluation.statistics import AVERAGE_RANK, rank_table
 from r2mae.images.config import ImagesConfig
 from r2mae.training.config import RunConfig
-from r2mae_paper.bases import few_classes, text
+from r2mae_paper.bases import few_classes, grid, runs_of_groups, text
 from r2mae_paper.drawing import Axes, Figures, interval, name_rows, panels
 from r2mae_paper.gains import Scores, compared_rows
 from r2mae_paper.rows import TableRow, Tables, select, unique
@@ -50,7 +50,7 @@ def variants_of(
     `base` is what all rows share, and what baselines are measured with; `values` are columns of the table of runs, in
     addition to `scheme`.
     """
-    rows = grid(base, [SweepParameter("row", points)]) if points else []
+    rows = grid(base, {"row": points})
     return [
         *(replace(row, values={**values, "scheme": row.config.scheme.name}) for row in rows),
         *(Variant(name, base, {**values, "scheme": BASELINE}, baseline=True) for name in baselines),

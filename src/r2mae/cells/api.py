@@ -431,6 +431,11 @@ class MaskedAutoencoder:
             Layer with the raw counts of `adata` ("X" for X); by default as in training.
         device : str
             Device to load the model to.
+
+        Raises
+        ------
+        UserError
+            If the folder is damaged or was written by a newer version, or the genes do not fit.
         """
         trained = load_trained(Path(folder), DOMAIN, device=device)
         self = cls._of_reference(trained, adata, layer, None)

@@ -63,7 +63,13 @@ def pca_embedding(table: "CellTable", width: int = 50, seed: int = 0) -> Float32
 
 
 def obsm_embedding(table: "CellTable", adata: "AnnData", key: str) -> Float32[np.ndarray, "cells width"]:
-    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name."""
+    """Return an embedding from ``.obsm`` (of scGPT or UCE, for instance) for the cells of a table, matched by name.
+
+    Raises
+    ------
+    UserError
+        If the key does not exist, names of cells are not unique, or a cell of the table has no embedding.
+    """
     if key not in adata.obsm:
         known = list(adata.obsm.keys())
         hint = nearest(key, known) if known else "it has none"

@@ -106,7 +106,11 @@ class CellData(Data):
 def load_data(config: CellsConfig) -> CellData:
     """Read the cells of a run and split them into training and validation; the split depends on the seed alone.
 
-    Mistakes in the columns of the probes are found here, before a model is trained.
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells`; and as :func:`r2mae.cells.donors.check_probes` for the columns of the
+        probes, so that mistakes are found before a model is trained.
     """
     table = load_cells(
         config.data.source,

@@ -69,6 +69,11 @@ def embed_source(
     """Embed the cells of a named set or path: `embedding`, `cells` (their names), and each label column that exists.
 
     `transform_batch` is as in :func:`r2mae.cells.table.align_batches`; `layer` is by default that of the run.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.cells.table.load_cells`.
     """
     data = config.data if layer is None else replace(config.data, layer=layer)
     mapped = load_cells(

@@ -32,6 +32,11 @@ def rules_of(table: "CellTable", config: CellsConfig) -> tuple[Rule, ...]:
     """Read a configuration's rules, and check them against the table.
 
     The text before ``=`` is a column of obs, or the label or number column of a probe, a colon and a column of obs.
+
+    Raises
+    ------
+    UserError
+        For an unknown column, a probe that does not exist, or a value that no cell has.
     """
     data, rules = config.data, []
     probed = (*data.labels, *data.regress)

@@ -158,7 +158,13 @@ def named_layer(layer: str | None, layers: Iterable[str]) -> str | None:
 
 @contextmanager
 def open_source(source: "str | Path | AnnData", layer: str | None) -> Iterator[Source]:
-    """Open a source; annotations are read, and counts that are stored by rows can be read while it is open."""
+    """Open a source; annotations are read, and counts that are stored by rows can be read while it is open.
+
+    Raises
+    ------
+    UserError
+        For a file or layer that cannot be used.
+    """
     if isinstance(source, str | Path):
         path = path_of(source)
         with opened(path) as store:

@@ -155,7 +155,15 @@ class GeneTask(Task[Any, "CountModel"]):
 
         With one ratio, all cells hide the same genes, and the model gets only the kept ones, so that no time is spent
         on multiplying by zeros. With a ratio for each cell, a fixed count of genes (the rounded one) is hidden in each.
-        See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
+
+        Parameters
+        ----------
+        batch : mapping of tensors
+            In CSR form; see :meth:`r2mae.cells.batches.CellBatches.batch`.
+        ratio : float or ndarray of shape (cells,)
+            One ratio for all cells, or one for each.
+        key : Key
+            See :func:`r2mae.masking.masks.column_mask` and :func:`r2mae.masking.masks.element_mask`.
         """
         device = batch["values"].device
         on_host = device.type == "cpu"

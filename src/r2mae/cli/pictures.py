@@ -58,6 +58,7 @@ def run(options: Options) -> int:
 
     made = reconstructions_of(domain, runs, ratio)
     write_figure(draw_pictures(made, along="columns"), output)
-    done = f"{made.ratio:.0%} hidden, completed by {len(runs)} model(s)"
-    print(f"{len(made.original)} test images with {done}, are in {output}")
+    one = next(iter(made.values()))
+    done = f"{one.ratio:.0%} hidden, completed by {len(runs)} model(s)"
+    print(f"{len(one.original)} test images with {done}, are in {output}")
     return 0

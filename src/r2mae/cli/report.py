@@ -27,11 +27,11 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the command."""
-    from r2mae.compare.finished import check_folder
+    from r2mae.compare.finished import read_shared_fields
 
     folders = list(map(Path, options.folders))
     for folder in folders:  # finds mistakes before torch is imported, and before anything is written
-        check_folder(folder)
+        read_shared_fields(folder)
 
     from r2mae.compare.gather import gather_again
     from r2mae.compare.publish import publish

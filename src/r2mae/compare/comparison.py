@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from r2mae.evaluation.examples import Examples
 from r2mae.evaluation.items import ItemScores
 from r2mae.evaluation.metrics import Metric
 
@@ -13,26 +14,6 @@ if TYPE_CHECKING:
     import pandas as pd  # its import takes a second, and the command line needs only constants of this module
 
 BASELINE = "baseline"  # the scheme of variants that were not pretrained
-
-
-@dataclass(frozen=True)
-class Reconstructions:
-    """Masked examples and their reconstructions, all from the first seed.
-
-    Parameters
-    ----------
-    original, masked : ndarray, shape (examples, height, width, channels)
-        Clean images, and the model's inputs, with hidden pixels filled; 0 to 1.
-    ratio : float
-        Mask ratio of the examples.
-    by_label : mapping of label to ndarray, shape (examples, height, width, channels)
-        The prediction of each scheme's model from `masked`.
-    """
-
-    original: np.ndarray
-    masked: np.ndarray
-    ratio: float
-    by_label: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -55,8 +36,8 @@ class Comparison:
     ratios : mapping of label to ndarray
         The ratios drawn in the first seed's run, one per step; for variants in `by_sample` quantiles of the
         distribution.
-    reconstructions : Reconstructions, optional
-        None if the domain has none.
+    reconstructions : mapping of label to Examples
+        The same masked examples, completed by each variant's model of the first seed; empty if the domain has none.
     config, environment : mapping
         The configuration of the runs, and the machine and libraries.
     measured : str
@@ -76,7 +57,7 @@ class Comparison:
     table: "pd.DataFrame"
     curves: "pd.DataFrame"
     ratios: Mapping[str, np.ndarray] = field(default_factory=dict)
-    reconstructions: Reconstructions | None = None
+    reconstructions: Mapping[str, Examples] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     measured: str = ""

@@ -123,18 +123,18 @@ def _draw(axes: "Axes", positions: Float32[np.ndarray, "points 2"], values: np.n
     )  # fmt: skip
 
 
-def columns_of(arrays: dict[str, np.ndarray], numbers: Sequence[str]) -> dict[str, np.ndarray]:
+def columns_of(arrays: Mapping[str, np.ndarray], numbers: Sequence[str]) -> pd.DataFrame:
     """Return the columns next to a domain's `embedding`; `numbers` are numbers though they are text."""
-    columns, rows = {}, arrays["embedding"].shape[:1]
-    if "labels" in arrays and "classes" in arrays:
-        arrays = {**arrays, "labels": arrays["classes"].astype(str)[arrays["labels"].astype(int)]}
-    for name, values in arrays.items():
-        if name in ("embedding", "classes") or values.shape != rows:
-            continue
-        number = name in numbers or values.dtype.kind == "f"
-        column = pd.to_numeric(pd.Series(values), errors="coerce") if number else pd.Series(values.astype(str))
-        columns[name] = text_or_floats(column)
-    return columns
+    rows = arrays["embedding"].shape[:1]
+    table = pd.DataFrame(
+        {name: values for name, values in arrays.items() if values.shape == rows and name != "classes"}
+    )
+    if "labels" in table and "classes" in arrays:
+        table["labels"] = arrays["classes"].astype(str)[table["labels"].astype(int)]
+    for name in table:
+        number = name in numbers or table[name].dtype.kind == "f"
+        table[name] = pd.to_numeric(table[name], errors="coerce") if number else table[name].astype(str)
+    return table
 
 
 def text_or_floats(column: "pd.Series[Any]") -> np.ndarray:
@@ -195,12 +195,10 @@ def draw_embedding(
     max_points : int, optional
         Draw this many points; by default :data:`MOST`.
     """
-    if annotations is not None:
-        columns = {name: text_or_floats(annotations[name]) for name in names}
-    else:
-        columns = columns_of(dict(arrays), treatment.numbers)
-        check_columns(names, list(columns), data)
-        columns = {name: columns[name] for name in names or columns if names or name not in treatment.omitted}
+    table = columns_of(arrays, treatment.numbers) if annotations is None else annotations
+    check_columns(names, [str(name) for name in table], data)
+    chosen = names or [str(name) for name in table if name not in treatment.omitted]
+    columns = {name: text_or_floats(table[name]) for name in chosen}
     title = f"{Path(data).stem}: UMAP of the embedding by {scheme}"
     most = MOST if max_points is None else max_points
     write_figure(embedding_figure(arrays["embedding"], columns, title=title, max_points=most), file)

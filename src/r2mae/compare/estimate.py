@@ -10,12 +10,12 @@ from r2mae.compare.checks import check_sweep
 from r2mae.compare.run import Processes
 from r2mae.compare.run_states import finished
 from r2mae.compare.runs import Variant, runs_of
+from r2mae.compare.wording import duration
 from r2mae.domains.base import Domain
 from r2mae.training.config import RunConfig
 from r2mae.training.loop import fit
 from r2mae.training.memory import check_fits_memory
 
-_UNITS = ((100.0, 1.0, "s"), (6_000.0, 60.0, "min"), (360_000.0, 3600.0, "h"), (float("inf"), 86_400.0, "days"))
 WARM_UP, STEPS = 5, 20  # optimiser steps: first untimed, then timed
 
 
@@ -111,9 +111,3 @@ def print_estimate(estimate: Estimate) -> None:
         f"training: about {duration(estimate.seconds)} in all, {duration(estimate.elapsed)} with {estimate.jobs} at a "
         "time; start-up, validation and measuring come on top. Nothing was written"
     )
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the largest unit that suits it: ``3.2 h``."""
-    _, unit, name = next(one for one in _UNITS if seconds < one[0])
-    return f"{seconds / unit:,.3g} {name}"

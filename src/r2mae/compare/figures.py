@@ -75,8 +75,8 @@ def comparison_figures(comparison: Comparison, analysis: Analysis) -> list[Named
     """Return every figure that the comparison has data for; those of the primary metric come first."""
     figures = [*_score_figures(comparison, analysis), *_line_figures(comparison, analysis)]
     examples = comparison.reconstructions
-    if examples is not None and len(examples.original):
-        caption = f"Reconstructions by the first seed's models of images with {examples.ratio:.0%} of pixels masked."
+    if examples and len((one := next(iter(examples.values()))).original):
+        caption = f"Reconstructions by the first seed's models of images with {one.ratio:.0%} of pixels masked."
         draw = partial(draw_pictures, examples, title=_title(comparison))
         figures.append(NamedFigure("reconstructions", "Reconstructions", caption, draw))
     if any(len(ratios) for ratios in comparison.ratios.values()):

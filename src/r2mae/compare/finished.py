@@ -135,8 +135,8 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
     return None
 
 
-def check_folder(out: Path) -> Path:
-    """Return the path of a comparison's ``compare.json``, which holds the fields that its runs share.
+def read_shared_fields(out: Path) -> dict[str, Any]:
+    """Return the fields that the runs of a comparison share, from ``compare.json``.
 
     Raises
     ------
@@ -150,18 +150,6 @@ def check_folder(out: Path) -> Path:
         inner = sorted(path.parent for path in out.glob("*/compare.json"))
         hint = f"did you mean {inner[0]}?" if inner else "name a folder that `r2mae compare` made"
         raise UserError(f"{out} is not the folder of a comparison (it has no compare.json): {hint}")
-    return file
-
-
-def read_shared_fields(out: Path) -> dict[str, Any]:
-    """Return the fields that the runs of a comparison share, from ``compare.json``.
-
-    Raises
-    ------
-    UserError
-        If the folder holds no comparison.
-    """
-    file = check_folder(out)
     shared = read_json(file)
     if not isinstance(shared, dict) or not isinstance(shared.get("domain"), str):
         raise UserError(f"{file} names no domain: repeat the command of the comparison, or choose another folder")

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.finished import damaged_results, finished_runs, read_shared_fields
 from r2mae.compare.measure import scores_of
-from r2mae.compare.pictures import to_reconstructions
+from r2mae.compare.pictures import check_alike
 from r2mae.compare.runs import SweepRun, data_key
 from r2mae.compare.variants import default_label
 from r2mae.domains.base import Domain
@@ -53,7 +53,7 @@ def gather(
         curves=curves_of(trained),
         ratios={run.variant.label: _drawn_ratios(run) for run in shown},
         by_sample=tuple(run.variant.label for run in shown if _per_sample_ratios(run) is not None),
-        reconstructions=None if found is None else to_reconstructions(found),
+        reconstructions=found or {},
         config={
             **_config_fields(base),
             "schemes": list(dict.fromkeys(run.variant.label for run in ordered)),
@@ -239,4 +239,5 @@ def examples_of(runs: Sequence[SweepRun], domain: Domain, *, ratio: float | None
         if examples is None:
             return None
         made[run.variant.label], ratio = examples, examples.ratio
+    check_alike(made)
     return made

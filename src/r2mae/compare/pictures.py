@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from r2mae.compare.comparison import Reconstructions
 from r2mae.compare.style import figure_style
 from r2mae.errors import UserError
 from r2mae.evaluation.examples import Examples
@@ -23,23 +22,16 @@ _LETTER, _LINE = 0.085, 0.17  # inches of a letter, and of a line
 _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 
 
-def to_reconstructions(examples: Mapping[str, Examples]) -> Reconstructions:
-    """Combine the examples of several models, which must be of the same masked images.
-
-    Parameters
-    ----------
-    examples : mapping of label to Examples
-        At least one.
+def check_alike(examples: Mapping[str, Examples]) -> None:
+    """Refuse examples of several models, by their labels, that are not of the same masked images.
 
     Raises
     ------
     UserError
-        If two models have different images or different masks.
+        If two models have different images, different masks or different ratios.
     """
-    first, *others = examples
-    one = examples[first]
-    for label in others:
-        other = examples[label]
+    (first, one), *others = examples.items()
+    for label, other in others:
         if other.ratio != one.ratio:
             raise UserError(
                 f"{first} hides {one.ratio:.0%} of its examples, and {label} {other.ratio:.0%}: name one ratio for all "
@@ -55,24 +47,30 @@ def to_reconstructions(examples: Mapping[str, Examples]) -> Reconstructions:
                 f"{first} and {label} mask different parts of the same images: name runs of one kind of model, with "
                 "the same --fill"
             )
-    return Reconstructions(one.original, one.masked, one.ratio, {label: e.prediction for label, e in examples.items()})
 
 
-def draw_pictures(examples: Reconstructions, *, along: Along = "rows", title: str = "") -> Figure:
+def draw_pictures(examples: Mapping[str, Examples], *, along: Along = "rows", title: str = "") -> Figure:
     """Draw original, masked and completed images.
 
     Parameters
     ----------
-    examples : Reconstructions
-        What to draw; numbers below 0 and above 1 are cut off.
+    examples : mapping of label to Examples
+        Of at least one model, all of the same masked images; numbers below 0 and above 1 are cut off.
     along : {"rows", "columns"}
         Originals, masked images and the images of each model are rows, and the examples are columns; or the other way
         round, as in the paper's Figs. 8 and 9.
     title : str
         Above the images.
+
+    Raises
+    ------
+    UserError
+        If two models have different images, different masks or different ratios.
     """
-    names = ["original", f"{examples.ratio:.0%} hidden", *examples.by_label]
-    stack = np.stack(list(map(_thumbnails, (examples.original, examples.masked, *examples.by_label.values()))))
+    check_alike(examples)
+    one, predictions = next(iter(examples.values())), [each.prediction for each in examples.values()]
+    names = ["original", f"{one.ratio:.0%} hidden", *examples]
+    stack = np.stack(list(map(_thumbnails, (one.original, one.masked, *predictions))))
     mosaic, (down, right) = _mosaic(stack if along == "rows" else stack.swapaxes(0, 1))
     tall, wide = mosaic.shape[:2]
     left = _NAMES if along == "rows" else 2 * _EDGE

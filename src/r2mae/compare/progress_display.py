@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from r2mae.compare.runs import SweepRun
+from r2mae.compare.wording import duration
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.progress import time_columns
 
@@ -108,7 +109,7 @@ class ProgressDisplay:
         self._last_line = now
         if self._ended - self._failed:  # the time left at the pace so far
             work = sum(one - self._first.get(i, 0.0) for i, one in enumerate(shares) if i not in self._failed)
-            text = _time_left_text((now - self._began) * (len(shares) - sum(shares)) / work)
+            text = f", about {duration((now - self._began) * (len(shares) - sum(shares)) / work)} left"
         else:
             text = self._running_text(steps)
         self.say(f"all runs: {self._done} of {len(self.runs)} done{text}")
@@ -144,10 +145,3 @@ class ProgressDisplay:
 
     def _note(self) -> str:
         return f"{self._done} of {len(self.runs)} finished"
-
-
-def _time_left_text(seconds: float) -> str:
-    if seconds < 60:
-        return ", less than a minute left"
-    minutes = round(seconds / 60)
-    return f", about {minutes} min left" if minutes < 120 else f", about {seconds / 3600:.1f} h left"

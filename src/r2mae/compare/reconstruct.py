@@ -12,8 +12,8 @@ from r2mae.errors import UserError
 from r2mae.training.config import RunConfig
 
 if TYPE_CHECKING:
-    from r2mae.compare.comparison import Reconstructions
     from r2mae.domains.base import Domain
+    from r2mae.evaluation.examples import Examples
 
 Runs = list[tuple[Path, RunConfig]]
 """Run folders with their configurations."""
@@ -36,7 +36,7 @@ def runs_with_pictures(paths: Sequence[Path]) -> "tuple[Domain, Runs]":
     return first, [(path, config) for path, _, config in found]
 
 
-def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Reconstructions":
+def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "dict[str, Examples]":
     """Let finished runs complete the same masked test images; by default at the default ratio of the first run's model.
 
     Raises
@@ -45,7 +45,6 @@ def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Re
         If the data of a run have changed, or its examples are not pictures.
     """
     from r2mae.compare.gather import examples_of
-    from r2mae.compare.pictures import to_reconstructions
     from r2mae.compare.runs import SweepRun
     from r2mae.compare.variants import variant_of
     from r2mae.training.folder import RunFolder
@@ -61,7 +60,7 @@ def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "Re
     examples = examples_of(finished, domain, ratio=ratio)
     if examples is None:
         raise UserError(f"{runs[0][0]}: the examples of this model are not pictures: see `r2mae evaluate`")
-    return to_reconstructions(examples)
+    return examples
 
 
 def _column_names(labels: Sequence[str], paths: Sequence[Path]) -> list[str]:

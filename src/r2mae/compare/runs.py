@@ -1,7 +1,5 @@
 """The runs of a sweep: every variant (a configuration) under every seed, each in a folder of its own."""
 
-import itertools
-import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,55 +45,6 @@ class SweepRun:
     folder: Path
 
 
-@dataclass(frozen=True)
-class SweepParameter:
-    """A parameter that a sweep varies.
-
-    Parameters
-    ----------
-    name : str
-        Name of its column in the table.
-    points : mapping of str to mapping
-        For each point its label and the fields of the configuration that it sets, as in a domain's `presets`.
-    """
-
-    name: str
-    points: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def over(cls, field_name: str, values: Sequence[float | int | str]) -> "SweepParameter":
-        """Return a parameter that sets one field of the configuration to each of these values."""
-        return cls(field_name, {_point_label(value): {field_name: value} for value in values})
-
-
-def grid(base: RunConfig, parameters: Sequence[SweepParameter]) -> list[Variant]:
-    """Return a variant for each combination of the parameters' points, the last parameter changing fastest.
-
-    Raises
-    ------
-    UserError
-        If a parameter has no points, two parameters set the same field, or a configuration is invalid.
-    """
-    fields = [{name for point in parameter.points.values() for name in point} for parameter in parameters]
-    for parameter, own in zip(parameters, fields, strict=True):
-        if not parameter.points:
-            raise UserError(
-                f"the parameter {parameter.name!r} of the sweep has no points: name one, or omit the parameter"
-            )
-        if any(own & others for others in fields if others is not own):
-            raise UserError(
-                f"the parameter {parameter.name!r} of the sweep sets a field that another parameter sets: omit one"
-            )
-    variants = []
-    for labels in itertools.product(*(parameter.points for parameter in parameters)):
-        config = base
-        for parameter, label in zip(parameters, labels, strict=True):
-            config = config.replace(**parameter.points[label])
-        values = {parameter.name: label for parameter, label in zip(parameters, labels, strict=True)}
-        variants.append(Variant(" ".join(labels), config, values))
-    return variants
-
-
 def seeds_of(numbers: Sequence[int]) -> list[int]:
     """Return the seeds: 0, 1, 2 for the one number 3, and several numbers as they are."""
     if len(numbers) == 1:
@@ -136,17 +85,6 @@ def _folder_name(label: str) -> str:
     return name if name.strip(".") else name.replace(".", "%2E")
 
 
-def runs_of_groups(groups: Mapping[str, Sequence[Variant]], seeds: Sequence[int], out: Path) -> list[SweepRun]:
-    """Return the runs of several groups of variants, such as one for each data set, each in a folder of its name."""
-    return [run for name, variants in groups.items() for run in runs_of(variants, seeds, out / name)]
-
-
 def data_key(config: RunConfig) -> Hashable:
     """Return a key that is equal for runs that read the same data in the same way."""
     return repr((config.data, config.task))
-
-
-def _point_label(value: float | str) -> str:
-    if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
-    return str(value)

@@ -13,6 +13,7 @@ from r2mae.evaluation.pairing import SEEDS_AND_ITEMS
 
 BEST_FIXED = "best fixed"
 CONFIDENCE = 0.95
+_UNITS = ((100.0, 1.0, "s"), (6_000.0, 60.0, "min"), (360_000.0, 3600.0, "h"), (float("inf"), 86_400.0, "days"))
 
 
 def decimals(means: Iterable[float], half_widths: Iterable[float]) -> int:
@@ -73,6 +74,12 @@ def sentence_case(text: str) -> str:
     """Return text with a capital first letter, unless its first word already has capitals, such as k-NN."""
     first = text.split(" ", 1)[0]
     return text if first != first.lower() else text[:1].upper() + text[1:]
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that suits it: ``3.2 h``."""
+    _, unit, name = next(one for one in _UNITS if seconds < one[0])
+    return f"{seconds / unit:,.3g} {name}"
 
 
 def seeds(count: int) -> str:

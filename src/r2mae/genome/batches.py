@@ -57,6 +57,11 @@ class WindowBatches(Batches):
         max(phyloP, 1) x (0.1 + the maximum of phastCons over 7 positions). Missing values are 0.
     columns : sequence of int, optional
         The store's aligned species to keep, in this order; by default all.
+
+    Raises
+    ------
+    UserError
+        If there is no such track.
     """
 
     store: AlignmentStore
@@ -87,7 +92,10 @@ class WindowBatches(Batches):
         return replace(self, starts=replace(self.starts, places=self.starts.places[places]))
 
     def batch(self, indices: Sequence[int] | np.ndarray, key: Key) -> WindowBatch:
-        """Return these windows; the key, of the first row of the batch, draws which are on the other strand."""
+        """Return these windows; the key draws which are on the other strand.
+
+        ``key.row`` is the row of the first window in the global batch.
+        """
         contigs, first = self.starts.at(indices)
         length = self.starts.length
         tokens, soft = self.store.soft_windows(contigs, first, length)

@@ -74,6 +74,11 @@ def curve_scores(
     In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
     weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
     500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
+
+    Raises
+    ------
+    UserError
+        If a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")
@@ -173,6 +178,11 @@ def embed_windows(
     dict
         ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
         ``repeats``, the fraction that is soft-masked.
+
+    Raises
+    ------
+    UserError
+        If `source` is not a store, lacks species of the model, or has no window in the regions.
     """
     store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)

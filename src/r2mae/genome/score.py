@@ -51,7 +51,14 @@ class OpenRun(NamedTuple):
 
 
 def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:
-    """Open a finished run, and its own store or another."""
+    """Open a finished run, and its own store or another.
+
+    Raises
+    ------
+    UserError
+        If `run` is not a finished run of this domain, the store is missing or lacks species of the model, or a batch
+        does not hold two windows.
+    """
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
@@ -245,6 +252,11 @@ def write_logits(
         ``.tsv`` or ``.tsv.gz``.
     data, batch_size, device, progress
         As :func:`score_variants`.
+
+    Raises
+    ------
+    UserError
+        For mistakes in run, store or regions.
     """
     output = Path(output).expanduser()
     check_output(output, "tsv")

@@ -53,7 +53,13 @@ class WindowModel(nn.Module, ABC):
         *,
         columns: Int64[Tensor, "batch most"] | None = None,
     ) -> Float[Tensor, "batch places width"]:
-        """Return the last hidden states at all positions, or only at those in `columns`."""
+        """Return the last hidden states at all positions, or only at those in `columns`.
+
+        Raises
+        ------
+        ValueError
+            If the windows are longer than the model's maximum, or have a different number of species.
+        """
 
     @abstractmethod
     def head(self, states: Float[Tensor, "*places width"]) -> Float[Tensor, "*places bases"]:
@@ -103,7 +109,11 @@ class AlignmentTask(MaskedTokenTask):
     flip: float = 0.0
 
     def corrupt(self, batch: WindowBatch, ratio: RatioLike, key: Key) -> HiddenBases:
-        """Hide a fraction of the bases of each target. Gaps, unknown positions and aligned species are never hidden."""
+        """Hide a fraction of the bases of each target. Gaps, unknown positions and aligned species are never hidden.
+
+        `ratio` is one for all windows, or has the shape (batch,). ``key.row`` is the row of the first window in the
+        global batch.
+        """
         clean = batch["target"].long()
         candidates = clean < BASES
         inputs, hidden, columns = self.hide(clean, candidates, ratio, key, mask_id=MASK, vocabulary=BASES)

@@ -38,7 +38,13 @@ class StoredImages(ABC):
         return math.prod(self.shape)
 
     def take(self, rows: Int64[np.ndarray, " batch"], axis: int = 0) -> np.ndarray:
-        """Read some images into memory, in this order; along the first axis, as an array's method would."""
+        """Read some images into memory, in this order; along the first axis, as an array's method would.
+
+        Raises
+        ------
+        IndexError
+            If a row does not exist.
+        """
         return self.read(self.rows[rows])
 
     @abstractmethod
@@ -53,7 +59,8 @@ AnyImages = UInt8[np.ndarray, "_ _ _ _"] | Float32[np.ndarray, "_ _ _ _"] | Stor
 class NpyImages(StoredImages):
     """Images in a .npy file of uint8 or float32 in C order, read one by one.
 
-    A memory map of the file would be faster, but what was read of it counts as memory of the process.
+    The file has the shape (n, height, width) or (n, height, width, channels). A memory map of it would be faster, but
+    what was read of that counts as memory of the process.
     """
 
     def __init__(self, path: Path) -> None:

@@ -98,6 +98,11 @@ def crop_flip(
         Smallest and largest fraction of the image's area.
     flip : bool
         Whether images are flipped, as by :func:`random_flip`.
+
+    Returns
+    -------
+    float32 tensor of shape (batch, size, size, channels)
+        0 to 1, on the device of `images`.
     """
     height, width = images.shape[1:3]
     boxes = random_boxes(len(images), (height, width), key, scale=scale)
@@ -467,7 +472,7 @@ def _swap_pairs(rows: Tensor) -> Tensor:
 
 
 def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
-    """Fill a random rectangle of some images with noise, each pixel and channel its own (Zhong et al. 2017).
+    """Fill a random rectangle of some images (0 to 1) with noise, each pixel and channel its own (Zhong et al. 2017).
 
     The rectangle has 2 % to a third of the area and an aspect ratio from 0.3 to 3.3. The noise is standard normal
     around the middle of the range of standardised pixels: 0.5 ± 0.25 for pixels from 0 to 1.
@@ -490,7 +495,10 @@ def erase(images: Images, key: Key, *, probability: float = 0.25) -> Images:
 
 
 def erased_box(height: int, width: int, draws: Float[np.ndarray, "attempts 4"]) -> Box | None:
-    """Return the first rectangle within the image, given numbers for area, aspect, row and column of each attempt."""
+    """Return the first rectangle within the image, or None.
+
+    Numbers in [0, 1) give area, aspect, row and column of each attempt.
+    """
     low, high = map(math.log, _ASPECTS)
     for area, shape, row, column in draws.tolist():
         size = (ERASED[0] + area * (ERASED[1] - ERASED[0])) * height * width

@@ -112,7 +112,15 @@ class _Parts:
 
 
 class Components(PixelAutoencoder):
-    """Principal components, orthonormal by falling variance, as an autoencoder; without any, the mean image."""
+    """Principal components as an autoencoder; without an axis its output is the mean image.
+
+    Parameters
+    ----------
+    mean : float32 ndarray, shape (pixels,)
+        The mean training image.
+    axes : float32 ndarray, shape (pixels, components)
+        Orthonormal, by falling variance.
+    """
 
     def __init__(self, mean: Float32[np.ndarray, " pixels"], axes: Float32[np.ndarray, "pixels components"]) -> None:
         super().__init__()

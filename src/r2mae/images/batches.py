@@ -25,7 +25,17 @@ Augment = Literal["none", "crop-flip"]
 
 
 class ImageBatches(Batches):
-    """Images of a set, or those of some rows, read as mini-batches; with "crop-flip" augmented by :func:`crop_flip`."""
+    """Images of a set, read as mini-batches.
+
+    Parameters
+    ----------
+    images : ndarray or StoredImages, shape (n, height, width, channels)
+        In memory, or read or decoded for every batch.
+    rows : ndarray of int, optional
+        Indices of the images; by default all.
+    augment : {"none", "crop-flip"}
+        Augmentation of a batch: none, or :func:`r2mae.images.augment.crop_flip`.
+    """
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images

@@ -60,6 +60,11 @@ class Reading:
         Let the JPEG decoder reduce an image by 2, 4 or 8, if it is resized to less than that anyway.
     advised : bool
         Whether error messages may suggest the options --resize, --cache and --skip-broken.
+
+    Raises
+    ------
+    UserError
+        A side below one pixel, or `draft` without a size.
     """
 
     resize: int | None = None
@@ -87,7 +92,13 @@ class DecodedImages(StoredImages):
         super().__init__(shape, rows)
 
     def read(self, rows: Int64[np.ndarray, " batch"]) -> UInt8[np.ndarray, "batch height width channels"]:
-        """Decode some images; in threads, unless this is a worker process."""
+        """Decode some images; in threads, unless this is a worker process.
+
+        Raises
+        ------
+        UserError
+            If one of them cannot be decoded.
+        """
         height, width, channels = self.shape[1:]
         images = np.empty((len(rows), height, width, channels), np.uint8)
 

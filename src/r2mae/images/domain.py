@@ -236,9 +236,14 @@ class ImagesDomain(Domain):
         architecture: Mapping[str, Any],
         **reading: Any,
     ) -> "tuple[ImagesConfig, ImageData]":
-        """Read external images, of the model's size, for :meth:`evaluate`; the probe is fitted on their training part.
+        """Read external images for :meth:`evaluate`; the probe is fitted on their training part.
 
         `reading` are options of :class:`r2mae.images.options.Reading`; by default those of the run.
+
+        Raises
+        ------
+        UserError
+            If the images have another size than the model accepts.
         """
         from r2mae.images.task import check_images
 

@@ -31,7 +31,14 @@ def read_folder(name: str, folder: Folder, how: Reading) -> Parts:
     which are official parts (:func:`official_parts`); files without classes. A test part next to a
     validation part whose labels are not known, as ImageNet's, is omitted. A single folder (as archives unpack to) is
     read as its content, and a single class is no label. Files and classes are sorted by name. Hidden ones are omitted,
-    and so are empty folders and files that are no images by their suffix, of which a line is logged.
+    and so are empty folders and files that are no images by their suffix, of which a line is logged. All images become
+    RGB unless all are greyscale; they are turned as their EXIF says; transparency is dropped, and of an animation the
+    first frame taken.
+
+    Returns
+    -------
+    Parts
+        uint8 of shape (n, height, width, 1 or 3); official parts have the classes of the training part.
 
     Raises
     ------

@@ -107,7 +107,14 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
 
     The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
     `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
-    validation part, or the test part if there is no other. What unpacks to more than `max_bytes` is refused.
+    validation part, or the test part if there is no other.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_npy`; no `images`; two arrays for the same, labels without their images; labels of another length
+        or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
+        that unpacks to more than `max_bytes`.
     """
     found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:
@@ -142,7 +149,14 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
 def read_idx(
     images: str | Path, labels: str | Path | None = None, *, max_bytes: int | None = None
 ) -> tuple[Part, UInt8[np.ndarray, "n height width 1"]]:
-    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels."""
+    """Read images in the idx format of MNIST, plain or gzip (by content, not by name), and a file of their labels.
+
+    Raises
+    ------
+    UserError
+        Not idx files of unsigned bytes with three dimensions and with one, truncated, followed by other bytes, or
+        empty.
+    """
     pixels = _read_idx(Path(images), 3, max_bytes)[..., None]
     return Part(str(images), None if labels is None else _read_idx(Path(labels), 1, max_bytes)), pixels
 

@@ -99,7 +99,13 @@ def is_archive(name: str) -> bool:
 
 
 def list_folder(folder: Path) -> Folder:
-    """List the files below a folder. Links are followed, but not to a folder that contains them."""
+    """List the files below a folder. Links are followed, but not to a folder that contains them.
+
+    Raises
+    ------
+    UserError
+        If the folder, or a folder within it, cannot be read.
+    """
     files: dict[str, File] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [("", ())]
     with reading(folder, "folder of images"):

@@ -22,7 +22,13 @@ EPSILON = 1e-6
 def patchify(
     images: Shaped[Tensor, "batch height width channels"], patch: int
 ) -> Shaped[Tensor, "batch patches numbers"]:
-    """Split images of any type into square patches of `patch` pixels a side, which divide height and width."""
+    """Split images of any type into square patches of `patch` pixels a side.
+
+    Raises
+    ------
+    UserError
+        If the patch does not divide the image into two or more.
+    """
     batch, height, width, channels = images.shape
     check_patch(height, width, patch)
     tiles = images.reshape(batch, height // patch, patch, width // patch, patch, channels)
@@ -61,9 +67,14 @@ def restore(
     keep: Int64[Tensor, "batch kept"],
     hide: Int64[Tensor, "batch hidden"],
 ) -> Float[Tensor, "batch patches width"]:
-    """Restore tokens of kept patches, and mask tokens or predictions of hidden ones, to the order of the image.
+    """Restore tokens of kept and hidden patches to the order of the image.
 
-    `keep` and `hide` are indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
+    Parameters
+    ----------
+    kept, hidden : tensor, shapes (batch, kept, width) and (batch, hidden, width)
+        Tokens, for instance of an encoder, and mask tokens (``mask_token.expand(...)``) or predictions.
+    keep, hide : int64 tensor, shapes (batch, kept) and (batch, hidden)
+        Indices of the patches, as returned by :func:`r2mae.masking.patch_mask`.
     """
     place = torch.cat([keep, hide], 1)[..., None].expand(-1, -1, kept.shape[2])
     joint = torch.cat([kept, hidden.to(kept.dtype)], 1)
@@ -89,7 +100,12 @@ def patch_loss(
 ) -> Float[Tensor, "*some"]:
     """Return the squared error of each patch, the mean over its pixels; call it on hidden patches alone.
 
-    With `norm_pix` the prediction is compared with each patch after :func:`normalised`.
+    Parameters
+    ----------
+    prediction, patches : tensor, shape (…, numbers)
+        The model's prediction of hidden patches, and the true patches.
+    norm_pix : bool
+        Compare with each patch after :func:`normalised`.
     """
     targets = normalised(patches) if norm_pix else patches
     return (prediction - targets).square().mean(-1)

@@ -22,10 +22,19 @@ from r2mae.training.task import Batches, Data
 
 
 class TokenBatches(Batches):
-    """Rows of `length` tokens, read in batches (:class:`r2mae.training.task.Batches`).
+    """Rows of tokens, read in batches (:class:`r2mae.training.task.Batches`).
 
-    The chosen documents of the store, by default all, are concatenated and cut into rows without padding. A document
-    may continue in the next row. The remainder at the end of the stream, less than a row, is dropped.
+    The chosen documents are concatenated and cut into rows of `length` without padding. A document may continue in the
+    next row. The remainder at the end of the stream, less than a row, is dropped.
+
+    Parameters
+    ----------
+    store : TokenStore
+        The store of the documents. Every process that reads maps its files.
+    length : int
+        Tokens of a row.
+    documents : int64 ndarray, shape (chosen,), optional
+        Numbers of the documents; by default all. They are read in the order of the store.
     """
 
     def __init__(self, store: TokenStore, length: int, documents: Int64[np.ndarray, " chosen"] | None = None) -> None:
@@ -124,6 +133,11 @@ def load_data(
         Otherwise all documents are both training and validation data.
     cache : path, optional
         Folder of tokenised corpora, by default :func:`r2mae.cache.cache_folder`.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.store.open_store` and :func:`r2mae.text.tokenizer.load_tokenizer`; or too little text.
     """
     if config.model.name == PRETRAINED and config.init is None:
         raise UserError(f"the model {PRETRAINED} is the checkpoint of init, which is missing: give --init PATH")

@@ -20,7 +20,13 @@ _HINT = "name a folder or a model of the Hub that AutoModelForMaskedLM opens"
 
 
 def checkpoint_folder(init: str) -> Path:
-    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before."""
+    """Return the folder of a checkpoint; one of the Hub is fetched, unless that was done before.
+
+    Raises
+    ------
+    UserError
+        If there is no such checkpoint, or it lacks a configuration or weights.
+    """
     folder = Path(init)
     if not folder.is_dir():
         with reading(f"checkpoint {init}", _HINT):

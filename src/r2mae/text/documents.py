@@ -37,10 +37,18 @@ _PART = re.compile(rf"(?<![a-z])({'|'.join(_PARTS)})(set|data)?(?![a-z])")
 
 
 def read_documents(source: Source, *, column: str = "text", split: str = "train") -> Iterator[str]:
-    """Read the documents of a corpus, as :func:`corpus_of` finds it, one after another, in bounded memory.
+    """Read the documents of a corpus one after another, in bounded memory.
 
-    They have no line feeds at their ends. Empty documents are omitted, and one of more than
-    :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
+    Parameters
+    ----------
+    source, column, split
+        See :func:`corpus_of`.
+
+    Yields
+    ------
+    str
+        A document, without line feeds at its ends. Empty documents are omitted, and one of more than
+        :data:`~r2mae.text.formats.LONGEST` characters comes in pieces.
 
     Raises
     ------

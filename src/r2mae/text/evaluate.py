@@ -69,6 +69,11 @@ def evaluate(
         ``loss`` (nats per hidden token) and ``accuracy``: means over :data:`RATIOS`; ``loss_0.15``, ``accuracy_0.15``
         and so on. For each probe and task :meth:`r2mae.text.glue.GlueScores.by_name`. With two or more probes or tasks
         also ``glue_probe`` or ``glue``, the mean of their main scores.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.finetune.finetune`.
     """
     scores: dict[str, float] = {}
     chosen = config.evaluation
@@ -120,6 +125,11 @@ def ratio_curve(
         Cross entropy of a hidden token in nats, mean over all hidden tokens.
     accuracies : ndarray, shape (ratios,)
         Fraction of hidden tokens to which the model gives the highest probability.
+
+    Raises
+    ------
+    UserError
+        If there are no sequences, or none has a token that can be hidden.
     """
     task = replace(task, exact=True)  # also for runs trained with exact=False
     chosen = _evenly_spaced(len(rows), sequences)

@@ -13,8 +13,24 @@ from r2mae.training.folder import RunFolder
 def save_pretrained(run: str | Path, folder: str | Path) -> Path:
     """Write a finished run as a folder that ``AutoModelForMaskedLM``, ``AutoModel`` and similar classes load.
 
-    The folder has config.json, model.safetensors and the tokenizer's files. It appears when it is complete. A folder
-    that is not empty is refused.
+    The folder appears when it is complete.
+
+    Parameters
+    ----------
+    run : path
+        A run folder of ``r2mae pretrain text``.
+    folder : path
+        Folder to write: config.json, model.safetensors and the tokenizer's files.
+
+    Returns
+    -------
+    Path
+        `folder`.
+
+    Raises
+    ------
+    UserError
+        If the run is not finished, damaged or of another domain, or the folder is not empty.
     """
     from r2mae.text.domain import DOMAIN
     from r2mae.training.saving import load_model

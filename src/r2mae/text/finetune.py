@@ -124,6 +124,12 @@ def finetune(
         A file for the scores of finished runs: the same run (weights, examples, recipe and seed) is not repeated.
     progress : callable, optional
         Called with the number of steps done and the total.
+
+    Raises
+    ------
+    UserError
+        For unreadable files, training examples of one class only, another kind of model, one without positions for
+        `length`, or a loss that is not finite.
     """
     glue, recipe = glue_task(task), {"epochs": epochs, "lr": lr, "batch_size": batch_size}
     if not isinstance(model, PretrainedModel) or model.tokenizer is None:

@@ -13,7 +13,7 @@ _GPU = Path("/dev/nvidiactl")  # exists with a GPU driver; checked without torch
 
 
 def step_bytes(config: TextConfig, vocab_size: int, ratio: float = _MEASURED) -> int:
-    """Return the estimated memory of a micro-batch's forward and backward pass, without weights and gradients.
+    """Return the estimated memory of a micro-batch's forward and backward pass in bytes, without weights and gradients.
 
     Logits and the last layer are computed only at the largest share of tokens that is hidden, `ratio`.
     """

@@ -159,7 +159,13 @@ class GlueScores:
 
 
 def glue_task(name: str) -> GlueTask:
-    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``."""
+    """Return a task by name, in any spelling: ``sst2``, ``SST-2``, ``sst_2``.
+
+    Raises
+    ------
+    UserError
+        For an unknown name.
+    """
     plain = name.lower().replace("-", "").replace("_", "")
     if plain not in TASKS:
         raise unknown("GLUE task", name, TASKS)
@@ -203,6 +209,12 @@ def read_glue(
         Most training examples, always the same ones; at least 2.
     fewest : int
         Least number of training examples of each class that occurs. One class alone is refused.
+
+    Raises
+    ------
+    UserError
+        As :func:`find_glue` and :func:`read_examples`; a limit below 2, training examples of one class only, or fewer
+        than `fewest` of a class.
     """
     train, test = (read_examples(file, task) for file in find_glue(task, folder))
     if limit is not None:

@@ -54,6 +54,12 @@ def probe_glue(
         Tokens of a piece, including the two special tokens: the length of the model's sequences, at least 3.
     progress : callable, optional
         Called with the number of sentences embedded and the total.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.glue.read_glue`, also for a class with a single training example, which no fold can hold
+        out; and for features that do not fit into memory.
     """
     glue = glue_task(name)
     train, test = read_glue(glue, folder, limit, fewest=2)

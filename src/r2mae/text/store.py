@@ -30,9 +30,14 @@ Progress = Callable[[int, int | None], None]
 
 
 class TokenStore:
-    """A tokenised corpus in a folder; every document is <s> tokens </s>.
+    """A tokenised corpus on disk; every document is <s> tokens </s>.
 
     It is pickled as a path: a process that loads data maps the files again.
+
+    Parameters
+    ----------
+    folder : path
+        Folder with tokens.bin, documents.npy and meta.json.
 
     Attributes
     ----------
@@ -108,7 +113,12 @@ def open_store(
     cache : path, optional
         By default :func:`r2mae.cache.cache_folder`.
     progress : callable, optional
-        Called after every block of documents.
+        Called with the characters tokenised and the total, or None, after every block of documents.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.text.documents.read_documents` and :class:`TokenStore`; or no place to write to.
     """
     corpus = corpus_of(source, column=column, split=split)
     found = corpus.fingerprint()

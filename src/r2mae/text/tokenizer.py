@@ -69,10 +69,17 @@ class TextTokenizer:
 
     @classmethod
     def of(cls, backend: "Tokenizer", roles: Mapping[str, str], source: str) -> "TextTokenizer":
-        """Wrap a copy of a tokenizer.
+        """Wrap a tokenizer.
 
-        `roles` are special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their
-        default names. `source` is for messages.
+        Parameters
+        ----------
+        backend : tokenizers.Tokenizer
+            Copied, so that it stays as it is.
+        roles : mapping
+            Special tokens by role (bos, eos, pad, unk, mask), as far as they are known; others go by their default
+            names.
+        source : str
+            For messages.
 
         Raises
         ------
@@ -102,7 +109,13 @@ class TextTokenizer:
 
     @classmethod
     def from_json(cls, text: str, roles: Mapping[str, str] | None = None, source: str = "") -> "TextTokenizer":
-        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json."""
+        """Read what :meth:`to_json` wrote, or the text of any tokenizer.json.
+
+        Raises
+        ------
+        UserError
+            If it is no tokenizer, or one without the special tokens that are needed.
+        """
         from tokenizers import Tokenizer
 
         with reading(f"tokenizer {source}", f"expected {EXPECTED}"):
@@ -192,8 +205,24 @@ def train_bpe(documents: Iterable[str], vocab_size: int) -> TextTokenizer:
     """Train a byte-level BPE, as that of GPT-2 and RoBERTa, on documents; on a terminal the library shows progress.
 
     Every text can be encoded and decoded exactly, as the 256 bytes are part of the vocabulary. A word of more than
-    :data:`LONGEST_WORD` bytes is trained on in pieces. `vocab_size` is with the bytes and <s>, <pad>, </s>, <unk> and
-    <mask>, which are 0 to 4; a small corpus may give fewer. The result is a pure function of documents and size.
+    :data:`LONGEST_WORD` bytes is trained on in pieces.
+
+    Parameters
+    ----------
+    documents : iterable of str
+        The texts.
+    vocab_size : int
+        Size, with the 5 special tokens and the 256 bytes; a small corpus may give fewer.
+
+    Returns
+    -------
+    TextTokenizer
+        With <s>, <pad>, </s>, <unk> and <mask> as 0 to 4; a pure function of documents and size.
+
+    Raises
+    ------
+    UserError
+        If the vocabulary is too small.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

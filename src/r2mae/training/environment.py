@@ -18,7 +18,15 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def environment() -> dict[str, Any]:
-    """Describe the machine and the libraries of a run; torch's fields only if torch is imported."""
+    """Describe the machine and the libraries of a run; torch's fields only if torch is imported.
+
+    Returns
+    -------
+    dict
+        `python`, `platform`, `processor` (its name), `cpu_count`, `commit` (:func:`commit`), `versions` of libraries;
+        torch's `instructions` (such as "AVX512"), `bf16_instructions` (whether torch uses them), `torch_threads`, and
+        `cuda`, the name of the device or None.
+    """
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -20,6 +20,11 @@ def fingerprint(*sources: str | Path, hidden: bool = True) -> str:
 
     A source that is no existing path is hashed by its name. With ``hidden=False``, files and folders whose names begin
     with a dot, and Thumbs.db, do not count in folders: file managers write them.
+
+    Raises
+    ------
+    UserError
+        If a file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
     for source in sources:

@@ -46,7 +46,13 @@ class Description:
 
 
 class RunFolder:
-    """The paths of a run, and its state; the folder need not exist."""
+    """The paths of a run, and its state.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; it need not exist.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -142,7 +148,12 @@ class RunFolder:
     def check_config(self, config: RunConfig, fingerprint: Callable[[], str] | None = None) -> None:
         """Refuse a folder of another configuration, or with files of no run. Data are not checked.
 
-        If `fingerprint` returns that of the folder's data, their names may differ.
+        Parameters
+        ----------
+        config : RunConfig
+            To compare.
+        fingerprint : callable, optional
+            Returns the fingerprint of its data. If it is that of the folder's data, their name may differ.
 
         Raises
         ------

@@ -32,6 +32,12 @@ class Run:
         """Resolve a configuration, and find its mistakes before data are read or files are written.
 
         With `single_process`, torchrun's ranks are ignored: the run belongs to this process alone.
+
+        Raises
+        ------
+        UserError
+            For missing devices or number formats, far too many threads, a tracker that is not installed, or another
+            number of processes than in the configuration.
         """
         device = torch_device(config.machine.device)
         check_threads(config.machine.threads)

@@ -96,9 +96,16 @@ def _load(path: Path, put: Callable[[dict[str, Tensor]], Any]) -> None:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run, ready to use: its configuration, its task, which hides, predicts and embeds, and its model.
+    """A finished run, ready to use.
 
-    The model is in evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
+    Parameters
+    ----------
+    config : RunConfig
+        Its configuration.
+    task : Task
+        Hides, predicts and embeds.
+    model : nn.Module
+        In evaluation mode, with re-estimated batch statistics of unmasked inputs if the run has them.
     """
 
     config: RunConfig

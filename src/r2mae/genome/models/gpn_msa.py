@@ -105,6 +105,11 @@ class ColumnEmbedding(nn.Module):
     by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
     With `one_hot`, the vectors are those of the original: the matrix is fixed, and there is no norm.
+
+    Raises
+    ------
+    UserError
+        If one-hot vectors are longer than the width.
     """
 
     target: Tensor

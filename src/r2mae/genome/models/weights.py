@@ -58,6 +58,11 @@ def load_initial_weights(path: str | Path, model: nn.Module) -> Origin:
     """Let a fresh model start with the weights of a folder, of the same sizes and species.
 
     It is a finished run, or has config.json and model.safetensors or pytorch_model.bin of the original.
+
+    Raises
+    ------
+    UserError
+        If the folder has other weights, or damaged ones.
     """
     assert isinstance(model, AlignmentTransformer)
     folder = Path(path)

@@ -168,7 +168,13 @@ class AlignmentStore:
         return AlignmentStore, (self.folder,)
 
     def tokens(self, contig: int) -> UInt8[np.ndarray, "positions species"]:
-        """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit."""
+        """Return the mapped tokens of a contig, by its number; the reference's column has the soft-mask bit.
+
+        Raises
+        ------
+        UserError
+            If its file has changed.
+        """
         if contig not in self._contigs:
             if not 0 <= contig < len(self.contigs):
                 raise IndexError(f"contig {contig} of {len(self.contigs)}")
@@ -188,8 +194,14 @@ class AlignmentStore:
     ) -> UInt8[np.ndarray, "batch length species"]:
         """Return windows of the alignment, in new memory: A C G T - unknown as 0 to 5; the reference is species 0.
 
-        They begin at `starts` (from 0) of contigs, which are given by their numbers. A window may reach over an end of
-        its contig; there it is unknown.
+        Parameters
+        ----------
+        contigs : int64 ndarray
+            Numbers of contigs.
+        starts : int64 ndarray
+            First positions, counted from 0. A window may reach over an end of its contig; there it is unknown.
+        length : int
+            Positions of each window.
         """
         return self.soft_windows(contigs, starts, length)[0]
 
@@ -240,7 +252,13 @@ class AlignmentStore:
         return str(found["digest"]) if isinstance(found, dict) and "digest" in found else None
 
     def track(self, name: str) -> Float[np.ndarray, " positions"]:
-        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none."""
+        """Map the values of a track for each position of all contigs, one after the other; NaN where there is none.
+
+        Raises
+        ------
+        UserError
+            If there is none of this name, or it is damaged.
+        """
         if name not in self._tracks:
             if not self.tracks:
                 raise UserError(f"{self.folder} has no tracks: add one with r2mae data alignment track")
@@ -267,9 +285,12 @@ class AlignmentStore:
         return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
-        """Compare all files with their checksums, or raise a UserError for the first file that has changed.
+        """Compare all files with their checksums; `progress` is called with the fraction that is done.
 
-        `progress` is called with the fraction that is done.
+        Raises
+        ------
+        UserError
+            For the first file that has changed.
         """
         names = [*self.layout.files, *(f"{TRACKS}/{name}.npy" for name in self.tracks)]
         for done, name in enumerate(names, 1):

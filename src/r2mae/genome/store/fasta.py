@@ -18,7 +18,14 @@ _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
 def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit."""
+    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit.
+
+    Raises
+    ------
+    UserError
+        Letters before the first header, a name that is missing or comes twice, or a byte that is no letter of an
+        alignment.
+    """
     first, name, names = 0, "", set[str]()
     parts: list[bytes] = []
     for number, line in read_lines(path):
@@ -46,6 +53,11 @@ def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"
     """Return the rows of an alignment by name, which must be of one length.
 
     They are written to a temporary file, since memory may be too small.
+
+    Raises
+    ------
+    UserError
+        Rows without letters or of another length than the first, or what :func:`read_fasta` raises.
     """
     names, columns = list[str](), 0
     with spool.open("wb") as file:
@@ -68,6 +80,12 @@ class FastaFiles:
 
     A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
     the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
+        name for several files.
     """
 
     def __init__(self, build: Build) -> None:
@@ -125,7 +143,13 @@ def _contigs(build: Build, first: str) -> tuple[str, ...]:
 
 
 def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
-    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other."""
+    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
+
+    Raises
+    ------
+    UserError
+        A contig that is missing or has another length, or a gap.
+    """
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
     names: list[str] = []

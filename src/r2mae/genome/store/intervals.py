@@ -180,8 +180,7 @@ def divide(
 ) -> Parts:
     """Divide a store by contigs and intervals.
 
-    Test keeps its positions; validation keeps away from test, and training from both, by a window. A part that is asked
-    for and left with nothing raises a UserError.
+    Test keeps its positions; validation keeps away from test, and training from both, by a window.
 
     Parameters
     ----------
@@ -192,6 +191,11 @@ def divide(
         Regions, as :func:`read_regions` takes them.
     include, exclude : sequence of str
         The only positions that any part takes, and those that none takes; written alike.
+
+    Raises
+    ------
+    UserError
+        For regions that the store does not have, and for a part that is asked for and left with nothing.
     """
     layout = store.layout
     allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
@@ -243,7 +247,7 @@ class WindowStarts:
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that are completely within a part, or raise a UserError if there is none.
+    """List the windows that are completely within a part.
 
     Parameters
     ----------
@@ -253,6 +257,11 @@ def window_starts(
         Positions of a window, and between the starts of two.
     most_unknown : float
         Fraction of a window at which the reference may be unknown; windows with more are omitted.
+
+    Raises
+    ------
+    UserError
+        If no window fits; for a window that is longer than every contig it says so.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")

@@ -87,6 +87,11 @@ def read_pieces(path: Path, progress: Callable[[float], None] | None = None) -> 
     """Yield pieces of about 1 MiB of complete lines, each with the number of its first line; gzip is recognised.
 
     `progress` is called with the fraction of the file that has been read.
+
+    Raises
+    ------
+    UserError
+        A file that cannot be read, is truncated or damaged, or has a line without end.
     """
     line = 1
     try:
@@ -124,7 +129,13 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
 
 
 def table_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks."""
+    """Yield number and bytes of every line that is not blank, a comment or about a browser's tracks.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_lines`; or for a binary file.
+    """
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     for number, line in read_lines(path):

@@ -42,6 +42,12 @@ class ZarrGroup:
     """A zarr group with an array of letters for each contig, positions × species.
 
     Its attribute `species` names them; a group without it has the listed ones.
+
+    Raises
+    ------
+    UserError
+        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
+        with the reference's own FASTA; or species that are not named.
     """
 
     def __init__(self, build: Build) -> None:

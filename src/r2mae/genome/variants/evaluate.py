@@ -34,6 +34,11 @@ def model_scores(
         ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
         classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again
         for variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval.
+
+    Raises
+    ------
+    UserError
+        As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
     """
     with evaluating(model):
         return _measured(config, data, site_scorer(data.store, model, config.data.window, progress=progress))

@@ -95,7 +95,13 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def open_variants(path: Path) -> "Variants":
-    """Open a file of variants."""
+    """Open a file of variants.
+
+    Raises
+    ------
+    UserError
+        No such file, a format that is not read, or no columns for contig, position and alleles.
+    """
     kind = kind_of(path)
     if path.name.lower().endswith((".bcf", ".bcf.gz")):
         raise UserError(f"{path}: BCF is not read: bcftools view -Oz -o {path.stem}.vcf.gz {path}")
@@ -144,6 +150,11 @@ class Variants:
     path : Path
     kind : {"vcf", "tsv", "csv", "parquet"}
         The format, also of the output.
+
+    Raises
+    ------
+    UserError
+        No line that names columns, or no columns for contig, position and alleles.
     """
 
     names: tuple[str, ...]
@@ -191,7 +202,14 @@ class Variants:
             raise UserError(f"{self.path}, line {line:,}: {error}") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones."""
+        """Yield blocks of about so many rows, always the same ones.
+
+        Raises
+        ------
+        UserError
+            For a row of another number of columns than the header, a position that is no whole number, or a damaged
+            file.
+        """
         lines, most = self._lines(), max(self.places) + 1
         next(lines)
         while some := list(islice(lines, size)):
@@ -272,6 +290,11 @@ class ParquetVariants(Variants):
     Parameters
     ----------
     path : Path
+
+    Raises
+    ------
+    UserError
+        A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -328,6 +351,11 @@ class RegionVariants(Variants):
     store : AlignmentStore
     regions : sequence of str
         Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
+
+    Raises
+    ------
+    UserError
+        For a region that the store has not.
     """
 
     def __init__(self, store: AlignmentStore, regions: Sequence[str]) -> None:

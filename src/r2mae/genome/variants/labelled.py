@@ -57,7 +57,14 @@ class Labelled:
 
 
 def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labelled:
-    """Read variants, and of `more` columns than those that the settings name."""
+    """Read variants, and of `more` columns than those that the settings name.
+
+    Raises
+    ------
+    UserError
+        No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
+        there are not.
+    """
     import pandas as pd
 
     path = Path(settings.variants or "").expanduser()

@@ -58,7 +58,13 @@ HELD_OUT = "_held_out"
 
 
 def sides_of(contrast: str) -> tuple[str, str]:
-    """Return the harmful class of a contrast, and the other."""
+    """Return the harmful class of a contrast, and the other.
+
+    Raises
+    ------
+    UserError
+        If these are not two names.
+    """
     harmful, _, other = (part.strip() for part in contrast.partition("/"))
     if not harmful or not other or harmful == other:
         raise UserError(f"contrast {contrast!r} is not two classes: write HARMFUL/OTHER, as stop_gained/synonymous")

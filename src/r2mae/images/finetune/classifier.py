@@ -127,7 +127,13 @@ class MLPClassifier(Classifier):
 
 
 def make_classifier(pretrained: nn.Module, architecture: Mapping[str, Any]) -> Classifier:
-    """Return the classifier that an architecture describes, with the layers of a pretrained model."""
+    """Return the classifier that an architecture describes, with the layers of a pretrained model.
+
+    Raises
+    ------
+    UserError
+        For a model that cannot be fine-tuned.
+    """
     check_finetunable(architecture["encoder"]["model"])
     classes = len(architecture["classes"])
     if architecture["encoder"]["model"] == "mlp":

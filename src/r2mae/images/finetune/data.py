@@ -159,7 +159,13 @@ def _labelled(images: ImageSet) -> LabelledBatches:
 
 
 def weights_of(run: str | Path) -> str:
-    """Return the beginning of the SHA-256 of a finished run's weights."""
+    """Return the beginning of the SHA-256 of a finished run's weights.
+
+    Raises
+    ------
+    UserError
+        For a folder without a finished run.
+    """
     folder = RunFolder(run)
     folder.read_config()
     if not folder.trained:
