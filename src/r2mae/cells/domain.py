@@ -107,7 +107,7 @@ class CellsDomain(Domain):
         some = config.data.labels or config.data.regress
         metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
         metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=not some, optional=True))
-        metrics.append(Metric("gene_r", "Pearson r by gene", bounds=(-1, 1), ranked=not some, optional=True))
+        metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
         for column in config.data.labels:
             by = column in config.data.auroc_labels
             for end, words, ranked in (
@@ -123,7 +123,7 @@ class CellsDomain(Domain):
             for column in config.data.regress
             for end in ("cell", "donor")
         ]
-        by_cell = "Pearson r by cell (a constant vector can win)"
+        by_cell = "r by cell (constants can win)"
         metrics.append(Metric("reconstruction_r", by_cell, bounds=(-1, 1), ranked=False))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
         return add_as_trained(metrics, config.evaluation.bn_statistics)
@@ -217,6 +217,10 @@ class CellsDomain(Domain):
         with opened(path_of(config.data.source)) as store:
             stored = tuple(str(key) for key in store.get("obsm", {}))
         return (*(BASELINES if config.data.validation else BASELINES[:3]), *stored)
+
+    def default_baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return mean if there are validation cells; the file is not opened."""
+        return self.default_baselines if config.data.validation else ()
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline whose package is missing, before hours of other work."""

@@ -85,7 +85,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
     own = {name: None if getattr(options, name) is None else words_of(getattr(options, name)) for name in _IN_FILE}
-    baselines = parse_baselines(own["baselines"], _default_baselines(domain, config))
+    baselines = parse_baselines(own["baselines"], domain.default_baselines_of(config))
     schemes = list(DEFAULT_SCHEMES) if own["schemes"] is None else own["schemes"]
     seeds = parse_seeds(_SEEDS if own["seeds"] is None else own["seeds"])
     ratios = None if own["ratios"] is None else parse_ratios(own["ratios"])
@@ -130,12 +130,6 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
         return 0
     print(f"table, figures and report.html are in {out}")
     return 0
-
-
-def _default_baselines(domain: "Domain", config: RunConfig) -> Sequence[str]:
-    """Return the domain's default baselines that exist for the model of the configuration."""
-    known = domain.baselines_of(config) if domain.default_baselines else ()
-    return [name for name in domain.default_baselines if name in known]
 
 
 def _check_plan(options: Options, *, baselines: bool) -> None:
