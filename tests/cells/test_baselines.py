@@ -1,28 +1,39 @@
 """Expression, principal components, scVI and embeddings of others."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.sparse import csr_matrix
+from scipy.stats import nbinom
+from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 
 from r2mae.cells import baselines
 from r2mae.cells.baselines import (
     baseline_scores,
+    fit_mean_cell,
     log_normalized_expression,
     obsm_embedding,
     pca_embedding,
 )
+from r2mae.cells.batches import CellBatches, split_data
 from r2mae.cells.config import CellsConfig
 from r2mae.cells.counts import Counts
+from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import split_donors
-from r2mae.cells.evaluate import evaluate_embedding
+from r2mae.cells.evaluate import LOSS_RATIOS, RATIOS, evaluate_embedding
 from r2mae.cells.table import CellTable, load_cells
 from r2mae.errors import UserError
+from r2mae.evaluation.gaussian import GaussianConditionalMean
+from r2mae.evaluation.items import ItemRecorder
+from r2mae.masking.keys import Key
+from r2mae.masking.masks import column_mask
 
 pytestmark = pytest.mark.slow
 
@@ -61,16 +72,15 @@ def test_expression_that_does_not_fit_into_memory_is_refused(
 ) -> None:
     """A limit on cells counts, and an embedding may have this name."""
     monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES)
-    baselines.check_expression(table, CONFIG)
+    baselines.check_memory(table, CONFIG, "expression")
     monkeypatch.setattr(baselines, "memory_limit", lambda: 3 * 4 * CELLS * GENES - 1)
     with pytest.raises(UserError, match=rf"makes {CELLS} cells of {GENES} genes dense, which needs .* GiB of memory"):
         baseline_scores(table, CONFIG, "expression")
     adata.obsm["expression"] = adata.obsm["X_scgpt"]
     assert "score" in baseline_scores(table, CONFIG, "expression", adata=adata)
     monkeypatch.setattr("r2mae.cells.evaluate._RANK_CELLS", 10)
-    baselines.check_expression(
-        table, CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))
-    )
+    few = CONFIG.replace(max_cells=tuple(f"{name}=20" for name in (*CONFIG.data.labels, *CONFIG.data.regress)))
+    baselines.check_memory(table, few, "expression")
 
 
 def normalized(table: CellTable) -> np.ndarray:
@@ -141,10 +151,119 @@ def test_scvi_is_a_row(table: CellTable) -> None:
     assert expected <= scores.keys()
 
 
+def held_out(table: CellTable) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of the training cells and of the validation cells."""
+    data = split_data(table, CONFIG)
+    assert data.train.rows is not None
+    assert data.validation is not None
+    assert data.validation.rows is not None
+    return table.counts.rows(data.train.rows).toarray(), table.counts.rows(data.validation.rows).toarray()
+
+
+def hidden_genes(ratio: float) -> np.ndarray:
+    """Those of the first mini-batch, in `reconstruction_r` and `gene_r`."""
+    key = Key.root(0).fold("reconstruction masks")
+    return column_mask(GENES, ratio, key.fold(RATIOS.index(ratio), 0)).numpy()
+
+
+def logs(counts: np.ndarray) -> np.ndarray:
+    return np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True))
+
+
+def test_the_mean_cell_is_one_vector_for_all_cells(table: CellTable) -> None:
+    """Its r by cell is high and its r by gene zero; the loss is that of the moments' negative binomial."""
+    train, test = held_out(table)
+    recorder = ItemRecorder()
+    scores = baseline_scores(table, CONFIG, "mean", items=recorder)
+    mean, hidden = logs(train).mean(axis=0), hidden_genes(0.5)
+    each = [np.corrcoef(mean[hidden], row[hidden])[0, 1] for row in logs(test)]
+    assert scores["reconstruction_r_0.5"] == pytest.approx(np.nanmean(each), abs=1e-5)
+    assert {scores["gene_r"], scores["gene_r_0.1"], scores["gene_r_0.7"]} == {0.0}
+    library = train.sum(axis=1, keepdims=True)
+    shares = (train / library).mean(axis=0)
+    expected = library * shares
+    excess = ((train - expected) ** 2 - expected).sum(axis=0) / (expected**2).sum(axis=0)
+    theta = 1 / np.maximum(excess, 1e-6)
+    mu = test.sum(axis=1, keepdims=True) * shares
+    losses = -nbinom.logpmf(test, theta, theta / (theta + mu))
+    model, _ = fit_mean_cell(table, split_data(table, CONFIG).train.rows)
+    np.testing.assert_allclose(model.logits.exp(), shares, rtol=1e-5)
+    np.testing.assert_allclose(model.log_theta.exp(), theta, rtol=1e-3)
+    # Every gene is hidden in about as many of the 32 draws.
+    assert scores["masked_loss"] == pytest.approx(losses.mean(), rel=0.05)
+    assert scores["masked_loss"] == pytest.approx(np.mean([scores[f"masked_loss_{ratio:g}"] for ratio in LOSS_RATIOS]))
+    found = recorder.item_scores()
+    assert found is not None
+    assert found.scores["masked_loss"].mean() == pytest.approx(scores["masked_loss"], rel=1e-5)
+    assert not {"score", "effective_rank"} & scores.keys()
+
+
+def test_genes_without_counts_have_a_finite_loss(table: CellTable) -> None:
+    """A gene that no training cell has, and one that varies less than by chance."""
+    train = split_data(table, CONFIG).train.rows
+    counts = table.counts.rows(np.arange(CELLS)).toarray()
+    counts[train, 0], counts[:, 1] = 0, 5
+    changed = replace(table, counts=Counts(csr_matrix(counts)))
+    model, _ = fit_mean_cell(changed, train)
+    assert float(model.logits.exp()[0]) == pytest.approx(0.5 / counts[train].sum(), rel=1e-2)
+    assert float(model.log_theta.exp()[1]) == pytest.approx(1e6)
+    assert np.isfinite(baseline_scores(changed, CONFIG, "mean")["masked_loss"])
+
+
+def test_the_gaussian_predicts_hidden_genes_from_kept_ones(table: CellTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the textbook formula with the covariance of scikit-learn; the library is estimated from the kept genes."""
+    monkeypatch.setattr(baselines, "_FEW_CELLS", 40)
+    train, test = held_out(table)
+    scores = baseline_scores(table, CONFIG, "gaussian")
+    fitted, hidden = LedoitWolf().fit(logs(train)), hidden_genes(0.3)
+    kept = ~hidden
+    shares = (train / train.sum(axis=1, keepdims=True)).mean(axis=0)
+    library = np.maximum(test[:, kept].sum(axis=1, keepdims=True) / shares[kept].sum(), 1)
+    seen = np.log1p(1e4 * test[:, kept] / library) - fitted.location_[kept]
+    weights = np.linalg.solve(fitted.covariance_[np.ix_(kept, kept)], seen.T)
+    predicted = (fitted.location_[hidden] + (fitted.covariance_[np.ix_(hidden, kept)] @ weights).T).clip(0)
+    measured = logs(test)[:, hidden]
+    varies = measured.std(axis=0) > 0
+    by_gene = [
+        np.corrcoef(one, other)[0, 1] for one, other in zip(predicted.T[varies], measured.T[varies], strict=True)
+    ]
+    assert scores["gene_r_0.3"] == pytest.approx(np.mean(by_gene), abs=1e-4)
+    by_cell = [np.corrcoef(one, other)[0, 1] for one, other in zip(predicted, measured, strict=True)]
+    assert scores["reconstruction_r_0.3"] == pytest.approx(np.nanmean(by_cell), abs=1e-4)
+    assert scores["gene_r"] > 0.2
+    assert "masked_loss" not in scores
+
+
+def test_hidden_counts_do_not_change_what_the_gaussian_predicts(table: CellTable) -> None:
+    cells, hidden = CellBatches(table), torch.tensor([2, 5, 7])
+    model, _ = fit_mean_cell(table, np.arange(CELLS))
+    gaussian = GaussianConditionalMean.fit(baselines._LogExpression(table, np.arange(CELLS)))
+    predict = baselines.GaussianExpression(gaussian, model.logits.exp())
+    batch = cells.batch(np.arange(20), Key.root(0))
+    other = {**batch, "values": batch["values"].clone()}
+    other["values"][torch.isin(batch["indices"].long(), hidden)] += 100
+    np.testing.assert_array_equal(predict(batch, hidden)[:, hidden], predict(other, hidden)[:, hidden])
+
+
+def test_a_covariance_that_does_not_fit_into_memory_is_refused(
+    table: CellTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(baselines, "memory_limit", lambda: 10 * 8 * GENES**2 - 1)
+    with pytest.raises(UserError, match=rf"gaussian takes the covariance of {GENES} genes, which needs .* omit the"):
+        DOMAIN.check_baseline_sizes(CONFIG, ["mean", "gaussian"], split_data(table, CONFIG))
+
+
+def test_without_validation_cells_there_is_nothing_to_predict(table: CellTable) -> None:
+    none = CONFIG.replace(validation=0.0)
+    assert baseline_scores(table, none, "mean") == baseline_scores(table, none, "gaussian") == {}
+
+
 def test_unknown_baselines_are_named(table: CellTable, adata: anndata.AnnData) -> None:
     with pytest.raises(UserError, match="unknown baseline 'scvii': did you mean 'scvi'"):
         baseline_scores(table, CONFIG, "scvii")
-    with pytest.raises(UserError, match="unknown baseline 'X_uce': choose from: expression, pca, scvi, X_scgpt"):
+    with pytest.raises(
+        UserError, match="unknown baseline 'X_uce': choose from: expression, pca, scvi, mean, gaussian, X_scgpt"
+    ):
         baseline_scores(table, CONFIG, "X_uce", adata=adata)
 
 

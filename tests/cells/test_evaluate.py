@@ -32,7 +32,7 @@ from r2mae.cells.evaluate import (
 )
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions
 from r2mae.cells.table import CellTable
-from r2mae.cells.task import CSR, GeneTask, MaskedGenes
+from r2mae.cells.task import CSR, GeneTask, MaskedGenes, dense
 from r2mae.errors import UserError
 from r2mae.evaluation.probes import LinearProbe
 from r2mae.evaluation.spectrum import SPECTRUM
@@ -239,8 +239,8 @@ def test_intervals_are_over_test_donors(table: CellTable) -> None:
 def test_nothing_to_predict(data: CellData, built: tuple[GeneTask, torch.nn.Module]) -> None:
     scores = evaluate(CONFIG.replace(labels=(), regress=(), donor_key=None), *built, data)
     named = {f"reconstruction_r_{ratio:g}" for ratio in RATIOS}
-    named |= {f"masked_loss_{ratio:g}" for ratio in LOSS_RATIOS}
-    assert scores.keys() == {"reconstruction_r", "masked_loss", *named, "effective_rank", "spectral_entropy"}
+    named |= {f"gene_r_{ratio:g}" for ratio in RATIOS} | {f"masked_loss_{ratio:g}" for ratio in LOSS_RATIOS}
+    assert scores.keys() == {"reconstruction_r", "gene_r", "masked_loss", *named, "effective_rank", "spectral_entropy"}
     without = evaluate(CONFIG.replace(labels=(), regress=()), *built, replace(data, validation=None))
     assert without.keys() == {"effective_rank", "spectral_entropy"}
 
@@ -308,6 +308,35 @@ def test_reconstruction_is_a_correlation_over_the_hidden_genes(
         assert found[f"reconstruction_r_{ratio:g}"] == pytest.approx(np.mean(each), abs=1e-5)
 
 
+@pytest.mark.parametrize("logged", [False, True])
+def test_r_by_gene_is_over_all_cells_that_hide_it(
+    table: CellTable, monkeypatch: pytest.MonkeyPatch, logged: bool
+) -> None:
+    """Mini-batches hide different genes; constants count as zero as predictions, and not at all as measured genes."""
+    monkeypatch.setattr("r2mae.cells.evaluate._BATCH", 100)
+    key = Key.root(0).fold("reconstruction masks")
+    masks = np.stack([column_mask(GENES, 0.6, key.fold(0, first)).numpy() for first in (0, 100, 200)])
+    silent, constant = np.flatnonzero(masks.sum(axis=0) == 2)[:2]
+    counts = table.counts.rows(np.arange(CELLS)).toarray()
+    counts[:, silent] = 0
+    measured = np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True))
+    guess = np.random.default_rng(5).random((CELLS, GENES)).astype(np.float32) + 0.5 * (measured > 4)
+    guess[:, constant] = np.float32(0.1)
+    row = {tuple(one): number for number, one in enumerate(counts)}
+
+    def expected(batch: CSR, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(guess[[row[tuple(one)] for one in dense(batch, GENES).int().tolist()]]).float()
+
+    changed = replace(table, counts=Counts(csr_matrix(counts)))
+    found = reconstruction_scores(expected, GENES, CellBatches(changed), (0.6,), logged=logged)
+    values, by_gene = guess if logged else np.log1p(1e4 * guess), [0.0]
+    for gene in set(np.flatnonzero(masks.any(axis=0))) - {silent, constant}:
+        hides = masks[np.arange(CELLS) // 100, gene]
+        by_gene.append(np.corrcoef(values[hides, gene], measured[hides, gene])[0, 1])
+    assert len(by_gene) < GENES - 1
+    assert found["gene_r"] == found["gene_r_0.6"] == pytest.approx(np.mean(by_gene), abs=1e-5)
+
+
 def test_cells_without_hidden_counts_do_not_count(table: CellTable, built: tuple[GeneTask, torch.nn.Module]) -> None:
     key = Key.root(0).fold("reconstruction masks")
     hidden = column_mask(GENES, 0.3, key.fold(0, 0)).numpy()
@@ -315,10 +344,11 @@ def test_cells_without_hidden_counts_do_not_count(table: CellTable, built: tuple
     counts[:100, hidden] = 0
     some, every = (replace(table, counts=Counts(csr_matrix(part))) for part in (counts[100:], counts))
     some = replace(some, batch=table.batch[100:])
-    expected = reconstruction_scores(expected_of(*built), built[0].genes, CellBatches(some), (0.3,))
-    assert reconstruction_scores(expected_of(*built), built[0].genes, CellBatches(every), (0.3,)) == pytest.approx(
-        expected, abs=1e-6
+    expected, found = (
+        reconstruction_scores(expected_of(*built), built[0].genes, CellBatches(one), (0.3,)) for one in (some, every)
     )
+    assert found["reconstruction_r"] == pytest.approx(expected["reconstruction_r"], abs=1e-6)
+    assert found["gene_r"] != pytest.approx(expected["gene_r"], abs=1e-3)  # in which they are cells as any other
     counts[:, hidden] = 0
     nothing = replace(table, counts=Counts(csr_matrix(counts)))
     assert reconstruction_scores(expected_of(*built), built[0].genes, CellBatches(nothing), (0.3,)) == {}

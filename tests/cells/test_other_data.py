@@ -117,4 +117,4 @@ def test_cells_without_labels_are_measured(
     assert "kind: no probe, as obs has no column 'kind'" in caplog.text
     assert "condition: no probe, as column 'condition' (labels) has one class only, 'ill'" in caplog.text
     assert main(["evaluate", str(run), "--data", str(bare)]) == 0
-    assert "reconstruction" in capsys.readouterr().out
+    assert "r by cell" in capsys.readouterr().out

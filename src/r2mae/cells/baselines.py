@@ -1,19 +1,32 @@
-"""Baseline embeddings of cells: expression, its principal components, scVI, and any key of ``.obsm``."""
+"""Baselines for cells: expression, its principal components, scVI, keys of ``.obsm``; the mean; a Gaussian."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor, nn
 
 from r2mae.cells.batches import split_data
 from r2mae.cells.config import CellsConfig
+from r2mae.cells.domain import BASELINES
 from r2mae.cells.donors import probe_cells
-from r2mae.cells.evaluate import TARGET_SUM, embedded_rows, evaluate_embedding, reconstruction_scores
+from r2mae.cells.evaluate import (
+    LOSS_RATIOS,
+    TARGET_SUM,
+    embedded_rows,
+    evaluate_embedding,
+    masked_gene_losses,
+    reconstruction_scores,
+)
 from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
+from r2mae.cells.task import CSR, CountModel, GeneTask, dense
 from r2mae.errors import UserError, nearest, unknown
+from r2mae.evaluation.gaussian import MAX_EXACT, GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
 
 if TYPE_CHECKING:
@@ -21,11 +34,14 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from r2mae.cells.table import CellTable
+    from r2mae.evaluation.items import ItemRecorder
 
-BASELINES = ("expression", "pca", "scvi")
 _FIT_CELLS = 100_000  # principal axes are computed from at most this many cells
 _CHUNK = 8192
 _COPIES = 3  # of dense expression while it is probed: all rows, those of a probe, and its training rows as float64
+_FEW_CELLS = 1024  # whose expression, dense, a Gaussian is fitted to at a time
+_GAUSSIAN_COPIES, _GAUSSIAN_CELLS = 10, 4096  # of its covariance, or of the cells that the axes of many genes come from
+_POISSON = 1e6  # inverse dispersion of genes that vary no more than by chance
 
 
 def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n genes"]:
@@ -33,15 +49,22 @@ def log_normalized_expression(table: "CellTable", rows: Int64[np.ndarray, " n"])
     return np.asarray(_log_normalized(table, rows).toarray(), dtype=np.float32)
 
 
-def check_expression(table: "CellTable", config: CellsConfig) -> None:
-    """Refuse expression of cells that, dense and with its copies, does not fit into memory."""
-    rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
-    genes, limit = table.counts.shape[1], memory_limit()
-    if (size := _COPIES * 4 * rows * genes) > limit:
+def check_memory(table: "CellTable", config: CellsConfig, name: str) -> None:
+    """Refuse dense expression, or the covariance of `gaussian`, that with its copies does not fit into memory."""
+    genes = table.counts.shape[1]
+    if name == "expression":
+        rows = len(embedded_rows(table, config, probe_cells(table, config)[0])[1])
+        does, size = f"makes {rows:,} cells of {genes:,} genes dense", _COPIES * 4 * rows * genes
+        fewer = "cells (--max-cells COLUMN=NUMBER) or genes (--n-top-genes)"
+    elif name == "gaussian":
+        does, fewer = f"takes the covariance of {genes:,} genes", "genes (--n-top-genes)"
+        size = _GAUSSIAN_COPIES * 8 * genes * (genes if genes <= MAX_EXACT else _GAUSSIAN_CELLS)
+    else:
+        return
+    if size > (limit := memory_limit()):
         raise UserError(
-            f"the baseline expression makes {rows:,} cells of {genes:,} genes dense, which needs {size / 2**30:,.3g} "
-            f"GiB of memory, and the limit is {limit / 2**30:,.3g} GiB: take fewer cells (--max-cells COLUMN=NUMBER) "
-            "or genes (--n-top-genes), lower --jobs of a comparison, or omit the baseline"
+            f"the baseline {name} {does}, which needs {size / 2**30:,.3g} GiB of memory, and the limit is "
+            f"{limit / 2**30:,.3g} GiB: take fewer {fewer}, lower --jobs of a comparison, or omit the baseline"
         )
 
 
@@ -98,33 +121,150 @@ def stored_obsm(source: str, keys: Sequence[str] | None = None) -> "AnnData":
     return AnnData(obs=read_obs(source)[[]], obsm=obsm)
 
 
-def baselines_of(source: str) -> tuple[str, ...]:
-    """Return the baselines that are possible for a file: :data:`BASELINES` and the keys of ``.obsm``."""
-    with opened(path_of(source)) as store:
-        stored = tuple(str(key) for key in store.get("obsm", {}))
-    return (*BASELINES, *stored)
+class MeanCell(CountModel):
+    """The mean cell as the prediction of every cell: shares of the library, and a dispersion for each gene.
+
+    Parameters
+    ----------
+    shares, theta : ndarray, shape (genes,)
+        Above zero.
+    """
+
+    def __init__(self, shares: Float[np.ndarray, " genes"], theta: Float[np.ndarray, " genes"]) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.from_numpy(np.log(shares).astype(np.float32)), requires_grad=False)
+        self.log_theta = nn.Parameter(torch.from_numpy(np.log(theta).astype(np.float32)), requires_grad=False)
+
+    def encode(self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None) -> Float[Tensor, "cells 0"]:
+        """Return nothing of each cell."""
+        return self.logits.new_zeros(len(batch), 0)
+
+    last_hidden = encode
+
+    def forward(
+        self, log_counts: Tensor, batch: Tensor, columns: Tensor | None = None, decoder_batch: Tensor | None = None
+    ) -> tuple[Float[Tensor, "cells genes"], Float[Tensor, "cells 0"]]:
+        """Return the same logits for every cell."""
+        return self.logits.expand(len(batch), -1), self.encode(log_counts, batch)
+
+
+def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> tuple[MeanCell, Float[Tensor, " genes"]]:
+    """Return the mean cell of some cells, and the mean of their log-normalised expression.
+
+    Shares are means of the cells' own; genes without counts get half a count of all. With library L and share f of a
+    gene, the dispersion 1/θ is (Σ (x − L f)² − Σ L f) / Σ (L f)²: the moments of a negative binomial.
+    """
+    genes = table.counts.shape[1]
+    shares, logs, squares, weighted = np.zeros((4, genes))
+    library, library_squares = 0.0, 0.0
+    for part in np.array_split(rows, -(-len(rows) // _CHUNK)):
+        counts = table.counts.rows(part).astype(np.float64)
+        total = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1.0)
+        shares += counts.T @ (1 / total)
+        weighted += counts.T @ total
+        squares += np.asarray(counts.power(2).sum(axis=0)).ravel()
+        logs += np.asarray(_log_normalized(table, part).sum(axis=0)).ravel()
+        library, library_squares = library + total.sum(), library_squares + (total**2).sum()
+    shares = np.maximum(shares / len(rows), 0.5 / library)
+    shares /= shares.sum()
+    expected_squares = shares**2 * library_squares
+    excess = squares - 2 * shares * weighted + expected_squares - shares * library
+    theta = 1 / np.clip(excess / expected_squares, 1 / _POISSON, _POISSON)
+    return MeanCell(shares, theta), torch.from_numpy((logs / len(rows)).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class _LogExpression:
+    """Log-normalised expression of some cells, dense, in parts; each iteration begins anew."""
+
+    table: "CellTable"
+    rows: Int64[np.ndarray, " n"]
+
+    def __iter__(self) -> Iterator[Float32[np.ndarray, "part genes"]]:
+        for first in range(0, len(self.rows), _FEW_CELLS):
+            yield log_normalized_expression(self.table, self.rows[first : first + _FEW_CELLS])
+
+
+@dataclass(frozen=True)
+class GaussianExpression:
+    """Predict log-normalised expression of hidden genes by a Gaussian's conditional mean, at least zero.
+
+    As the models it sees nothing of the hidden counts. So it estimates a cell's library from the kept ones: their sum
+    by the share of the kept genes in the mean cell.
+
+    Parameters
+    ----------
+    gaussian : GaussianConditionalMean
+        Of log-normalised expression.
+    shares : Float tensor, shape (genes,)
+        Those of the mean cell.
+    """
+
+    gaussian: GaussianConditionalMean
+    shares: Float[Tensor, " genes"]
+
+    def __call__(self, batch: CSR, hidden: Int64[Tensor, " hidden"]) -> Float[Tensor, "cells genes"]:
+        """Return log-normalised expression of all genes."""
+        mask = torch.zeros(len(self.shares), dtype=torch.bool).index_fill_(0, hidden, True)
+        kept = dense(batch, len(mask)).index_fill_(1, hidden, 0.0)
+        library = (kept.sum(1, keepdim=True) / self.shares[~mask].sum()).clamp(min=1.0)
+        filled = self.gaussian.fill((kept * (TARGET_SUM / library)).log1p().numpy(), mask.numpy())
+        return torch.from_numpy(filled.clip(0.0).astype(np.float32))
+
+
+def _imputation_scores(
+    table: "CellTable", config: CellsConfig, name: str, items: "ItemRecorder | None"
+) -> dict[str, float]:
+    """Score `mean` or `gaussian`, fitted on training cells, at hidden genes of validation cells."""
+    data = split_data(table, config)
+    if data.validation is None or data.train.rows is None:
+        return {}
+    genes = table.counts.shape[1]
+    model, mean_log = fit_mean_cell(table, data.train.rows)
+    if name == "gaussian":
+        fitted = GaussianConditionalMean.fit(_LogExpression(table, data.train.rows))
+        expected = GaussianExpression(fitted, model.logits.exp())
+        return reconstruction_scores(expected, genes, data.validation, logged=True)
+    losses = masked_gene_losses(GeneTask(genes), model, data.validation, items=items)
+    scores = {"masked_loss": float(np.mean(losses))}
+    scores |= {f"masked_loss_{ratio:g}": loss for ratio, loss in zip(LOSS_RATIOS, losses, strict=True)}
+
+    def mean_of(batch: CSR, hidden: Tensor) -> Tensor:
+        return mean_log.expand(len(batch["batch"]), -1)
+
+    return scores | reconstruction_scores(mean_of, genes, data.validation, logged=True)
 
 
 def baseline_scores(
-    table: "CellTable", config: CellsConfig, name: str, *, adata: "AnnData | None" = None, intervals: bool = True
+    table: "CellTable",
+    config: CellsConfig,
+    name: str,
+    *,
+    adata: "AnnData | None" = None,
+    intervals: bool = True,
+    items: "ItemRecorder | None" = None,
 ) -> dict[str, float]:
-    """Score a baseline as :func:`~r2mae.cells.evaluate.evaluate_embedding` scores a model, on the same cells.
+    """Score a baseline by those scores of :func:`~r2mae.cells.evaluate.evaluate` that it can have, on the same cells.
 
-    The name is ``expression``, ``pca``, ``scvi`` or a key of ``adata.obsm``; the configuration's seed divides the
-    donors and seeds scVI, whose reconstruction of hidden genes is also scored.
+    ``expression``, ``pca`` and keys of ``adata.obsm`` are embeddings, and so is ``scvi``, which also predicts hidden
+    genes. ``mean`` and ``gaussian`` only predict hidden genes: by the mean training cell (for the loss its shares of
+    the library, for the correlations its mean log-normalised expression), and by the conditional mean of a Gaussian
+    (:class:`GaussianExpression`), which has no loss. The configuration's seed divides the donors, splits off the
+    validation cells, and seeds scVI. `items` records the share of each cell in the loss of ``mean``.
 
     Raises
     ------
     UserError
-        For an unknown baseline, or expression that does not fit into memory.
+        For an unknown baseline, or one that does not fit into memory.
     """
     stored = () if adata is None else tuple(map(str, adata.obsm))
+    if name not in stored:
+        check_memory(table, config, name)
     reconstructed: dict[str, float] = {}
     embedding: Any
     if adata is not None and name in stored:
         embedding = obsm_embedding(table, adata, name)
     elif name == "expression":
-        check_expression(table, config)
         embedding = partial(log_normalized_expression, table)
     elif name == "pca":
         embedding = pca_embedding(table, seed=config.seed)
@@ -133,6 +273,8 @@ def baseline_scores(
         embedding = model.embedding()
         if (held_out := split_data(table, config).validation) is not None:
             reconstructed = reconstruction_scores(model.expected, table.counts.shape[1], held_out)
+    elif name in ("mean", "gaussian"):
+        return _imputation_scores(table, config, name, items)
     else:
         raise unknown("baseline", name, [*BASELINES, *stored])
     return evaluate_embedding(table, embedding, config, intervals=intervals) | reconstructed

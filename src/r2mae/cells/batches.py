@@ -25,6 +25,9 @@ class CellBatches(Batches):
         self.counts, self._batch = table.counts, table.batch
         self.rows = rows
 
+    def __repr__(self) -> str:
+        return f"CellBatches({len(self):,} cells)"
+
     def __len__(self) -> int:
         """Return the number of cells."""
         return self.counts.shape[0] if self.rows is None else len(self.rows)
@@ -96,6 +99,9 @@ class CellData(Data):
     train: CellBatches
     validation: CellBatches | None
     architecture: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"CellData({self.table!r}, train={self.train!r}, validation={self.validation!r})"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
+BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
@@ -97,14 +98,16 @@ class CellsDomain(Domain):
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
             loading=LoadedStatistics,
         ),
-        baselines="expression, pca, scvi, and keys of the file's obsm",
+        baselines="expression, pca, scvi, and keys of the file's obsm; mean and gaussian predict hidden genes",
         several="join the files first (anndata.concat)",
     )
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
-        """Return the metrics of labels and numbers, then of reconstruction; for "both" also those as trained."""
+        """Return the probes' score, loss and r of hidden genes, then the others; for "both" also those as trained."""
         some = config.data.labels or config.data.regress
         metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
+        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=not some, optional=True))
+        metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
         for column in config.data.labels:
             by = column in config.data.auroc_labels
             for end, words, ranked in (
@@ -120,8 +123,8 @@ class CellsDomain(Domain):
             for column in config.data.regress
             for end in ("cell", "donor")
         ]
-        metrics.append(Metric("reconstruction_r", "reconstruction Pearson r", bounds=(-1, 1), ranked=not some))
-        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=False, optional=True))
+        by_cell = "r by cell (constants can win)"
+        metrics.append(Metric("reconstruction_r", by_cell, bounds=(-1, 1), ranked=False))
         metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
         return add_as_trained(metrics, config.evaluation.bn_statistics)
 
@@ -205,11 +208,19 @@ class CellsDomain(Domain):
         genes, batches = tuple(architecture["genes"]), tuple(architecture["batches"])
         return other_data(config, genes, batches, transform_batch)
 
-    def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
-        """Return expression, pca, scvi, and the keys of the file's ``.obsm``."""
-        from r2mae.cells.baselines import baselines_of
+    default_baselines = ("mean",)
 
-        return baselines_of(config.data.source)
+    def baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return :data:`BASELINES` and the keys of the file's ``.obsm``; mean and gaussian need validation cells."""
+        from r2mae.cells.sources import opened, path_of
+
+        with opened(path_of(config.data.source)) as store:
+            stored = tuple(str(key) for key in store.get("obsm", {}))
+        return (*(BASELINES if config.data.validation else BASELINES[:3]), *stored)
+
+    def default_baselines_of(self, config: CellsConfig) -> tuple[str, ...]:
+        """Return mean if there are validation cells; the file is not opened."""
+        return self.default_baselines if config.data.validation else ()
 
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline whose package is missing, before hours of other work."""
@@ -217,11 +228,11 @@ class CellsDomain(Domain):
             raise UserError("the baseline scvi needs scvi-tools: pip install 'r2mae[scvi]', or omit it")
 
     def check_baseline_sizes(self, config: CellsConfig, names: Sequence[str], data: "CellData") -> None:
-        """Refuse expression that does not fit into memory; other baselines are narrow."""
-        from r2mae.cells.baselines import check_expression
+        """Refuse expression, or a covariance, that does not fit into memory; other baselines are narrow."""
+        from r2mae.cells.baselines import check_memory
 
-        if "expression" in names:
-            check_expression(data.table, config)
+        for name in names:
+            check_memory(data.table, config, name)
 
     def item_metrics(self, config: CellsConfig) -> tuple[str, ...]:
         """Return the masked loss, the only score that is a mean over cells."""
@@ -237,11 +248,11 @@ class CellsDomain(Domain):
         items: "ItemRecorder | None" = None,
         **options: Any,
     ) -> dict[str, float]:
-        """Measure the embedding of a baseline as :meth:`evaluate` does that of a model, without a masked loss."""
-        from r2mae.cells.baselines import BASELINES, baseline_scores, stored_obsm
+        """Measure a baseline by those scores of :meth:`evaluate` that it can have."""
+        from r2mae.cells.baselines import baseline_scores, stored_obsm
 
         adata = None if name in BASELINES else stored_obsm(config.data.source, [name])
-        return baseline_scores(data.table, config, name, adata=adata, **options)
+        return baseline_scores(data.table, config, name, adata=adata, items=items, **options)
 
     exporters = (Exporter(".h5ad", _write), Exporter(".npz", _write))
 

@@ -121,8 +121,7 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
 def _baselines(options: Options, domain: "Domain", config: RunConfig) -> list[str]:
     """Return the named baselines, or by default those of the domain that exist for the model of the configuration."""
     if options.baselines is None:
-        known = domain.baselines_of(config) if domain.default_baselines else ()
-        return [name for name in domain.default_baselines if name in known]
+        return list(domain.default_baselines_of(config))
     named = [name for name in options.baselines if name != "none"]
     if named and len(named) < len(options.baselines):
         raise UserError(f"--baselines none omits all baselines: name either none or {' '.join(named)}")

@@ -127,6 +127,11 @@ class Domain:
         """Return the baselines that exist for such data: raw features, models of other packages, vectors of a file."""
         return ()
 
+    def default_baselines_of(self, config: Any) -> tuple[str, ...]:
+        """Return those of `default_baselines` that exist for such data."""
+        known = self.baselines_of(config) if self.default_baselines else ()
+        return tuple(name for name in self.default_baselines if name in known)
+
     def check_baselines(self, names: Sequence[str]) -> None:
         """Refuse a baseline that cannot be measured, for example because a package is missing."""
 

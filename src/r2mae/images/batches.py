@@ -42,6 +42,9 @@ class ImageBatches(Batches):
         self.rows = rows
         self.augment = augment
 
+    def __repr__(self) -> str:
+        return f"ImageBatches({len(self):,} images of {' x '.join(map(str, self.images.shape[1:]))})"
+
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.images) if self.rows is None else len(self.rows)
@@ -64,7 +67,7 @@ class ImageBatches(Batches):
         return crop_flip(images, (height, width), key.fold("augment"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageData(Data):
     """The data of a run on images.
 
@@ -83,6 +86,9 @@ class ImageData(Data):
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def reading_of(config: RunConfig) -> dict[str, Any]:

@@ -39,6 +39,20 @@ class ImageSet:
     attributes: UInt8[np.ndarray, "n k"] | None = None
     attribute_names: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        pairs = {"labels": (self.labels, self.classes), "attributes": (self.attributes, self.attribute_names)}
+        for kind, (values, names) in pairs.items():
+            if (values is None) != (names is None):
+                raise ValueError(f"{self.name}: {kind} and their names come together")
+            if values is None or names is None:
+                continue
+            shape = (len(self.images), len(names))[: 1 if kind == "labels" else 2]
+            if values.shape != shape:
+                raise ValueError(f"{self.name}: {kind} of shape {values.shape}, expected {shape}")
+            top = len(names) if kind == "labels" else 2
+            if values.size and not 0 <= values.min() <= values.max() < top:
+                raise ValueError(f"{self.name}: {kind} must be from 0 to {top - 1}")
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -140,7 +154,7 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
         try:
             words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
             words.tolist()  # numbers that are no characters raise an error
-        except ValueError as error:
+        except (ValueError, SystemError) as error:
             raise UserError(f"{part.place}: labels are no text ({error}): save them as integers or text") from error
         return words
     if labels.dtype.kind not in "iu":

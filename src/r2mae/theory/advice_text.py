@@ -20,8 +20,8 @@ _CAVEAT_MANY = (
     "The formula describes a linear model that is trained to the end on fresh masks in every epoch. On networks of 14 "
     "sets its ratio cost 3 to 12 % after 256 epochs if nothing was missing in use (always 0.5: 11 to 127 %, mostly by "
     "images; over all sets the difference is undecided), and 1 to 9 % if 10 to 90 % was missing (always 0.5: 2 to "
-    "5 %); after 64 epochs or fewer a constant ratio did as well (docs/theory/networks.md). To choose a ratio for pretraining, train: r2mae compare DATA --schemes fixed r2mae "
-    "--ratios 0.1 0.3 0.5 0.7 0.9 --seeds 3."
+    "5 %); after 64 epochs or fewer a constant ratio did as well (docs/theory/networks.md). To choose a ratio for "
+    "pretraining, train: r2mae compare DATA --schemes fixed r2mae --ratios 0.1 0.3 0.5 0.7 0.9 --seeds 3."
 )
 
 

@@ -65,8 +65,15 @@ def process_rank(devices: int, nodes: int = 1) -> int:
     return rank
 
 
+def check_variables() -> None:
+    """Refuse variables of torchrun that hold no number, before a library that reads them is imported."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+        if name in os.environ:
+            _number(name)
+
+
 def _number(name: str) -> int:
-    value = os.environ.get(name) or "0"
+    value = os.environ.get(name, "0")
     if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
         raise UserError(f"the environment variable {name} must be a whole number, not {value[:40]!r}: unset it")
     return int(value)
