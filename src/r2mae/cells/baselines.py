@@ -11,8 +11,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from r2mae.cells.batches import split_data
-from r2mae.cells.config import CellsConfig
-from r2mae.cells.domain import BASELINES
+from r2mae.cells.config import BASELINES, CellsConfig
 from r2mae.cells.donors import probe_cells
 from r2mae.cells.evaluate import (
     LOSS_RATIOS,

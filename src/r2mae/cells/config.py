@@ -21,6 +21,8 @@ TIMINGS: Mapping[str, SchemeDefaults] = MappingProxyType(
     {"hlca": _HLCA, "sea-ad": _HLCA.with_options(decay_end=SEA_AD_DYNAMIC_END, **SEA_AD_CURRICULUM)}
 )
 """Defaults of the schemes, with the schedules of the paper's runs. Runs without `timing` used HLCA's."""
+BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
+"""What every file can be compared with; the last two predict hidden genes and embed nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from r2mae.cells.config import CellsConfig
+from r2mae.cells.config import BASELINES, CellsConfig
 from r2mae.cells.models import MODELS
 from r2mae.cells.options import Layer, Probing, Reading
 from r2mae.cells.sets import SET_DEFAULTS, SETS
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from r2mae.evaluation.items import ItemRecorder
     from r2mae.training.initial import Origin
 
-BASELINES = ("expression", "pca", "scvi", "mean", "gaussian")
 # Fields of a configuration that name columns and layers of a file.
 _FILE_FIELDS = ("layer", "batch_key", "donor_key", "labels", "regress", "exclude", "only", "max_cells", "auroc_labels")
 
