@@ -96,7 +96,7 @@ class CellsDomain(Domain):
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
             loading=LoadedStatistics,
         ),
-        baselines="expression, pca, scvi, and keys of the file's obsm; mean and gaussian predict hidden genes",
+        baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
         several="join the files first (anndata.concat)",
     )
 

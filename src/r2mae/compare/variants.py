@@ -12,7 +12,7 @@ from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec, kind_of
 
-DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
+DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "r2mae-per-sample")
 _RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a variant at each of them
 
 
