@@ -32,7 +32,7 @@ class BuiltIn:
 BUILT_IN = {
     "images": BuiltIn(
         "r2mae.images.domain",
-        {"finetune": "fine-tune a pretrained model of images on labels, or probe its frozen features"},
+        {"finetune": "fine-tune a pretrained model of images on labels"},
     ),
     "cells": BuiltIn("r2mae.cells.domain"),
     "text": BuiltIn("r2mae.text.domain"),

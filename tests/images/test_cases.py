@@ -1,6 +1,8 @@
 """Situations that once went wrong without a line, and others of the same kinds."""
 
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -100,3 +102,18 @@ def test_changed_files_of_equal_names_sizes_and_times_are_other_data(folder: Pat
     rows = np.array([0])
     assert mapped.take(rows, axis=0)[0, 0, 0, 0] == 0
     assert load_images(folder, cache="mmap")[0].images.take(rows, axis=0)[0, 0, 0, 0] == 99
+
+
+@pytest.mark.slow
+def test_a_broken_file_that_a_worker_meets_ends_the_command(folder: Path, tmp_path: Path) -> None:
+    """The workers ignore SIGTERM: an error must not leave them to be waited for when Python ends."""
+    broken = tmp_path / "png" / "broken.png"
+    broken.parent.mkdir()
+    for number in range(12):
+        noise = np.random.default_rng(number).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(broken.parent / f"{number}.png")
+    broken.write_bytes((broken.parent / "0.png").read_bytes()[:300])
+    options = ["--workers", "2", "--cache", "none", "--steps", "20", "--batch-size", "8", "--out"]
+    command = [sys.executable, "-m", "r2mae", "pretrain", "images", str(broken.parent), *options, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2 and "broken.png: not a valid image" in done.stderr

@@ -59,7 +59,7 @@ class Fields:
         ({"rate": inf}, "rate takes a finite number, not inf"),
         ({"share": nan}, "share takes a finite number"),
         ({"decays": (0.5, 1.0)}, "decays must be 0 or more and below 1"),
-        ({"decays": 0.5}, "decays takes a list of a number, not 0.5"),
+        ({"decays": 0.5}, r"decays takes a list \(each a number\), not 0.5"),
     ],
 )
 def test_ranges_are_part_of_the_annotation(values: dict[str, Any], message: str) -> None:

@@ -81,6 +81,12 @@ class GaussianConditionalMean:
         noise = max(shrinkage * scale, floor)
         return cls(mean, axes, np.maximum((1 - shrinkage) * values, 0.0), noise)
 
+    @staticmethod
+    def bytes_to_fit(samples: int, features: int) -> int:
+        """Return the memory that :meth:`fit` needs, in bytes, besides that of a part."""
+        rows = min(samples, _MAX_ROWS) + RANK if features > MAX_EXACT else 3 * features
+        return 2 * 8 * features * rows
+
     def fill(
         self, samples: Float[np.ndarray, "rows features"], hidden: Bool[np.ndarray, "*rows features"]
     ) -> Float64[np.ndarray, "rows features"]:

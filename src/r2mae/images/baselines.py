@@ -1,5 +1,6 @@
 """Baselines for models of images: raw pixels, principal components, the mean image, the Gaussian conditional mean."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -68,6 +69,10 @@ def baseline_scores(
         return embedding_scores(_flat_pixels, data.splits, config.seed, most=_RANK_NUMBERS, **options)
     together = data.splits.train.shape[2] if getattr(config.model, "share_colours", False) else 1
     if name == "gaussian":
+        size = GaussianConditionalMean.bytes_to_fit(len(data.train), math.prod(data.splits.train.shape))
+        if size > memory_limit():
+            warn(f"gaussian: not measured, since it needs {size / 2**30:,.3g} GiB of memory")
+            return {}
         gaussian = _GaussianImages(data.train.unaugmented)
         task = PixelTask(gaussian.pixels, exact=config.task.exact, together=together, mask_input=True)
         return masked_scores(task, gaussian, test, items=items)

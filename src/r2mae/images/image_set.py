@@ -1,5 +1,6 @@
 """A set of labelled images, its official parts, and how labels of several parts become numbers."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -153,9 +154,11 @@ def _checked_labels(part: Part, count: int) -> np.ndarray | None:
     if labels.dtype.kind in "US":
         try:
             words = np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
-            words.tolist()  # numbers that are no characters raise an error
-        except (ValueError, SystemError) as error:
+        except ValueError as error:
             raise UserError(f"{part.place}: labels are no text ({error}): save them as integers or text") from error
+        points = np.dtype(np.uint32).newbyteorder(words.dtype.byteorder)
+        if words.size and words.itemsize and np.ascontiguousarray(words).view(points).max() > sys.maxunicode:
+            raise UserError(f"{part.place}: labels are no text: is the file damaged?")
         return words
     if labels.dtype.kind not in "iu":
         raise UserError(f"{part.place}: labels have type {labels.dtype}, expected integers or strings")

@@ -30,7 +30,7 @@ from r2mae.training.initial import Origin, check_initial_weights_unchanged
 from r2mae.training.interrupt import StopRequest
 from r2mae.training.memory import check_fits_memory, freed_memory_kept
 from r2mae.training.metrics import MetricsFile, tracker_of
-from r2mae.training.order import BatchOrder, make_loader
+from r2mae.training.order import BatchOrder, make_loader, stop_workers
 from r2mae.training.progress import Reporter, SilentReporter
 from r2mae.training.run import Run
 from r2mae.training.saving import load_weights, save_model
@@ -259,19 +259,22 @@ def take_steps(
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=run.bf16, cache_enabled=False)
     without_sync = getattr(network, "no_sync", nullcontext)  # DDP sums gradients at the last micro-batch alone
     keeper.start()
-    for step in range(keeper.step, module.total_steps):
-        module.set_learning_rate(optimizer, step)
-        optimizer.zero_grad()
-        for part in range(accumulate):
-            batch = to_device(next(batches), device)
-            with nullcontext() if part == accumulate - 1 else without_sync():
-                with autocast():
-                    loss = network(batch, step, part)
-                (loss / accumulate).backward()
-        module.complete_gradients()
-        optimizer.step()
-        if keeper.after_step(optimizer):
-            return
+    try:
+        for step in range(keeper.step, module.total_steps):
+            module.set_learning_rate(optimizer, step)
+            optimizer.zero_grad()
+            for part in range(accumulate):
+                batch = to_device(next(batches), device)
+                with nullcontext() if part == accumulate - 1 else without_sync():
+                    with autocast():
+                        loss = network(batch, step, part)
+                    (loss / accumulate).backward()
+            module.complete_gradients()
+            optimizer.step()
+            if keeper.after_step(optimizer):
+                return
+    finally:
+        stop_workers(batches)
 
 
 @contextmanager

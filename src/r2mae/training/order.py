@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from r2mae.errors import UserError
 from r2mae.masking.keys import Key, permutation
@@ -146,6 +147,15 @@ def make_loader(
         pin_memory=device.type == "cuda" and moved is data,  # tensors on the device cannot be pinned
         generator=torch.Generator(),
     )
+
+
+def stop_workers(batches: Iterator[Any]) -> None:
+    """End the processes of a loader's iterator, also after an error.
+
+    They ignore SIGTERM. An error in one keeps the iterator alive until Python ends, which would then wait for them.
+    """
+    if isinstance(batches, _MultiProcessingDataLoaderIter):
+        batches._shutdown_workers()
 
 
 def _ignore_signals(worker: int) -> None:
