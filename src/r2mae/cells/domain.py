@@ -98,6 +98,7 @@ class CellsDomain(Domain):
             loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, and keys of the file's obsm; mean and gaussian predict hidden genes",
+        example="cells.h5ad --batch-key batch",
         several="join the files first (anndata.concat)",
     )
 
