@@ -14,7 +14,7 @@ import torch
 from cells.conftest import make_cells
 from r2mae.cells import CellsConfig, MaskedAutoencoder
 from r2mae.cells.domain import DOMAIN
-from r2mae.cells.initial import copy_weights, load_initial_weights
+from r2mae.cells.initial import copy_weights
 from r2mae.cells.models.mlp import CountAutoencoder
 from r2mae.cli.main import main
 from r2mae.errors import UserError
@@ -104,11 +104,11 @@ def test_a_run_begins_with_the_weights_of_another(
 def test_what_no_run_can_begin_with(run: Path, tmp_path: Path) -> None:
     config = CellsConfig.make(data="x", init=str(run), n_hidden=8, n_latent=4)
     with pytest.raises(UserError, match=r"has none of the run's genes \(its first is 'g0', the first here 'z'\)"):
-        load_initial_weights(config, network(("z", "y"), ("a",)))
+        DOMAIN.load_initial_weights(config, network(("z", "y"), ("a",)))
     with pytest.raises(UserError, match="there is no run folder"):
-        load_initial_weights(config.replace(init=str(tmp_path / "none")), network(("g0", "g1"), ("a",)))
+        DOMAIN.load_initial_weights(config.replace(init=str(tmp_path / "none")), network(("g0", "g1"), ("a",)))
     with pytest.raises(UserError, match=r"another mask_input than the run \(False, here True\)"):
-        load_initial_weights(config.replace(mask_input=True), network(("g0", "g1"), ("a",)))
+        DOMAIN.load_initial_weights(config.replace(mask_input=True), network(("g0", "g1"), ("a",)))
     (run / "model.json").unlink()
     with pytest.raises(UserError, match=r"\(init\) is not finished: rerun its command to resume, then start from it"):
         DOMAIN.check(config.replace(data="csle"))

@@ -71,6 +71,12 @@ def test_the_examples_of_the_help_parse(run: Run) -> None:
             assert (code, "no run folder runs/" in err) == (2, True)
 
 
+def test_the_short_help_of_text_is_for_text(run: Run) -> None:
+    told = " ".join(run("pretrain text --help")[1].split())
+    for said in ("--low 0.15 --high 0.4", "--steps N", "with defaults of its own: batch 256 and lr 1e-4"):
+        assert said in told
+
+
 def test_help_without_a_domain_tells_of_all(run: Run) -> None:
     for command in ("pretrain", "compare"):
         told, usage = run(f"{command} --help")[1], run(command)[2]
@@ -206,6 +212,7 @@ MISTAKES = {
     "compare digits --baselines none pca": "name either none or pca",
     "compare digits --out mine": "holds other files (thesis.tex)",
     "evaluate none": "no run folder none",
+    "evaluate checkpoint": "r2mae pretrain DOMAIN DATA --init checkpoint (to score it as it is, add --steps 1 --lr",
     "evaluate empty": "not a run folder",
     "evaluate empty --probe svm": "not a run folder",
     "embed none digits": "no run folder none",
@@ -239,6 +246,8 @@ LEAVES_A_LOCK = ("compare digits --out mine", "compare images none.npz")
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_one_line_with_exit_code_2_and_leaves_nothing(run: Run, line: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text("{}")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("important")
     (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b\x08\x00")

@@ -174,7 +174,7 @@ def test_corrected_p_values_count_schemes_and_looks(tiny: Make) -> None:
     rng = np.random.default_rng(1)
     scores = {name: rng.normal(mean, 1, 5).tolist() for name, mean in (("fixed 0.50", 0), ("a", 2), ("b", 0), ("c", 0))}
     first = analyse(tiny(scores))
-    again = analyse(replace(tiny(scores), looks=3))
+    again = analyse(replace(tiny(scores), looks=dict.fromkeys("abc", 3)))
     rows = first.differences[first.differences["against"] == BEST_FIXED].set_index("label")
     assert rows["p_corrected"].notna().to_dict() == {"fixed 0.50": False, "a": True, "b": True, "c": True}
     expected = multipletests(rows.loc[["a", "b", "c"], "p"], method="holm")[1] / 0.8

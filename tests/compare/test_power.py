@@ -54,8 +54,10 @@ def test_the_plan_follows_from_the_differences_so_far(tmp_path: Path) -> None:
     differences = np.array(SCORES["mdlm"]) - np.array(SCORES["fixed 0.70"])  # the best in every fold
     assert own["difference"] == pytest.approx(differences.mean())
     assert own["sd"] == pytest.approx(differences.std(ddof=1))
-    assert own["decides"] == pytest.approx(detectable(float(differences.std(ddof=1)), 5))
-    assert own["seeds"] == seeds_needed(float(differences.std(ddof=1)), abs(float(differences.mean())))
+    confidence = 1 - 0.04 / 2  # a first look at two schemes
+    assert own["decides"] == pytest.approx(detectable(float(differences.std(ddof=1)), 5, confidence=confidence))
+    sd, mean = float(differences.std(ddof=1)), abs(float(differences.mean()))
+    assert own["seeds"] == seeds_needed(sd, mean, confidence=confidence)
 
 
 def test_more_planned_seeds_decide_smaller_differences(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from r2mae.compare.runs import runs_of
-from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants, variant_of
+from r2mae.compare.variants import default_schemes, plan_variants, variant_of
 from r2mae.domains.lookup import domain_of, get_domain, public_sets
 from r2mae.domains.sources import preset_values
 from r2mae.errors import UserError
@@ -32,8 +32,9 @@ def test_every_scheme_has_a_row_with_its_ends() -> None:
         assert (rows[name].values["low"], rows[name].values["high"]) == (0.5, 0.9)
 
 
-def test_spread_ratios_are_a_row_where_they_are_asked_for() -> None:
-    assert "r2mae-per-sample" not in DEFAULT_SCHEMES
+def test_spread_ratios_are_a_row_where_they_can_be() -> None:
+    assert "r2mae-per-sample" in default_schemes(BASE)
+    assert "r2mae-per-sample" not in default_schemes(ImagesConfig.make(data="digits", weighting="inverse-ratio"))
     (row,) = plan_variants(ImagesConfig.make(data="digits", low=0.2), ["r2mae-per-sample"])
     assert (row.label, row.values["low"], row.values["high"]) == ("r2mae-per-sample", 0.2, 0.9)
     for word in ("per", "sampling", "strata"):

@@ -32,6 +32,7 @@ REFUSED = {
     "ok.txt --tokenizer=mine.json --vocab-size=300": "give one of them",
     "ok.txt --config made.yaml --vocab-size 300": "tokenizer is mine.json: give one of them",
     "ok.txt --config base.yaml --preset roberta-medium --vocab-size 300 --tokenizer roberta-50265": "give one of them",
+    "ok.txt --init ckpt --vocab-size 300": "vocab_size 300 has no effect, as init brings its tokenizer: omit it",
     "ok.txt --glue-limit 5": "glue_limit is for tasks of GLUE: name them, --glue or --glue-probes sst2 qnli",
     "ok.txt --text-column body": "ok.txt is plain text, which has no columns: omit --text-column body",
 }
@@ -51,6 +52,7 @@ TAKEN: dict[str, dict[str, Any]] = {
     "ok.txt --config base.yaml --tokenizer mine.json": {"tokenizer": "mine.json"},
     "ok.txt --config made.yaml --tokenizer null --vocab-size 300": {"tokenizer": None, "vocab_size": 300},
     "ok.txt --config made.yaml --preset tiny": {"tokenizer": "mine.json"},
+    "ok.txt --config base.yaml --init ckpt": {"init": "ckpt"},
     "ok.txt --glue sst2 --glue-limit 5": {"glue_limit": 5},
     "ok.txt --glue-probes QNLI SST-2 --glue-limit 5": {"glue_limit": 5, "glue_probes": ["sst2", "qnli"]},
     "mixed --text-column body": {"text_column": "body"},

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -139,6 +140,8 @@ def broken(folder: Path, how: str) -> None:
     weights = load_file(folder / "model.safetensors")
     word, config = "bert.embeddings.word_embeddings.weight", json.loads((folder / "config.json").read_text())
     match how:
+        case "no tokenizer":
+            (folder / "tokenizer.json").unlink()
         case "no weights":
             (folder / "model.safetensors").unlink()
         case "no config":
@@ -181,6 +184,7 @@ def broken(folder: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
+        ("no tokenizer", "the checkpoint has no tokenizer: put tokenizer.json or vocab.txt there"),
         ("no weights", "holds no weights"),
         ("no config", "holds no config.json"),
         ("no head", "has no weights that fit for cls.predictions.bias"),
@@ -215,6 +219,10 @@ def test_a_sequence_is_at_most_as_long_as_the_positions(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (["--init", "./nothing"], "nothing is no folder: name that of a checkpoint"),
+        (
+            ["--init", "nowhere"],
+            "nowhere cannot be read (no folder of that name, and the Hub is not reachable): name",
+        ),
         (["--init", "Bert", "--preset", "tiny"], "omit preset"),
         (["--init", "Bert", "--tokenizer", "x.json"], "omit preset and tokenizer"),
         (["--init", "Bert", "--hidden-size", "8"], "belongs to the model 'roberta', not to 'pretrained': omit it"),
@@ -226,6 +234,7 @@ def test_options_that_do_not_go_with_it(
     words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     checkpoint("Bert", Path("Bert"))
     corpus("Bert", Path())
     assert main(["pretrain", "text", "corpus.txt", *words, "--out", "run"]) == 2

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from r2mae.cells.models import MODELS, MLPSettings
 from r2mae.cells.sets import SEA_AD_DYNAMIC_END
 from r2mae.errors import UserError, nearest
-from r2mae.evaluation.bn_statistics import measured_in_words
+from r2mae.evaluation.bn_statistics import add_as_trained, measured_in_words
+from r2mae.evaluation.metrics import Metric
 from r2mae.masking.defaults import HLCA_CURRICULUM, SEA_AD_CURRICULUM, SchemeDefaults
 from r2mae.training.config import DataConfig, EvaluationConfig, OptimizerConfig, RunConfig
 from r2mae.training.fields import PartialFraction, Range
@@ -143,6 +145,33 @@ class CellsConfig(RunConfig):
         super().__post_init__()
         if self.init is not None:
             object.__setattr__(self, "init", str(Path(self.init).expanduser().absolute()))
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The probes' score, loss and r of hidden genes, then the others; for "both" also those as trained."""
+        some = self.data.labels or self.data.regress
+        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
+        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=not some, optional=True))
+        metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
+        for column in self.data.labels:
+            by = column in self.data.auroc_labels
+            for end, words, ranked in (
+                ("bacc", "balanced accuracy", not by),
+                ("f1", "macro F1", not by),
+                ("auroc", "macro AUROC", by),
+                ("auroc_donor", "macro AUROC, donors", by),
+            ):
+                title, optional = f"{column} {words}", end == "auroc_donor"
+                metrics.append(Metric(f"{column}_{end}", title, bounds=(0, 1), ranked=ranked, optional=optional))
+        metrics += [
+            Metric(f"{column}_spearman_{end}", f"{column} Spearman, {end}s", bounds=(-1, 1))
+            for column in self.data.regress
+            for end in ("cell", "donor")
+        ]
+        by_cell = "r by cell (constants can win)"
+        metrics.append(Metric("reconstruction_r", by_cell, bounds=(-1, 1), ranked=False))
+        metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
+        return add_as_trained(metrics, self.evaluation.bn_statistics)
 
     @property
     def scheme_defaults(self) -> SchemeDefaults:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +20,7 @@ from r2mae.domains.options import (
     LoadedStatistics,
 )
 from r2mae.errors import UserError
-from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
+from r2mae.evaluation.bn_statistics import AS_TRAINED
 from r2mae.evaluation.metrics import Metric
 from r2mae.training.folder import RunFolder
 from r2mae.training.models import build_model
@@ -97,36 +96,14 @@ class CellsDomain(Domain):
             examples=("runs/cells new.h5ad -o new-embedded.h5ad --layer counts",),
             loading=LoadedStatistics,
         ),
-        baselines="expression, pca, scvi, and keys of the file's obsm; mean and gaussian predict hidden genes",
+        baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
         example="cells.h5ad --batch-key batch",
         several="join the files first (anndata.concat)",
     )
 
     def metrics_of(self, config: CellsConfig) -> tuple[Metric, ...]:
-        """Return the probes' score, loss and r of hidden genes, then the others; for "both" also those as trained."""
-        some = config.data.labels or config.data.regress
-        metrics = [Metric("score", "average score", bounds=(-1, 1), ranked=False)] if some else []
-        metrics.append(Metric("masked_loss", "masked loss", higher_is_better=False, ranked=not some, optional=True))
-        metrics.append(Metric("gene_r", "r by gene", bounds=(-1, 1), ranked=not some, optional=True))
-        for column in config.data.labels:
-            by = column in config.data.auroc_labels
-            for end, words, ranked in (
-                ("bacc", "balanced accuracy", not by),
-                ("f1", "macro F1", not by),
-                ("auroc", "macro AUROC", by),
-                ("auroc_donor", "macro AUROC, donors", by),
-            ):
-                title, optional = f"{column} {words}", end == "auroc_donor"
-                metrics.append(Metric(f"{column}_{end}", title, bounds=(0, 1), ranked=ranked, optional=optional))
-        metrics += [
-            Metric(f"{column}_spearman_{end}", f"{column} Spearman, {end}s", bounds=(-1, 1))
-            for column in config.data.regress
-            for end in ("cell", "donor")
-        ]
-        by_cell = "r by cell (constants can win)"
-        metrics.append(Metric("reconstruction_r", by_cell, bounds=(-1, 1), ranked=False))
-        metrics.append(Metric("effective_rank", "effective rank", higher_is_better=None, bounds=(1, inf)))
-        return add_as_trained(metrics, config.evaluation.bn_statistics)
+        """Return the metrics of the configuration."""
+        return config.metrics
 
     def fingerprint(self, config: CellsConfig) -> str:
         """Return a hash of the file, or for a named set with a checksum its name."""
@@ -154,7 +131,8 @@ class CellsDomain(Domain):
             return None
         from r2mae.cells.initial import load_initial_weights
 
-        return load_initial_weights(config, model)
+        check_init(config)
+        return load_initial_weights(config, model, self)
 
     def load(self, config: CellsConfig) -> "CellData":
         """Read the cells of a run."""

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from r2mae.cells.bootstrap import cluster_bootstrap
 from r2mae.cells.config import CellsConfig
-from r2mae.cells.domain import DOMAIN
 from r2mae.cells.donors import ProbeCells, probe_cells
 from r2mae.cells.embed import embed_rows
 from r2mae.cells.predictions import ClassPredictions, NumberPredictions, Predictions
@@ -167,7 +166,7 @@ def evaluate_embedding(
         for one in probes
     ]
     scores = {name: value for one in predictions for name, value in one.scores().items()}
-    ranked = [metric.name for metric in DOMAIN.metrics_of(config) if metric.ranked]
+    ranked = [metric.name for metric in config.metrics if metric.ranked]
     averaged = [name for name in ranked if np.isfinite(scores.get(name, np.nan))]
     if averaged:
         scores = {"score": float(np.mean([scores[name] for name in averaged])), **scores}

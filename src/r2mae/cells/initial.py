@@ -8,12 +8,12 @@ import pandas as pd
 import torch
 from jaxtyping import Int64
 
-from r2mae.cells.domain import DOMAIN, check_init
 from r2mae.cells.task import CountModel
 from r2mae.errors import UserError
 from r2mae.training.folder import RunFolder
 from r2mae.training.initial import Origin
 from r2mae.training.saving import load_model
+from r2mae.training.task import Trainable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,18 +21,17 @@ if TYPE_CHECKING:
     from r2mae.cells.config import CellsConfig
 
 
-def load_initial_weights(config: "CellsConfig", model: "nn.Module") -> Origin:
+def load_initial_weights(config: "CellsConfig", model: "nn.Module", domain: Trainable) -> Origin:
     """Let a fresh model begin with the weights of the run that `init` names.
 
     Raises
     ------
     UserError
-        If that is no finished run on cells, of another size, or without any gene of this one.
+        If that run has none of the genes of this one.
     """
     assert isinstance(model, CountModel)
-    check_init(config)
     folder = RunFolder(str(config.init))
-    _, _, other = load_model(folder.path, DOMAIN)
+    _, _, other = load_model(folder.path, domain)
     new = sorted({*model.gene_names} - {*other.gene_names})
     if len(new) == len(model.gene_names):
         raise UserError(

@@ -70,12 +70,12 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     """Run the command."""
     from r2mae.compare.run import start_server
     from r2mae.compare.runs import runs_of, seeds_of
-    from r2mae.compare.variants import DEFAULT_SCHEMES, plan_variants
+    from r2mae.compare.variants import default_schemes, plan_variants
 
     domain = sources.domain
     config, of_schemes = make_base(sources, given)
     baselines = _baselines(options, domain, config)
-    schemes = list(DEFAULT_SCHEMES if options.schemes is None else options.schemes)
+    schemes = default_schemes(config) if options.schemes is None else list(options.schemes)
     seeds, ratios = seeds_of(options.seeds), options.ratios
     variants = plan_variants(config, schemes, of_schemes, ratios)  # finds mistakes before torch is imported
     if options.print_config:

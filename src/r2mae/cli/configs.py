@@ -41,6 +41,7 @@ def config_parser(
 ) -> Parser:
     """Return a parser with the options of a command, and those of the domain's configuration, whose defaults it shows.
 
+    In the example, ``{ratios}`` are the domain's :class:`~r2mae.masking.defaults.SchemeDefaults`.
     ``run(sources, options, given)`` runs the command, with its own options and the given ones of the configuration. A
     file may hold the lists of `options`, too. The fields `omitted` of the configuration are no options of the command.
 
@@ -52,6 +53,7 @@ def config_parser(
     own, about, everything = options_of(options), docstring_part(options), "--help-all" in words
     data = ConfigOption("data", tuple[str, ...], (), group="", positional=True, metavar="DATA")
     sources, filed = _read_sources(command, words, options)
+    example = example.format(ratios=(sources.domain if sources else get_domain("images")).config.ratios)
     if sources is None:
         lines = "\n".join(f"  {line}" for line in _examples(command))
         about += f"\n\nEach domain has its own options: r2mae {command} DOMAIN --help. For example:\n\n{lines}"
@@ -148,9 +150,9 @@ def _suggested(option: ConfigOption, domain: "Domain", everything: bool) -> Conf
         first = names if everything or more <= 0 else (*names[-_PRESETS:], f"and {more} more")
         return replace(option, words=names, help=f"{', '.join(first) or 'there are none'}.", metavar="NAME")
     if option.name == "baselines":
-        default, known = domain.default_baselines, domain.command_line.baselines or "there are none"
-        help_, text = f"Baselines to measure, or none: {known}.", ", ".join(default) or "none"
-        return replace(option, words=("none", *default), help=help_, default_text=text)
+        default, known = domain.default_baselines, domain.command_line.baselines
+        help_, text = f"Baselines to measure, or none: {known or 'there are none'}.", ", ".join(default) or "none"
+        return replace(option, words=("none", *default), help=help_, default_text=text, common=bool(known))
     if option.name == "schemes":
         help_ = f"Schemes to compare: {', '.join(scheme_names())}. {option.help}"
         return replace(option, words=scheme_names, help=help_)

@@ -70,6 +70,8 @@ def _run(words: list[str]) -> int:
 def _in_words(error: Exception) -> str:
     """Return what to say of a user's mistake, or of what the machine lacks."""
     if isinstance(error, ModuleNotFoundError):
+        if (error.name or "").startswith("r2mae"):
+            raise error
         return (
             f"{error.name!r} is not installed: pip install 'r2mae[cells,genome,text]', or only the extra of your data"
         )

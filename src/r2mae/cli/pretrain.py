@@ -69,4 +69,5 @@ def run(sources: Sources, options: Options, given: Mapping[str, Any]) -> int:
     return 0
 
 
-parser = partial(config_parser, "pretrain", Options, "--scheme r2mae --low 0.5 --high 0.9 --out runs/a", run)
+_EXAMPLE = "--scheme r2mae --low {ratios.low} --high {ratios.high} --out runs/a"
+parser = partial(config_parser, "pretrain", Options, _EXAMPLE, run)

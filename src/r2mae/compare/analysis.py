@@ -220,7 +220,8 @@ def analyse(comparison: Comparison) -> Analysis:
     from_best = _from_best_fixed(differences, primary)
     chances = from_best.loc[from_best["label"].isin(others), "p"].dropna()
     if len(chances):
-        corrected = corrected_p_values(chances, looks=comparison.looks)
+        looks = [comparison.looks.get(str(label), 1) for label in from_best.loc[chances.index, "label"]]
+        corrected = corrected_p_values(chances, looks=looks)
         differences.loc[chances.index, "p_corrected"] = corrected
         from_best = _from_best_fixed(differences, primary)
     first = places[primary.name]
@@ -228,7 +229,7 @@ def analyse(comparison: Comparison) -> Analysis:
         standings(from_best, primary, others, "Against") if len(others) > 1 else "",  # the headline covers a single one
         standings(from_best, primary, comparison.baselines, "Baselines, against"),
         decidable_differences(from_best, primary, [*others, *comparison.baselines], first),
-        correction_sentence(from_best, comparison.looks),
+        correction_sentence(from_best, max(comparison.looks.values(), default=1)),
         interval_sentence(from_best, primary),
         comparison.measured,
         *(f"{sentence}." for sentence in comparison.unread),

@@ -13,6 +13,7 @@ from r2mae.compare.dask_runner import runner_of
 from r2mae.compare.finished import (
     check_options_agree,
     finished_runs,
+    read_looks,
     read_shared_fields,
     shared_differences,
     shared_fields,
@@ -124,5 +125,6 @@ def check_belongs(out: Path, base: RunConfig) -> None:
 def _prepare_folder(out: Path, base: RunConfig) -> None:
     """Check the folder, and delete half-written files in it."""
     check_belongs(out, base)
+    read_looks(out)  # a damaged file is named before anything is trained
     for unfinished in out.glob(f".*{UNFINISHED}"):
         unfinished.unlink(missing_ok=True)

@@ -48,8 +48,8 @@ class Comparison:
         The variants that draw a ratio for every sample. Their runs record only the mean of each step.
     unread : tuple of str
         Sentences about run files that could not be read, without the period.
-    looks : int
-        How many times findings were shown, each time with other seeds; this one included.
+    looks : mapping of label to int
+        How many times a scheme's difference was shown, each time with other seeds; this one included. By default once.
     """
 
     title: str
@@ -64,7 +64,7 @@ class Comparison:
     items: Mapping[tuple[str, int], ItemScores] = field(default_factory=dict)
     by_sample: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    looks: int = 1
+    looks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:

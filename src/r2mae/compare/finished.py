@@ -1,5 +1,6 @@
 """Find the finished runs in the folder of a comparison, no matter which command made them."""
 
+import json
 import logging
 import math
 from collections.abc import Collection, Sequence
@@ -17,6 +18,26 @@ from r2mae.training.config import RunConfig
 from r2mae.training.folder import RunFolder, read_json
 
 _OF_RUNS = ("scheme", "seed", "preset", "machine")
+
+
+def read_looks(out: Path) -> dict[str, list[list[int]]]:
+    """Return the seeds of each look at each scheme, as ``looks.json`` of a comparison has them.
+
+    Raises
+    ------
+    UserError
+        If the file is damaged.
+    """
+    file = out / "looks.json"
+    if not file.exists():
+        return {}
+    try:
+        looks = json.loads(file.read_text(encoding="utf-8"))
+        return {str(label): [[int(seed) for seed in seeds] for seeds in shown] for label, shown in looks.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise UserError(
+            f"{file} is damaged: restore it (if you delete it, verdicts no longer count how often they were shown)"
+        ) from None
 
 
 def shared_fields(base: RunConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from r2mae.compare.runs import Variant, runs_of
 from r2mae.compare.wording import listing
 from r2mae.domains.base import Domain
 from r2mae.errors import UserError
+from r2mae.evaluation.multiple import level_of_look
 from r2mae.evaluation.power import detectable, seeds_needed, spread
 from r2mae.training.config import RunConfig
 
@@ -66,7 +67,10 @@ def plan_power(
         raise UserError("--plan-power compares with the best fixed ratio: name fixed and another scheme in --schemes")
     table = scores_by_seed(comparison, metric)
     rows = []
-    for label in [name for name in table if name not in fixed_labels(comparison)]:
+    schemes = [name for name in table if name not in fixed_labels(comparison)]
+    # What a first look decides for certain, whatever the other schemes give (r2mae.evaluation.multiple).
+    confidence = 1 - level_of_look(1) / max(1, len(schemes))
+    for label in schemes:
         own = table[label].dropna()
         pairs = [int(seed) for seed in own.index if int(seed) in reference.scores]
         mine = own[pairs].to_numpy(float)
@@ -74,7 +78,8 @@ def plan_power(
         sd, mean = spread(differences), float(differences.mean()) if pairs else float("nan")
         rows.append({
             "label": str(label), "against": reference.name, "metric": metric, "pairs": len(pairs), "difference": mean,
-            "sd": sd, "decides": detectable(sd, len(seeds)), "seeds": seeds_needed(sd, abs(mean)),
+            "sd": sd, "decides": detectable(sd, len(seeds), confidence=confidence),
+            "seeds": seeds_needed(sd, abs(mean), confidence=confidence),
         })  # fmt: skip
     return rows
 
@@ -91,4 +96,4 @@ def print_power(rows: Sequence[Mapping[str, Any]], seeds: int) -> None:
         cells.append((row["label"], *numbers))
     print(f"{rows[0]['metric']}, minus {rows[0]['against']}")
     print_table(("variant", "difference", "sd", "seeds so far", *decided), cells, numbers=True)
-    print("decided four times in five, by 95% intervals over seeds. Choose the number of seeds before they run")
+    print("decided four times in five at a first look, corrected for the schemes. Choose the seeds before they run")

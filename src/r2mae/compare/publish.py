@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from r2mae.compare.analysis import Analysis, analyse
 from r2mae.compare.comparison import Comparison
 from r2mae.compare.figures import comparison_figures, save_figures
+from r2mae.compare.finished import read_looks
 from r2mae.compare.html import write_report
 from r2mae.compare.results_json import to_json
 from r2mae.compare.table import print_comparison
 from r2mae.files import atomic_write, write_json
 from r2mae.terminal import Terminal
-from r2mae.training.folder import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +25,13 @@ _WIDTH = 110
 def publish(comparison: Comparison, out: Path, *, console: Console | None = None) -> None:
     """Write ``results.csv``, ``times.csv``, ``results.json``, ``figures/`` and ``report.html``, and print the table.
 
-    The seeds are written into ``looks.json``: verdicts count how many times findings were shown with other seeds.
+    The seeds of each corrected verdict are written into ``looks.json``: verdicts count the looks with other seeds.
     """
-    comparison = replace(comparison, looks=_count_look(out / "looks.json", comparison))
     analysis = analyse(comparison)
+    looks = _count_looks(out, comparison, analysis)
+    if max(looks.values(), default=1) > 1:
+        comparison = replace(comparison, looks=looks)
+        analysis = analyse(comparison)
     write_table(comparison, out / "results.csv", analysis)
     write_times(comparison, out / "times.csv")
     write_json(out / "results.json", to_json(comparison, analysis))
@@ -38,15 +41,18 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
     print_comparison(console or _console(), comparison, analysis)
 
 
-def _count_look(file: Path, comparison: Comparison) -> int:
-    """Return the number of looks with this one; one at a single seed shows no verdict, and does not count."""
-    pretrained = comparison.table[~comparison.table["label"].isin(comparison.baselines)]
-    seeds = sorted({int(seed) for seed in pretrained["seed"]})
-    looks: list[Any] = read_json(file)["seeds"] if file.exists() else []
-    if len(seeds) > 1 and seeds not in looks:
-        looks.append(seeds)
-        write_json(file, {"seeds": looks})
-    return max(1, len(looks))
+def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[str, int]:
+    """Record the seeds of each scheme that has a corrected verdict, and return the number of looks at each."""
+    looks, differences = read_looks(out), analysis.differences
+    before = sum(map(len, looks.values()))
+    for label in map(str, differences.loc[differences["p_corrected"].notna(), "label"]):
+        runs = comparison.table
+        seeds = sorted({int(seed) for seed in runs.loc[runs["label"] == label, "seed"]})
+        if seeds not in looks.setdefault(label, []):
+            looks[label].append(seeds)
+    if sum(map(len, looks.values())) > before:
+        write_json(out / "looks.json", looks)
+    return {label: len(shown) for label, shown in looks.items()}
 
 
 def _console() -> Console:

@@ -27,7 +27,7 @@ def to_json(comparison: Comparison, analysis: Analysis) -> dict[str, Any]:
         "notes": list(analysis.notes),
         "confidence": CONFIDENCE,
         "primary_metric": analysis.primary.name,
-        "looks": comparison.looks,
+        "looks": dict(comparison.looks),
         "measured": comparison.measured,
         "metrics": [
             {**asdict(metric), "bounds": [end if isfinite(end) else None for end in metric.bounds]}

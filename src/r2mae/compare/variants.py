@@ -12,8 +12,14 @@ from r2mae.masking.schemes import option_not_taken, scheme_kind, scheme_names
 from r2mae.training.config import RunConfig
 from r2mae.training.scheme import SchemeSpec, kind_of
 
-DEFAULT_SCHEMES = ("fixed", "dynamic", "mdlm", "r2mae", "cl", "r2mae-cl")
 _RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a variant at each of them
+
+
+def default_schemes(config: RunConfig) -> list[str]:
+    """Return the schemes that a comparison has by default: those that cost no more than a fixed ratio."""
+    names = ["fixed", "dynamic", "mdlm", "r2mae"]
+    # This weighting needs one ratio for a mini-batch.
+    return names if config.task.weighting == "inverse-ratio" else [*names, "r2mae-per-sample"]
 
 
 def plan_variants(

@@ -199,13 +199,14 @@ def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
         How many times findings were shown, each time with other seeds.
     """
     rows = from_best[np.isfinite(from_best["p_corrected"].astype(float))]
-    if rows.empty or (len(rows) == 1 and looks == 1):
+    lost = rows[(rows["verdict"] != "undecided") & (rows["p_corrected"] > ERROR)]
+    if rows.empty or (len(rows) == 1 and looks == 1 and lost.empty):
         return ""
     counted = [f"{len(rows)} schemes (Holm)"] if len(rows) > 1 else []
     counted += [f"{looks} looks with more and more seeds"] if looks > 1 else []
+    counted = counted or ["looks that may follow"]
     decided = [str(label) for label in rows.loc[rows["p_corrected"] <= ERROR, "label"]]
     verb = "is" if len(decided) == 1 else "are"
-    lost = rows[(rows["verdict"] != "undecided") & (rows["p_corrected"] > ERROR)]
     marks = "; * marks verdicts that do not hold then" if len(lost) else ""
     outcome = f"{listing(decided)} {verb} still decided" if decided else "no difference is decided"
     return (

@@ -77,7 +77,7 @@ class GaussianConditionalMean:
         error = (fourth / count - square) / count
         shrinkage = float(np.clip(error / spread, 0.0, 1.0)) if spread > 0 else 1.0
         values, axes = eigh(covariance)
-        floor = 1e-9 * max(scale, 1e-300)  # a constant feature has no variance, and its own mean
+        floor = 1e-9 * scale or 1e-9  # a constant feature has no variance, and its own mean
         noise = max(shrinkage * scale, floor)
         return cls(mean, axes, np.maximum((1 - shrinkage) * values, 0.0), noise)
 
@@ -114,7 +114,10 @@ class GaussianConditionalMean:
             return np.zeros((len(centred), int(hidden.sum())))
         values = centred[:, kept].T
         if self.axes.shape[1] < len(self.mean):
-            inner = self.axes[kept].T @ self.axes[kept]
+            few = kept if kept.sum() <= hidden.sum() else hidden
+            inner = self.axes[few].T @ self.axes[few]
+            if few is hidden:
+                inner = np.eye(len(inner)) - inner  # the axes are orthonormal
             inner[np.diag_indices_from(inner)] += self.noise / self.variances
             return np.asarray((self.axes[hidden] @ _solve(inner, self.axes[kept].T @ values)).T)
         if kept.sum() <= hidden.sum():
@@ -144,6 +147,8 @@ def _principal_components(
     sample = np.concatenate(rows)
     values, vectors = eigh(sample @ sample.T / len(sample))
     values, vectors = values[::-1], vectors[:, ::-1]
+    if values[0] <= 0:  # constant samples
+        return np.eye(len(mean), 1), np.full(1, 1e-9), 1e-9
     rank = min(RANK, max(1, int((values > 1e-9 * values[0]).sum()) - 1))
     noise = float(max(values[rank:].sum() / (len(mean) - rank), 1e-9 * values[0]))
     axes = sample.T @ (vectors[:, :rank] / np.sqrt(values[:rank] * len(sample)))

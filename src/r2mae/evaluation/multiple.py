@@ -5,6 +5,7 @@ several looks at the same question. Without correction the chance of at least on
 (``tests/evaluation/coverage.py``). With both corrections it is at most 5 % over all schemes and all looks.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,21 +66,26 @@ def level_of_look(look: int, *, error: float = ERROR) -> float:
     return error * PLANNED_SHARE if look == 1 else error * (1 - PLANNED_SHARE) / 2 ** (look - 1)
 
 
-def corrected_p_values(p_values: Any, *, looks: int = 1, error: float = ERROR) -> Float64[np.ndarray, " n"]:
+def corrected_p_values(
+    p_values: Any, *, looks: int | Sequence[int] = 1, error: float = ERROR
+) -> Float64[np.ndarray, " n"]:
     """Adjust the p-values of several schemes at one of several looks; at most `error` means decided.
 
     Parameters
     ----------
     p_values : array-like, shape (n,)
         A p-value for each scheme.
-    looks : int
-        The number of looks so far, with this one.
+    looks : int or sequence of int
+        The number of looks so far, with this one: of all schemes, or of each.
     error : float
         Of all looks and schemes together.
 
     Returns
     -------
     ndarray, shape (n,)
-        Holm's p-values, times `error` over the level of this look; at most 1.
+        Holm's p-values of the p-values times `error` over the level of their look; at most 1.
     """
-    return np.asarray(np.minimum(holm(p_values) * (error / level_of_look(looks, error=error)), 1.0))
+    values = finite_array(p_values, "p-values", ndim=1)
+    each = [looks] * len(values) if isinstance(looks, int) else looks
+    levels = np.array([level_of_look(look, error=error) for look in each])
+    return holm(np.minimum(values * (error / levels), 1.0))

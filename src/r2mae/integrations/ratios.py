@@ -52,8 +52,9 @@ class StepRatio:
         self._own = [(place, getattr(place, self.attribute)) for place in _places(model, self.attribute)]
         if not self._own:
             raise UserError(
-                f"no module or config of {type(model).__name__} has a number called {self.attribute}: name its mask "
-                "ratio, attribute='…', or mask with the functions of r2mae.integrations.masks"
+                f"no module or config of {type(model).__name__} has a number called {self.attribute}: set "
+                f"self.{self.attribute} in its __init__ (hparams do not count), name another, attribute='…', or mask "
+                "with the functions of r2mae.integrations.masks"
             )
         self._ratio = self.given.bind(max(steps, 1))
 

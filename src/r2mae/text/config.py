@@ -132,15 +132,15 @@ class TextConfig(RunConfig):
     Parameters
     ----------
     init : str, optional
-        Continue a checkpoint of AutoModelForMaskedLM, such as a BERT or ESM-2, with its own tokenizer: a folder or a
-        name of the Hugging Face Hub. The defaults are then a batch of 256 and a rate of 1e-4.
+        Continue a checkpoint of AutoModelForMaskedLM with defaults of its own: batch 256 and lr 1e-4. It is a folder or
+        a name of the Hugging Face Hub, such as a BERT or ESM-2, and brings its tokenizer.
     """
 
     domain: ClassVar[str] = "text"
     ratios: ClassVar[SchemeDefaults] = SchemeDefaults(0.15, 0.15, 0.4, options=DNA_CURRICULUM)
     models: ClassVar[Mapping[str, str]] = MODELS
 
-    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size", "init")
+    common_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "vocab_size", "init", "steps")
 
     init: str | None = None
     data: TextDataConfig = TextDataConfig()
@@ -178,9 +178,11 @@ class TextConfig(RunConfig):
         return [Layer(CONTINUED), *layers[:given], Layer({"model": PRETRAINED}), *layers[given:]]
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse `vocab_size` with a given tokenizer, `glue_limit` without tasks, and a text column for plain text."""
+        """Refuse `vocab_size` with another tokenizer, `glue_limit` without tasks, and a text column for plain text."""
         super().check_given(given)
         tokenizer, sized = given.get("tokenizer"), "vocab_size" in given
+        if sized and self.init is not None:
+            raise UserError(f"vocab_size {self.data.vocab_size} has no effect, as init brings its tokenizer: omit it")
         own = PAPER_VOCABULARY if self.data.tokenizer == ROBERTA else None  # other files determine their own size
         idle = self.data.tokenizer is not None and self.data.vocab_size != own
         if (tokenizer is not None and (sized or self.data.tokenizer is None)) or (sized and idle):

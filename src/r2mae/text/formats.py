@@ -68,7 +68,12 @@ def reading(source: object, hint: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return a library's message on one line, with the file that is missing."""
+    """Return a library's message on one line, with the file that is missing; of the Hub, that it is not reachable."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "LocalEntryNotFoundError":  # of huggingface_hub, for what was not fetched before
+            return "no folder of that name, and the Hub is not reachable"
+        cause = cause.__cause__
     said = getattr(error, "strerror", None) or error
     if isinstance(error, FileNotFoundError) and error.filename:
         said = f"{said}: {error.filename}"

@@ -40,6 +40,7 @@ LONGEST_WORD = 256
 The time of training grows with the square of a word's length. In 30 MB of Wikipedia no word is half as long.
 """
 _LARGEST = 1 << 28  # bytes of a tokenizer's file; those in use have up to 40 MB
+_VOCABULARIES = ("tokenizer.*", "*vocab*", "*.model", "*.tiktoken")  # without any, transformers makes an empty one
 _FAIRSEQ = ("encoder.json", "vocab.bpe", "dict.txt")
 _CACHED = ("models--FacebookAI--roberta-base", "models--roberta-base")
 
@@ -292,8 +293,9 @@ def load_tokenizer(source: str | Path) -> TextTokenizer:
     if file.is_file():
         roles = _roles(file.parent) if file.name == "tokenizer.json" else {}
         return TextTokenizer.from_json(_read(file), roles, str(path))
-    if path.is_dir() and not any(path.glob("*.json")) and not (path / "vocab.txt").is_file():
-        raise UserError(f"tokenizer {path}: the folder holds no tokenizer's files: name {EXPECTED}")
+    if path.is_dir() and not any(any(path.glob(pattern)) for pattern in _VOCABULARIES):
+        kind = "checkpoint" if (path / "config.json").is_file() else "folder"
+        raise UserError(f"{path}: the {kind} has no tokenizer: put tokenizer.json or vocab.txt there")
     if not path.is_dir() and (path.suffix in (".json", ".gz") or path.is_absolute() or name.startswith((".", "~"))):
         raise UserError(f"tokenizer {path} does not exist: name {EXPECTED}")
     return _from_hugging_face(str(path) if path.is_dir() else name)

@@ -322,6 +322,7 @@ def check_fields(values: Any, name_of: Callable[[str], str] = str) -> None:
                 raise UserError(f"{name} must be {limits}, not {shown}")
             if isinstance(entry, int) and not isfinite(limits.most) and abs(entry) > _MOST:
                 raise UserError(f"{name} takes numbers up to {_MOST:,}, not {shown}")
+        object.__setattr__(values, field, value)  # as its type says, such as a tuple for a list
 
 
 @cache

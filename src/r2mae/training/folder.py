@@ -113,6 +113,11 @@ class RunFolder:
         """Return the configuration as plain types."""
         if not self.path.is_dir():
             raise UserError(f"there is no run folder {self.path}")
+        if not self.config_file.is_file() and (self.path / "config.json").is_file():
+            raise UserError(
+                f"{self.path} is a checkpoint, not a run folder: begin a run with it, r2mae pretrain DOMAIN DATA "
+                f"--init {self.path} (to score it as it is, add --steps 1 --lr 1e-30)"
+            )
         if not self.config_file.is_file():
             raise UserError(f"{self.path} is not a run folder: it has no config.yaml")
         config = read_yaml(self.config_file)

@@ -172,11 +172,15 @@ def test_a_number_beyond_any_vocabulary(number: int, tmp_path: Path) -> None:
 
 def test_tokenizers_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused(tmp_path / "tokenizer.json", "does not exist", "Hugging Face name")
-    refused(tmp_path, "holds no tokenizer's files")
-    (tmp_path / "config.json").write_text("{}")
-    refused(tmp_path, str(tmp_path), "cannot be read")
+    refused(tmp_path, "the folder has no tokenizer: put tokenizer.json or vocab.txt there")
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text('{"model_type": "bert"}')
+        refused(tmp_path, f"{tmp_path}: the checkpoint has no tokenizer: put tokenizer.json or vocab.txt there")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nzebra\n")
+    assert load_tokenizer(tmp_path).vocab_size == 6
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    refused("no-such/tokenizer", "no-such/tokenizer cannot be read")
+    told = "tokenizer no-such/tokenizer cannot be read (no folder of that name, and the Hub is not reachable)"
+    refused("no-such/tokenizer", told)
 
 
 def test_damaged_files(shared_data: Path, tmp_path: Path) -> None:
