@@ -3,7 +3,7 @@
     python examples/cells.py --cells atlas.h5ad --batch-key donor --query new.h5ad --out runs/cells
 
 Counts must be raw: in X, or in a layer named with --layer. The query may have other genes, which are mapped by name.
-Without files, cells are simulated. Needs `pip install 'r2mae[cells]'`.
+Without files, cells are simulated. Needs `pip install '.[cells]'`.
 """
 
 import argparse

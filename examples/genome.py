@@ -5,7 +5,7 @@
 
 Without files it simulates both: half of the genome is conserved among its relatives, and changes there should have
 lower scores. A score is log p(alternative) − log p(reference) with the position hidden. Needs `pip install
-'r2mae[genome]'` for files that end in .gz.
+'.[genome]'` for files that end in .gz.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python examples/proteins.py --init facebook/esm2_t6_8M_UR50D --proteins mine.fasta --out runs/proteins
 
 A mutation's score is the masked marginal: log p(mutant) − log p(wild type) with its place hidden. The embedding of a
-protein is the mean of its last hidden states. Needs `pip install 'r2mae[text]'`.
+protein is the mean of its last hidden states. Needs `pip install '.[text]'`.
 """
 
 import argparse

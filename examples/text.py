@@ -4,7 +4,7 @@
 
 The checkpoint may be any that AutoModelForMaskedLM opens, the corpus a .txt file with blank lines between documents, a
 .jsonl or .parquet file, or a folder. The run folder that is written opens in transformers. Needs `pip install
-'r2mae[text]'`.
+'.[text]'`.
 """
 
 import argparse

@@ -64,6 +64,7 @@ def test_setup_says_what_is_wrong() -> None:
         MaskedAutoencoder.setup_anndata(adata, layer="rav")
     MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=4, n_latent=2)
+    assert repr(model) == "MaskedAutoencoder(120 cells of 40 genes, scheme 'r2mae', not trained)"
     with pytest.raises(UserError, match=r"not trained: call train\(\)"):
         model.get_latent_representation()
     with pytest.raises(UserError, match="unknown field 'max_epoch'"):
@@ -72,6 +73,7 @@ def test_setup_says_what_is_wrong() -> None:
 
 def test_training_learns_and_is_a_function_of_the_seed(adata: anndata.AnnData, model: MaskedAutoencoder) -> None:
     assert model.is_trained
+    assert repr(model).endswith(", trained)")
     assert model.history is not None
     assert model.history["ratio"].between(0.1, 0.5).all()
     assert model.history["loss"].iloc[-4:].mean() < model.history["loss"].iloc[:4].mean()

@@ -120,12 +120,26 @@ def test_a_gene_without_counts_is_a_note(make: Make, write: Write, run: Run, cap
     write(adata, Path("a.h5ad"))
     MaskedAutoencoder.setup_anndata(adata)
     model = MaskedAutoencoder(adata, n_hidden=8, n_latent=4)
-    assert caplog.messages == ["AnnData: 1 genes without a count are omitted"]
+    columns = "tables of expression have 11 columns"
+    assert caplog.messages == [
+        f"AnnData: 1 genes without a count are omitted: {columns}, those of adata[:, table.columns]"
+    ]
     model.train(1, batch_size=10, progress=False, threads=1)
     assert model.get_latent_representation().shape == (30, 4)
+    table = model.get_normalized_expression()
+    fitting = adata[:, table.columns].copy()
+    fitting.layers["denoised"] = table
+    caplog.clear()
+    others = adata[:, 1:].copy()  # without a gene of the model
+    others.obsm["denoised"] = model.get_normalized_expression(others)
+    assert others.obsm["denoised"].shape == (30, 11)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith(f"1 missing (hidden), 1 others ignored: {columns}")
     with pytest.raises(UserError, match="unknown gene 'g7'"):
         model.impute(["g7"])
+    caplog.clear()
     assert run(pretrain("a.h5ad"))[0] == 0
+    assert caplog.messages == ["1 genes without a count are omitted"]
 
 
 @pytest.mark.filterwarnings("ignore:Variable names are not unique")

@@ -149,7 +149,8 @@ def test_batches_of_cells_for_the_encoder() -> None:
         "plat": "x: batch_key: obs has no column 'plat', and the model tells batches apart: ",
         None: "x: batch_key: the run names no column of batches, and the model tells batches apart: ",
     }.items():
-        with pytest.raises(UserError, match=f"^{told}{hint}$"):
+        add = ", or add them to the model: load_query_data .*" if "never seen" in told else ""
+        with pytest.raises(UserError, match=f"^{told}{hint}{add}$"):
             align_batches("x", obs, key, known)
     with pytest.raises(UserError, match=f"^x: cells have no value in column 'plate' .*{hint}$"):
         align_batches("x", obs.iloc[[0, 2]], "plate", known)

@@ -47,7 +47,7 @@ def test_empty_cells_and_genes(make: Make) -> None:
     assert "g7" not in found.genes
     assert "c4" not in found.obs.index
     assert found.notes == (
-        "1 genes without a count are omitted",
+        "1 genes without a count are omitted: tables of expression have 11 columns, those of adata[:, table.columns]",
         "1 cell with fewer than 1 expressed genes omitted",
     )
     with pytest.raises(UserError, match="0 cells with 13 expressed genes"):
@@ -165,7 +165,9 @@ def test_genes_are_mapped_by_name(make: Make) -> None:
     assert found.genes == tuple(wanted)
     own = make().X.toarray()
     np.testing.assert_array_equal(dense(found), np.stack([own[:, 3], 0 * own[:, 0], own[:, 0], own[:, 5]], axis=1))
-    assert found.notes[0] == "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored"
+    assert found.notes[0] == (
+        "3 of the model's 4 genes are there, 1 missing (hidden), 9 others ignored: tables of expression have 4 columns"
+    )
     with pytest.raises(UserError, match=r"only 1 of the model's 20 genes are there .*name genes in var_names"):
         from_anndata(make(), genes=["g0", *(f"x{i}" for i in range(19))])
 

@@ -46,7 +46,7 @@ def test_help(run: Run, command: str) -> None:
     code, told = run(f"{command} waves --help-all")
     assert code == 0
     assert "DATA is a path." in " ".join(told.split())
-    assert f"r2mae {command} waves path/to/data --scheme" in told
+    assert f"r2mae {command} waves sines --scheme" in told
     assert "Presets: ." not in told
     assert "Width of the hidden layer." in told
     example = told.split("example:\n  r2mae ")[1].strip()

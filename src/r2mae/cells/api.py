@@ -92,6 +92,11 @@ class MaskedAutoencoder:
         self._trained: TrainedModel | None = None
         self._query: QueryDomain | None = None
 
+    def __repr__(self) -> str:
+        size = f"{len(self._table):,} cells of {len(self._table.genes):,} genes"
+        state = "trained" if self.is_trained else "not trained"
+        return f"MaskedAutoencoder({size}, scheme {self._config.scheme.name!r}, {state})"
+
     @staticmethod
     def setup_anndata(
         adata: "AnnData", *, layer: str | None = None, batch_key: str | None = None, labels_key: str | None = None
@@ -256,7 +261,9 @@ class MaskedAutoencoder:
         Returns
         -------
         DataFrame
-            Cells by genes. Its ``attrs["hidden"]`` is the share of the model's genes that were hidden at a time.
+            Cells by the model's genes, which lack those without a count in training:
+            ``adata[:, table.columns]`` has the same, unless `adata` lacks genes of the model. Its ``attrs["hidden"]``
+            is the share of the model's genes that were hidden at a time.
         """
         if not 0 <= mask_ratio < 1:
             raise UserError(f"mask_ratio must be 0 or more and below 1, not {mask_ratio}")

@@ -97,6 +97,7 @@ class CellsDomain(Domain):
             loading=LoadedStatistics,
         ),
         baselines="expression, pca, scvi, mean, gaussian, and keys of obsm",
+        example="cells.h5ad --batch-key batch",
         several="join the files first (anndata.concat)",
     )
 

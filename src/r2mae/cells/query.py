@@ -89,9 +89,9 @@ class QueryDomain(InMemoryDomain):
         self._reference = reference
 
     def build(self, architecture: Any) -> tuple[QueryTask, CountModel]:
-        """Make a task that trains the weights of batches alone, and a model."""
+        """Make a task that trains the weights of batches alone, and a model that keeps its batch statistics."""
         task, model = super().build(architecture)
-        return QueryTask(**vars(task)), model
+        return QueryTask(**vars(task)), model.eval()
 
     @torch.no_grad()
     def load_initial_weights(self, config: "CellsConfig", model: nn.Module) -> None:

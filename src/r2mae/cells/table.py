@@ -202,7 +202,6 @@ def _choose(
 ) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
     """Leave out genes without a count, and choose the highly variable ones of the others."""
     empty = totals.cells_of_gene == 0
-    notes = (f"{int(empty.sum()):,} genes without a count are omitted",) if empty.any() else ()
     columns = np.flatnonzero(~empty)
     if len(columns) < 2:
         raise UserError(f"{source.name}: {source.where} has {len(columns)} genes with a count, and masking needs two")
@@ -212,7 +211,10 @@ def _choose(
         if len(columns) < 2:
             few = f"{len(columns)} gene{'' if len(columns) == 1 else 's'} with a count"
             raise UserError(f"{source.name}: n_top_genes leaves {few}, and masking needs two: ask for more genes")
-    return columns, notes
+    note = f"{int(empty.sum()):,} genes without a count are omitted"
+    if source.path is None:  # whoever has an AnnData object may want to put results next to its genes
+        note += f": tables of expression have {len(columns):,} columns, those of adata[:, table.columns]"
+    return columns, (note,) if empty.any() else ()
 
 
 def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, " genes"], tuple[str, ...]]:
@@ -227,6 +229,9 @@ def _map_genes(source: Source, genes: Sequence[str]) -> tuple[Int64[np.ndarray, 
     found = len(genes) - missing
     others = len(source.genes) - found
     note = f"{found:,} of the model's {number} genes are there, {missing:,} missing (hidden), {others:,} others ignored"
+    if source.path is None:
+        note += f": tables of expression have {number} columns"
+        note += "" if missing else ", those of adata[:, table.columns]"
     return columns, (note,) if missing or others else ()
 
 
@@ -275,6 +280,7 @@ def align_batches(
     new = sorted({str(one) for one in names[(numbers < 0) & ~missing]})
     if new and transform_batch is None:
         listed = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
+        hint += ", or add them to the model: load_query_data (r2mae pretrain cells --init)"
         raise UserError(f"{name}: the model has never seen the batch{'es' if len(new) > 1 else ''} {listed}: {hint}")
     if missing.any() and transform_batch is None:
         raise UserError(f"{name}: cells have no value in column {batch_key!r} of obs (batch_key): {hint}")

@@ -61,7 +61,7 @@ def config_parser(
         return parser.add([replace(data, words=lambda: (*DOMAINS, *public_sets())), *own])
     domain, sets = sources.domain, tuple(sources.domain.sets)
     about += f" {domain.title}. DATA is a path{' or a named set: ' if sets else ''}{', '.join(sets)}."
-    example = f"r2mae {command} {next(iter(sets), f'{domain.name} path/to/data')} {example}"
+    example = f"r2mae {command} {domain.name} {_example_data(domain) or 'path/to/data'} {example}"
 
     def call(given: dict[str, Any]) -> int:
         typed = given.pop("data", ())
@@ -124,8 +124,12 @@ def _read_sources(command: str, words: Sequence[str], options: type) -> tuple[So
 
 def _examples(command: str) -> list[str]:
     """Return an example of a command for every domain."""
-    domains = ((one.name, one.command_line.example or next(iter(one.sets), "")) for one in all_domains())
-    return [f"r2mae {command} {name} {data}" for name, data in domains if data]
+    return [f"r2mae {command} {one.name} {data}" for one in all_domains() if (data := _example_data(one))]
+
+
+def _example_data(domain: "Domain") -> str:
+    """Return data of a domain for examples, if it has any."""
+    return domain.command_line.example or next(iter(domain.sets), "")
 
 
 def _shortened(options: Sequence[ConfigOption]) -> Iterator[ConfigOption]:

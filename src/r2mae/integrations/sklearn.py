@@ -28,7 +28,8 @@ class MaskedAutoencoderImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstim
     these. The shares of a mini-batch divide the range (`r2mae-per-sample`). Features are standardised. A missing or
     hidden entry is zero, and the network also gets the mask (unless `mask_input` is false).
 
-    Compare it with :class:`~sklearn.impute.IterativeImputer`, which is better on small tables of correlated features.
+    Compare it with :class:`~sklearn.impute.IterativeImputer` and :class:`~sklearn.impute.KNNImputer`: which one is best
+    depends on the table.
 
     Parameters
     ----------

@@ -191,10 +191,12 @@ def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
             "(train longer, or set --decay-in steps)"
         )
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
-    if mixed and getattr(config.evaluation, "bn_statistics", None) == "yes" and batch_norms(model):
+    trained = any(layer.training for layer in batch_norms(model).values())
+    if mixed and trained and getattr(config.evaluation, "bn_statistics", None) == "yes":
         log.warning(
             "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
-            "model: measure with both (--bn-statistics both), or, if the model has it, use --norm layer"
+            'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '
+            '(--bn-statistics both), or, if the model has it, use norm="layer" (--norm layer)'
         )
 
 
