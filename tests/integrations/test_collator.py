@@ -203,6 +203,19 @@ def test_rows_with_fixed_masks_are_padded_and_stay(side: str, monkeypatch: pytes
     assert collator.take_mean_ratio() is None
 
 
+def test_only_labels_of_fixed_masks_stay() -> None:
+    ids = [0, 7, 8, 9, 10, 2]
+    usual = {"input_ids": [*ids, 1, 1], "attention_mask": [1] * 6 + [0] * 2, "labels": [*ids, -100, -100]}
+    number, prompt = ({"input_ids": ids, "attention_mask": [1] * 6, "labels": one} for one in (3, [-100] * 3 + ids[3:]))
+    fixed = FixedMasks([{"input_ids": ids}], TOKENIZER, 0.25)[0]
+    made = MaskCollator(TOKENIZER, 0.5)([usual, fixed, number, prompt])
+    assert (made["labels"] >= 0).sum(1).tolist() == [2, 1, 2, 2]
+    assert made["labels"][1, :6].tolist() == fixed["labels"]
+    assert made["input_ids"][1, :6].tolist() == fixed["input_ids"]
+    clean = torch.where(made["labels"] >= 0, made["labels"], made["input_ids"])
+    assert clean.tolist() == [[*ids, 1, 1]] * 4
+
+
 def test_mistakes_are_one_line() -> None:
     bare = PreTrainedTokenizerFast(tokenizer_object=TOKENIZER.backend_tokenizer)
     with pytest.raises(UserError, match="has no mask token: add one"):

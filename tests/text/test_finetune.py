@@ -153,6 +153,11 @@ def test_long_examples_are_cut(folder: Path) -> None:
 
 
 def test_wrong_options(folder: Path) -> None:
+    for name, value in {"epochs": float("inf"), "lr": float("nan"), "batch_size": 0}.items():
+        with pytest.raises(UserError, match=f"{name} must be above 0 and finite, not {value}"):
+            finetune(tiny(), "sst2", folder, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="needs at least one seed"):
+        finetune(tiny(), "sst2", folder, seeds=())
     with pytest.raises(UserError, match="limit must be 2 or more examples, not 1"):
         finetune(tiny(), "sst2", folder, limit=1)
     with pytest.raises(UserError, match=r"unknown GLUE task 'sst3': did you mean 'sst2'\?"):

@@ -178,6 +178,9 @@ def test_torn_rows_of_qqp_are_left_out_and_counted_but_not_many(
     assert "1 rows with another number of fields than 6 are omitted" in caplog.text
     with pytest.raises(UserError, match="line 2002: 4 fields instead of 6"):
         read_examples(write(tmp_path / "b.tsv", [*many, *["2\t5\t6\tWhat"] * 3]), "qqp")
+    other = [OFFICIAL["sst2"][0], *["fine\t1", "dull\t0"] * 1000, "torn"]
+    with pytest.raises(UserError, match="line 2002: 1 fields instead of 2"):
+        read_examples(write(tmp_path / "c.tsv", other), "sst2")
 
 
 @pytest.mark.parametrize("inner", ["SST-2", "sst2", "."])

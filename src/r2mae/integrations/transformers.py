@@ -130,16 +130,18 @@ class MaskCollator:
         ----------
         examples : sequence
             Mappings with `input_ids` (and perhaps `attention_mask`, `special_tokens_mask`), or sequences of tokens.
-            `labels` are replaced, unless some are −100: such rows are masked already.
+            `labels` are replaced, except those of :class:`FixedMasks`.
         """
         rows = [dict(one) if isinstance(one, Mapping) else {"input_ids": one} for one in examples]
         known = [row.pop("labels", None) for row in rows]
         batch = self._pad(rows)
         clean = batch["input_ids"]
         special_rows = batch.pop("special_tokens_mask", None)
-        if any(labels is not None and _IGNORED in labels for labels in known):
-            return {**batch, "labels": self._padded_labels(known, clean)}
-        special = torch.isin(clean, self._special)
+        fixed = torch.tensor([isinstance(labels, _FixedLabels) for labels in known])
+        labels = self._fixed_labels(known, clean)
+        if fixed.all():
+            return {**batch, "labels": labels}
+        special = torch.isin(clean, self._special) | fixed[:, None]
         if special_rows is not None:
             special |= special_rows.bool()
         if "attention_mask" in batch:
@@ -156,7 +158,7 @@ class MaskCollator:
             vocabulary=self._ordinary,
             shares=SHARES[self.corruption],
         )
-        batch["labels"] = clean.masked_fill(~hidden, _IGNORED)
+        batch["labels"] = torch.where(hidden, clean, labels)
         return batch
 
     def _pad(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -181,11 +183,13 @@ class MaskCollator:
         )
         return {**padded, "input_ids": padded["input_ids"].long()}
 
-    def _padded_labels(self, known: Sequence[Any], ids: Int64[Tensor, "batch length"]) -> Int64[Tensor, "batch length"]:
+    def _fixed_labels(self, known: Sequence[Any], ids: Int64[Tensor, "batch length"]) -> Int64[Tensor, "batch length"]:
+        """Return the labels of fixed rows, padded; −100 in other rows."""
         labels = torch.full_like(ids, _IGNORED)
         for row, given in zip(labels, known, strict=True):
-            place = slice(-len(given), None) if self.tokenizer.padding_side == "left" else slice(len(given))
-            row[place] = torch.as_tensor(given)
+            if isinstance(given, _FixedLabels):
+                place = slice(-len(given), None) if self.tokenizer.padding_side == "left" else slice(len(given))
+                row[place] = torch.tensor(given)
         return labels
 
     def _key(self, clean: Int64[Tensor, "batch length"]) -> Key:
@@ -209,12 +213,17 @@ class MaskCollator:
         slot += torch.tensor([ratio, 1.0], dtype=torch.float64)
 
 
+class _FixedLabels(list[int]):
+    """Labels of a row of :class:`FixedMasks`. The type marks them: ``Trainer`` would remove a column that did."""
+
+
 class FixedMasks(torch.utils.data.Dataset[dict[str, Any]]):
     """An evaluation set whose rows have the same hidden tokens every time: ``Trainer(..., eval_dataset=...)``.
 
     ``Trainer`` has one collator for training and evaluation, so the masks are in the rows, and :class:`MaskCollator`
     and other collators that pad `labels` leave them as they are. The mask of a row depends on its tokens and the seed
-    alone, not on the batch, the epoch or the ratios of training: every ``eval_loss`` is of the same task.
+    alone, not on the batch, the epoch or the ratios of training: every ``eval_loss`` is of the same task. Rows copied
+    into another data set (``Dataset.from_list``) are ordinary rows to :class:`MaskCollator`, which masks them again.
 
     Parameters
     ----------
@@ -240,7 +249,8 @@ class FixedMasks(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return a row with `labels`, −100 at tokens that are not hidden."""
-        return {name: value[0].tolist() for name, value in self._mask([self.rows[index]]).items()}
+        row = {name: value[0].tolist() for name, value in self._mask([self.rows[index]]).items()}
+        return {**row, "labels": _FixedLabels(row["labels"])}
 
 
 class MaskCallback(TrainerCallback):
