@@ -54,7 +54,9 @@ class Terminal(Console):
             raise SystemExit(0) from None
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *, numbers: bool = False) -> None:
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text | int | None]], *, numbers: bool = False
+) -> None:
     """Print rows below their headings, if there are any.
 
     Parameters
@@ -62,7 +64,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *
     headings : sequence of str
         Of the columns; empty texts for a table without headings.
     rows : iterable of sequences of str or Text
-        Cells; a Text may have a style.
+        Cells; a Text may have a style, and None is an empty cell.
     numbers : bool
         Whether all columns but the first hold numbers, which are aligned to the right.
     """
@@ -70,7 +72,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], *
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if numbers and place else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(cell if isinstance(cell, str | Text | None) else str(cell) for cell in row))
     console = Terminal(markup=False, highlight=False)
     if not console.is_terminal:
         console = Terminal(markup=False, highlight=False, width=max(console.width, _WIDTH))

@@ -72,10 +72,7 @@ def all_commands() -> dict[str, str]:
 def parser_for(name: str, words: Sequence[str]) -> Any:
     """Return the parser of a command for these words, a :class:`r2mae.cli.parsing.Parser`.
 
-    Raises
-    ------
-    UserError
-        If the words do not say enough for the parser, such as a run folder that does not exist.
+    Raises a :class:`UserError` if the words do not say enough for the parser, such as a run folder that does not exist.
     """
     from r2mae.cli.parsing import parser_of
 

@@ -45,10 +45,7 @@ def config_parser(
     ``run(sources, options, given)`` runs the command, with its own options and the given ones of the configuration. A
     file may hold the lists of `options`, too. The fields `omitted` of the configuration are no options of the command.
 
-    Raises
-    ------
-    UserError
-        If the domain or the data are missing.
+    Raises a :class:`UserError` if the domain or the data are missing.
     """
     own, about, everything = options_of(options), docstring_part(options), "--help-all" in words
     data = ConfigOption("data", tuple[str, ...], (), group="", positional=True, metavar="DATA")

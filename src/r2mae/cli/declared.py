@@ -59,10 +59,7 @@ def run_parser(
     Without a run, it describes what every domain offers. ``run(path, domain, options, given)`` runs the command, with
     its own options and all that were given.
 
-    Raises
-    ------
-    UserError
-        If the first word is no run folder.
+    Raises a :class:`UserError` if the first word is no run folder.
     """
     path, own = _run_in(words), options_of(options)
     domains = all_domains() if path is None else [open_run(path)[0]]

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from r2mae.cli.early import loading
 from r2mae.compare.reconstruct import runs_with_pictures
 from r2mae.domains.checks import check_output, check_source
-from r2mae.errors import UserError
-from r2mae.training.fields import argument, option
+from r2mae.training.fields import Range, argument, check_fields, option
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,13 @@ class Options:
     """
 
     runs: tuple[str, ...] = argument(metavar="RUN")
-    ratio: float | None = None
+    ratio: Annotated[float, Range(above=0, below=1)] | None = None
     output: str | None = option(None, short="-o", metavar="OUT")
 
 
 def run(options: Options) -> int:
     """Run the command."""
-    ratio = options.ratio
-    if ratio is not None and not 0 < ratio < 1:
-        raise UserError(f"--ratio must be above 0 and below 1, not {ratio:g}: with --ratio 0.7, 70 % are hidden")
+    check_fields(options, "--{}".format)
     domain, runs = runs_with_pictures(list(map(Path, options.runs)))
     output = Path(options.output or runs[0][0] / "pictures.png")
 
@@ -56,7 +54,7 @@ def run(options: Options) -> int:
         from r2mae.compare.pictures import draw_pictures
         from r2mae.compare.reconstruct import reconstructions_of
 
-    made = reconstructions_of(domain, runs, ratio)
+    made = reconstructions_of(domain, runs, options.ratio)
     write_figure(draw_pictures(made, along="columns"), output)
     one = next(iter(made.values()))
     done = f"{one.ratio:.0%} hidden, completed by {len(runs)} model(s)"

@@ -43,18 +43,11 @@ def run(options: Options) -> int:
     if options.json:
         print_json([asdict(state) for state in states])
         return 0
-    rows = [
-        (
-            state.path,
-            Path(state.data).name,
-            state.scheme,
-            "" if state.seed is None else str(state.seed),
-            Text(state.state, _STYLES.get(state.state, "")),
-            str(state.step),
-            "" if state.score is None else f"{state.score:.4f}",
-        )
-        for state in states
-    ]
+    rows = []
+    for state in states:
+        word = Text(state.state, _STYLES.get(state.state, ""))
+        score = None if state.score is None else f"{state.score:.4f}"
+        rows.append((state.path, Path(state.data).name, state.scheme, state.seed, word, state.step, score))
     print_table(("run", "data", "scheme", "seed", "state", "step", "score"), rows)
     counts = Counter(state.state for state in states).most_common()
     print(f"{', '.join(f'{count} {name}' for name, count in counts) or 'no runs'} in {options.folder}")

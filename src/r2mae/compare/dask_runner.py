@@ -218,10 +218,7 @@ def check_workers(
 ) -> dict[str, float]:
     """Refuse a cluster that cannot compute the runs; return what each run takes of the resources of its worker.
 
-    Raises
-    ------
-    UserError
-        If no worker is fit, or none offers what a run takes.
+    Raises a :class:`UserError` if no worker is fit, or none offers what a run takes.
     """
     reasons = client.run(unfit, shared, versions, on_error="return")  # an error where there is no r2mae
     if reasons and all(reasons.values()):

@@ -23,10 +23,7 @@ _OF_RUNS = ("scheme", "seed", "preset", "machine")
 def read_looks(out: Path) -> dict[str, list[list[int]]]:
     """Return the seeds of each look at each scheme, as ``looks.json`` of a comparison has them.
 
-    Raises
-    ------
-    UserError
-        If the file is damaged.
+    Raises a :class:`UserError` if the file is damaged.
     """
     file = out / "looks.json"
     if not file.exists():
@@ -159,10 +156,7 @@ def _finished_run(folder: Path, domain: Domain, base: RunConfig, *, warn: bool) 
 def read_shared_fields(out: Path) -> dict[str, Any]:
     """Return the fields that the runs of a comparison share, from ``compare.json``.
 
-    Raises
-    ------
-    UserError
-        If the folder does not exist, or holds no comparison.
+    Raises a :class:`UserError` if the folder does not exist, or holds no comparison.
     """
     file = out / "compare.json"
     if not out.is_dir():

@@ -72,10 +72,7 @@ def gather_again(out: Path) -> Comparison:
 
     If the data can no longer be read, the comparison has no examples, and a warning is logged.
 
-    Raises
-    ------
-    UserError
-        If the folder holds no comparison, or no finished run.
+    Raises a :class:`UserError` if the folder holds no comparison, or no finished run.
     """
     shared = read_shared_fields(out)
     domain = domain_of_run(shared, out)

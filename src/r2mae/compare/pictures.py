@@ -25,10 +25,7 @@ _SIDE = 96  # pixels of an image; larger ones are drawn smaller
 def check_alike(examples: Mapping[str, Examples]) -> None:
     """Refuse examples of several models, by their labels, that are not of the same masked images.
 
-    Raises
-    ------
-    UserError
-        If two models have different images, different masks or different ratios.
+    Raises a :class:`UserError` if two models have different images, different masks or different ratios.
     """
     (first, one), *others = examples.items()
     for label, other in others:

@@ -43,14 +43,12 @@ def publish(comparison: Comparison, out: Path, *, console: Console | None = None
 
 def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[str, int]:
     """Record the seeds of each scheme that has a corrected verdict, and return the number of looks at each."""
-    looks, differences = read_looks(out), analysis.differences
-    before = sum(map(len, looks.values()))
+    looks, differences, runs = read_looks(out), analysis.differences, comparison.table
     for label in map(str, differences.loc[differences["p_corrected"].notna(), "label"]):
-        runs = comparison.table
         seeds = sorted({int(seed) for seed in runs.loc[runs["label"] == label, "seed"]})
         if seeds not in looks.setdefault(label, []):
             looks[label].append(seeds)
-    if sum(map(len, looks.values())) > before:
+    if looks:
         write_json(out / "looks.json", looks)
     return {label: len(shown) for label, shown in looks.items()}
 

@@ -39,10 +39,7 @@ def runs_with_pictures(paths: Sequence[Path]) -> "tuple[Domain, Runs]":
 def reconstructions_of(domain: "Domain", runs: Runs, ratio: float | None) -> "dict[str, Examples]":
     """Let finished runs complete the same masked test images; by default at the default ratio of the first run's model.
 
-    Raises
-    ------
-    UserError
-        If the data of a run have changed, or its examples are not pictures.
+    Raises a :class:`UserError` if the data of a run have changed, or its examples are not pictures.
     """
     from r2mae.compare.gather import examples_of
     from r2mae.compare.runs import SweepRun

@@ -53,10 +53,7 @@ class RunState:
 def find_runs(root: Path) -> list[RunState]:
     """Return the states of all run folders below `root`, in the order of their paths.
 
-    Raises
-    ------
-    UserError
-        If `root` is no folder.
+    Raises a :class:`UserError` if `root` is no folder.
     """
     if not root.is_dir():
         raise UserError(f"there is no folder {root}: name one that holds runs")

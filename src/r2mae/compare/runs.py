@@ -60,10 +60,7 @@ def seeds_of(numbers: Sequence[int]) -> list[int]:
 def runs_of(variants: Sequence[Variant], seeds: Sequence[int], out: Path) -> list[SweepRun]:
     """Return the runs, seed by seed, so that all variants have a finished seed early.
 
-    Raises
-    ------
-    UserError
-        If two variants would share a folder.
+    Raises a :class:`UserError` if two variants would share a folder.
     """
     names = {variant.label: _folder_name(variant.label) for variant in variants}
     owners: dict[str, str] = {}

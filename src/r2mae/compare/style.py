@@ -110,10 +110,7 @@ def save_figure(figure: Figure, folder: str | Path, name: str, *, drawn: str | N
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure atomically, in the format of its suffix. Equal figures give equal files.
 
-    Raises
-    ------
-    UserError
-        For a suffix that is not in :data:`FIGURE_FILES`.
+    Raises a :class:`UserError` for a suffix that is not in :data:`FIGURE_FILES`.
     """
     suffix = check_suffix(path)
     with atomic_write(path, "wb") as file:

@@ -93,10 +93,7 @@ def _with_scheme(base: RunConfig, name: str, options: Mapping[str, Any]) -> RunC
 def baseline_variants(base: RunConfig, names: Sequence[str], variants: Sequence[Variant]) -> list[Variant]:
     """Return one variant per baseline.
 
-    Raises
-    ------
-    UserError
-        If a baseline is named twice, or has the name of a scheme's variant.
+    Raises a :class:`UserError` if a baseline is named twice, or has the name of a scheme's variant.
     """
     taken = {variant.label for variant in variants}
     for name in names:
