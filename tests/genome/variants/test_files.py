@@ -235,6 +235,8 @@ BAD = {
     "no names": ("a.tsv", "chr1\t5\tA\tC\n", "line 1: no column is called chrom"),
     "a name twice": ("a.tsv", "chrom\tchr\tpos\tref\talt\n", "line 1: chrom and chr may both be chrom"),
     "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns divided by tabs, and the header 4"),
+    "tabs alone": ("a.tsv", TABLE + "\t\t\t\n", "line 3: '' is no position"),
+    "spaces alone": ("a.csv", TABLE.replace("\t", ",") + " \n", "line 3: has 1 columns divided by commas"),
     "no position of a table": ("a.csv", "pos,chrom,ref,alt\n1.5,1,A,C\n", "line 2: '1.5' is no position"),
     "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),

@@ -178,14 +178,14 @@ class Variants:
         self.names = (*(["CHROM", *self.columns[1:]] if kind == "vcf" else self.columns), *keys)
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield number and text of the line that names the columns, and of all below; blank ones are omitted."""
+        """Yield number and text of the line that names the columns, and of all below; empty ones are omitted."""
         self.header = []
         is_header = True
         for number, line in read_lines(self.path):
             text = name_of(line).rstrip("\r\n")
             if is_header and (text := text.removeprefix("\ufeff")).startswith("##"):
                 self.header.append(text)
-            elif text.strip():
+            elif text.strip() or (text and not is_header):  # a row of tabs alone is a wrong row
                 is_header = False
                 if self.kind == "vcf" and line[-1:] != b"\n":
                     raise UserError(
