@@ -22,6 +22,7 @@ POSITION = (1 << SHIFT) - 1
 """The bits of the position."""
 
 _STEP = 1 << 22  # positions of the reference that are read at a time
+_BYTES = 24  # of a window: its start, its place in the order of an epoch, and the random word that orders it
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
@@ -272,7 +273,7 @@ def window_starts(
         name = store.contigs[int(store.lengths.argmax())]
         raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
     seen = sum(max((end - start - length) // stride + 1, 0) for _, start, end in part.rows())
-    needed, free = seen * np.dtype(np.int64).itemsize, available_memory()
+    needed, free = seen * _BYTES, available_memory()
     if free is not None and needed > free:
         raise UserError(
             f"{seen:,} windows take {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: give a larger --stride"
