@@ -19,6 +19,7 @@ from r2mae.genome.config import GenomeConfig
 from r2mae.genome.data import GenomeData, load_data
 from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
+from r2mae.genome.variants import labelled
 from r2mae.genome.variants.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
 from r2mae.genome.variants.settings import VariantSettings
@@ -60,6 +61,12 @@ def settings(file: Path, **fields: Any) -> dict[str, Any]:
 def data_of(store: AlignmentStore, **fields: Any) -> tuple[GenomeConfig, GenomeData]:
     made = config(store, **SMALL, **fields)
     return made, load_data(made)
+
+
+def test_more_variants_than_the_memory_holds(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labelled, "available_memory", lambda: 100_000)
+    with pytest.raises(UserError, match=r"variants\.tsv: 400 variants and more do not fit into the free memory"):
+        read_labelled(VariantSettings(**settings(file)))
 
 
 def test_rows_labels_and_classes(file: Path) -> None:

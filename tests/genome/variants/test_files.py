@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
+from r2mae.genome.variants import files
 from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.files import Block, RegionVariants, check_output, open_variants, text_file
 
@@ -159,6 +161,37 @@ def test_every_row_of_a_table_comes_out_once_in_order(tmp_path: Path, name: str)
         assert list(found.columns) == [*table, "llr", "llr_reason"]
 
 
+def test_parquet_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long text in every row takes nothing in the file."""
+    count, path, out = 4_000, tmp_path / "a.parquet", tmp_path / "b.parquet"
+    table = pd.DataFrame({"chrom": "chr1", "pos": np.arange(count), "ref": "A", "alt": "T", "x": "y" * 10_000})
+    table.to_parquet(path, compression="zstd")
+    assert path.stat().st_size < 10**5
+    monkeypatch.setattr(files, "_GROUP", 10**6)
+    before, most = pyarrow.total_allocated_bytes(), 0
+
+    def watched(source: Any) -> Iterator[Any]:
+        nonlocal most
+        for scored in numbered(source, 100):
+            most = max(most, pyarrow.total_allocated_bytes() - before)
+            yield scored
+
+    source = open_variants(path)
+    source.write(out, "score", watched(source))
+    assert most < 10**7
+    pd.testing.assert_frame_equal(pd.read_parquet(out)[list(table)], table)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_parquet_with_few_rows(tmp_path: Path, count: int) -> None:
+    table = pd.DataFrame({"chrom": ["chr1"] * count, "pos": [5] * count, "ref": ["A"] * count, "alt": ["C"] * count})
+    table.astype({"pos": np.int64}).to_parquet(tmp_path / "a.parquet")
+    source = open_variants(tmp_path / "a.parquet")
+    source.write(tmp_path / "b.parquet", "score", numbered(source, 2))
+    found = pd.read_parquet(tmp_path / "b.parquet")
+    assert (len(found), list(found)) == (count, [*table, "score", "score_reason"])
+
+
 def test_quotes_of_csv(tmp_path: Path) -> None:
     text = 'gene,chrom,pos,ref,alt\n"a, ""b""",chr1,5,A,C\n'
     (tmp_path / "a.csv").write_text(text)
@@ -235,6 +268,8 @@ BAD = {
     "no names": ("a.tsv", "chr1\t5\tA\tC\n", "line 1: no column is called chrom"),
     "a name twice": ("a.tsv", "chrom\tchr\tpos\tref\talt\n", "line 1: chrom and chr may both be chrom"),
     "columns": ("a.tsv", TABLE + "chr1\t5\tA\n", "line 3: has 3 columns divided by tabs, and the header 4"),
+    "tabs alone": ("a.tsv", TABLE + "\t\t\t\n", "line 3: '' is no position"),
+    "spaces alone": ("a.csv", TABLE.replace("\t", ",") + " \n", "line 3: has 1 columns divided by commas"),
     "no position of a table": ("a.csv", "pos,chrom,ref,alt\n1.5,1,A,C\n", "line 2: '1.5' is no position"),
     "an open quote": ("a.csv", TABLE.replace("\t", ",") + '"chr1,5,A,C\n', "line 3: unexpected end of data"),
     "no names in a gap": ("a.tsv", "\n \n", "no line that names columns"),

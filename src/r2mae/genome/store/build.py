@@ -132,6 +132,8 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
         raise UserError("a store is built of one zarr group")
     if contig is not None and kind != "fasta":
         raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
+    if contig is not None and not contig.strip():
+        raise UserError("--contig takes a name, and a blank is none: give one, or omit it")
     return kind
 
 
@@ -175,12 +177,14 @@ class _Builder:
         self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
         numbers = range(len(self.layout.contigs))
         self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
-        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
-        if missing * (len(self.layout.species) + 1) > shutil.disk_usage(self.folder).free:
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
-        for path in self.folder.glob("contigs/*.tmp"):
+        for path in self.folder.glob("contigs/*.tmp"):  # of an interrupted build; they take the room of whole contigs
             path.unlink()
-        if (self.folder / _PLAN).exists():
+        is_resumed = (self.folder / _PLAN).exists()  # then the reference's column is there
+        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
+        needed = missing * len(self.layout.species) + (0 if is_resumed else self.layout.positions)
+        if needed > shutil.disk_usage(self.folder).free:
+            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
+        if is_resumed:
             self.reference = np.asarray(np.lib.format.open_memmap(self.folder / REFERENCE, mode="r+"))
             return
         self.reference = allocate(self.folder / REFERENCE, np.uint8, self.layout.positions)

@@ -13,6 +13,7 @@ from r2mae.errors import UserError
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import integer, name_of, table_lines
 from r2mae.genome.store.tokens import TOKEN, UNKNOWN
+from r2mae.training.memory import available_memory
 
 SHIFT = 40
 """Bits of a position, where contig and position are one number: contig x 2^40 + position."""
@@ -21,6 +22,7 @@ POSITION = (1 << SHIFT) - 1
 """The bits of the position."""
 
 _STEP = 1 << 22  # positions of the reference that are read at a time
+_BYTES = 24  # of a window: its start, its place in the order of an epoch, and the random word that orders it
 _REGION = re.compile(r"(?P<contig>.+):(?P<first>[0-9,]{1,20})-(?P<last>[0-9,]{1,20})")
 
 
@@ -261,7 +263,8 @@ def window_starts(
     Raises
     ------
     UserError
-        If no window fits; for a window that is longer than every contig it says so.
+        If no window fits, for a window that is longer than every contig it says so; or if the free memory does not
+        hold the starts.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")
@@ -269,8 +272,14 @@ def window_starts(
     if length > longest:
         name = store.contigs[int(store.lengths.argmax())]
         raise UserError(f"a window of {length:,} is larger than the longest contig ({name}, {longest:,} positions)")
-    found: list[Int64[np.ndarray, " some"]] = [np.empty(0, np.int64)]
-    seen, per_step = 0, max(_STEP // stride, 1)
+    seen = sum(max((end - start - length) // stride + 1, 0) for _, start, end in part.rows())
+    needed, free = seen * _BYTES, available_memory()
+    if free is not None and needed > free:
+        raise UserError(
+            f"{seen:,} windows take {needed / 1e9:,.3g} GB, and {free / 1e9:,.3g} GB are free: give a larger --stride"
+        )
+    starts: Int64[np.ndarray, " windows"] = np.empty(seen, np.int64)
+    kept, per_step = 0, max(_STEP // stride, 1)
     for contig, start, end in part.rows():
         offset = store.layout.offsets[contig]
         for first in range(start, end - length + 1, per_step * stride):
@@ -279,10 +288,10 @@ def window_starts(
             total = np.cumsum(np.append(0, bases == UNKNOWN))
             places = np.arange(count) * stride
             is_kept = total[places + length] - total[places] <= most_unknown * length
-            found.append((contig << SHIFT) + first + places[is_kept])
-            seen += count
-    starts = np.concatenate(found)
-    if not len(starts):
+            some = (contig << SHIFT) + first + places[is_kept]
+            starts[kept : kept + len(some)] = some
+            kept += len(some)
+    if not kept:
         why = "all have too many unknown bases of the reference" if seen else "its intervals are shorter"
         raise UserError(f"no window of {length:,} fits the part: {why}")
-    return WindowStarts(starts, stride, length, seen - len(starts))
+    return WindowStarts(starts[:kept], stride, length, seen - kept)

@@ -43,6 +43,7 @@ _SPELLINGS = {
 _ADVICE = "name its columns chrom, pos, ref, alt"
 _WORDS = list(REASONS)
 _READ = 1 << 16  # positions of a region that are read at a time
+_GROUP = 1 << 26  # bytes of a row group of Parquet, about
 _FIXED = ["#CHROM", "POS", "ID", "REF", "ALT", "QUAL", "FILTER", "INFO"]
 _INFO = 7  # its column
 _DECLARED = "##INFO=<ID="
@@ -53,7 +54,7 @@ class Block(NamedTuple):
 
     Parameters
     ----------
-    rows : list of str, or a table of pyarrow
+    rows : list of str, or a record batch of pyarrow
     owners : list of int
         The row of each alternative; a row of a VCF may have several.
     alleles : list of Allele
@@ -178,14 +179,14 @@ class Variants:
         self.names = (*(["CHROM", *self.columns[1:]] if kind == "vcf" else self.columns), *keys)
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield number and text of the line that names the columns, and of all below; blank ones are omitted."""
+        """Yield number and text of the line that names the columns, and of all below; empty ones are omitted."""
         self.header = []
         is_header = True
         for number, line in read_lines(self.path):
             text = name_of(line).rstrip("\r\n")
             if is_header and (text := text.removeprefix("\ufeff")).startswith("##"):
                 self.header.append(text)
-            elif text.strip():
+            elif text.strip() or (text and not is_header):  # a row of tabs alone is a wrong row
                 is_header = False
                 if self.kind == "vcf" and line[-1:] != b"\n":
                     raise UserError(
@@ -285,7 +286,7 @@ class Variants:
 
 
 class ParquetVariants(Variants):
-    """A Parquet file, which is read as a whole.
+    """A Parquet file, whose rows are record batches of pyarrow; no more than a batch is read at a time.
 
     Parameters
     ----------
@@ -299,30 +300,39 @@ class ParquetVariants(Variants):
 
     def __init__(self, path: Path) -> None:
         self.path, self.kind = path, "parquet"
+        with self._opened() as file:
+            self.schema = file.schema_arrow
+        self.names = tuple(self.schema.names)
+        self.places = _find_columns(self.names, str(path))
+        position = self.schema.field(self.places[1])
+        from pyarrow.types import is_integer
+
+        if not is_integer(position.type):
+            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Yield the file; errors of the library become one line."""
         try:
             import pyarrow
-            from pyarrow.parquet import read_table
+            from pyarrow.parquet import ParquetFile
         except ImportError:
             raise UserError("Parquet needs pyarrow: pip install pyarrow") from None
         try:
-            self.table = read_table(path)
+            with ParquetFile(self.path) as file:
+                yield file
         except (pyarrow.ArrowException, OSError) as error:
             reason = " ".join(str(error).split())[:120]
             raise UserError(f"{self.path}: is no Parquet file that can be read ({reason}): fetch it again") from None
-        self.names = tuple(self.table.column_names)
-        self.places = _find_columns(self.names, str(path))
-        position = self.table.schema.field(self.places[1])
-        if not pyarrow.types.is_integer(position.type):
-            raise UserError(f"{path}: {position.name} holds {position.type}, and positions are whole numbers")
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Yield blocks of at most so many rows."""
-        for first in range(0, len(self.table), size):
-            rows = self.table.slice(first, size)
-            contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
-            whole = [_bounded(one or 0) for one in positions]
-            alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
-            yield Block(rows, list(range(len(rows))), alleles)
+        with self._opened() as file:
+            for rows in file.iter_batches(batch_size=size):
+                contigs, positions, refs, alts = (rows.column(place).to_pylist() for place in self.places)
+                whole = [_bounded(one or 0) for one in positions]
+                alleles = list(zip(_texts(contigs), whole, _texts(refs), _texts(alts), strict=True))
+                yield Block(rows, list(range(len(rows))), alleles)
 
     def values(self, block: Block, column: str) -> list[str]:
         """Return the values of a column."""
@@ -331,16 +341,21 @@ class ParquetVariants(Variants):
     def write(self, output: Path, column: str, scored: Iterable[Scored]) -> None:
         """Write all rows with their scores and reasons, one of which is null."""
         import pyarrow as arrow
-        from pyarrow.parquet import write_table
+        from pyarrow.parquet import ParquetWriter
 
-        scores, reasons = [np.empty(0, np.float32)], list[str | None]()
-        for _, some, codes in scored:
-            scores.append(some)
-            reasons += [_WORDS[code] or None for code in codes.tolist()]
-        values = np.concatenate(scores)
-        table = self.table.append_column(column, arrow.array(values, mask=np.isnan(values)))
-        with atomic_path(output) as path:
-            write_table(table.append_column(column + REASON, arrow.array(reasons, arrow.string())), path)
+        schema = self.schema.append(arrow.field(column, arrow.float32()))
+        schema = schema.append(arrow.field(column + REASON, arrow.string()))
+        group, held = list[Any](), 0
+        with atomic_path(output) as path, ParquetWriter(path, schema) as writer:
+            for (rows, _, _), scores, codes in scored:
+                reasons = arrow.array([_WORDS[code] or None for code in codes.tolist()], arrow.string())
+                more = [arrow.array(scores, mask=np.isnan(scores)), reasons]
+                group.append(arrow.RecordBatch.from_arrays([*rows.columns, *more], schema=schema))
+                held += group[-1].nbytes
+                if held >= _GROUP:
+                    writer.write_table(arrow.Table.from_batches(group))
+                    group, held = [], 0
+            writer.write_table(arrow.Table.from_batches(group, schema))
 
 
 class RegionVariants(Variants):

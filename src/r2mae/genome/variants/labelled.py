@@ -13,6 +13,7 @@ from r2mae.errors import UserError, nearest, warn_once
 from r2mae.evaluation.metrics import Metric
 from r2mae.genome.variants.files import open_variants
 from r2mae.genome.variants.settings import HELD_OUT, VariantSettings, contrast_name, sides_of
+from r2mae.training.memory import available_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,7 @@ _RANKING = (
 )
 _CORRELATION = (Metric("spearman", "Spearman of variants", bounds=(-1, 1)),)
 _ROWS = 65_536
+_ROW_BYTES = 400  # of a variant that has been read: what joining the tables and measuring still take
 _WORDS = {"1": 1.0, "true": 1.0, "yes": 1.0, "1.0": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "0.0": 0.0}
 _MISSING = ("", ".", "na", "nan")
 
@@ -63,17 +65,19 @@ def read_labelled(settings: VariantSettings, more: Sequence[str] = ()) -> Labell
     ------
     UserError
         No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
-        there are not.
+        there are not; or more rows than the memory holds.
     """
     import pandas as pd
 
     path = Path(settings.variants or "").expanduser()
     source = open_variants(path)
     named = {*filter(None, (settings.label, settings.classes)), *more}
-    tables = [
-        pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named})
-        for block in source.blocks(_ROWS)
-    ]
+    tables, rows = list[pd.DataFrame](), 0
+    for block in source.blocks(_ROWS):
+        tables.append(pd.DataFrame({0: block.alleles} | {name: source.values(block, name) for name in named}))
+        rows, free = rows + len(tables[-1]), available_memory()
+        if free is not None and rows * _ROW_BYTES > free:
+            raise UserError(f"{path}: {rows:,} variants and more do not fit into the free memory: give a part of them")
     if not tables:
         raise UserError(f"{path}: has no variants")
     table = pd.concat(tables, ignore_index=True)
