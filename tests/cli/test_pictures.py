@@ -56,7 +56,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_runs_stand_side_by_side(run: Run, folder: Path) -> None:
     code, out, err = run("pictures a low --ratio 0.5 -o side.svg")
     assert (code, err) == (0, "")
-    assert "8 test images with 50% hidden, completed by 2 model(s), are in side.svg" in out
+    assert "8 test images, 50% hidden, completed by 2 model(s): side.svg" in out
     text = (folder / "side.svg").read_text()
     assert all(f">{name}<" in text for name in ("original", "r2mae", "0.30"))
 

@@ -197,7 +197,7 @@ def test_other_data_are_not_measured(corpus: Path, tmp_path: Path, capsys: pytes
     [
         (["--glue", "sst3"], "unknown GLUE task 'sst3'"),
         (["--glue", "sst2", "SST-2"], "names the task sst2 twice"),
-        (["--glue", "sst2", "--glue-limit", "1"], "2 or more examples"),
+        (["--glue", "sst2", "--glue-limit", "1"], "glue_limit must be 2 or more, not 1"),
         (["--glue", "sst2"], "is not a folder: put GLUE there"),
         (["--glue-probes", "sst3"], "unknown GLUE task 'sst3'"),
         (["--glue-probes", "sst2", "SST-2"], "glue_probes names the task sst2 twice"),

@@ -57,6 +57,5 @@ def run(options: Options) -> int:
     made = reconstructions_of(domain, runs, options.ratio)
     write_figure(draw_pictures(made, along="columns"), output)
     one = next(iter(made.values()))
-    done = f"{one.ratio:.0%} hidden, completed by {len(runs)} model(s)"
-    print(f"{len(one.original)} test images with {done}, are in {output}")
+    print(f"{len(one.original)} test images, {one.ratio:.0%} hidden, completed by {len(runs)} model(s): {output}")
     return 0
