@@ -13,11 +13,6 @@ from r2mae.training.validation import masked_losses
 
 from .conftest import ToyConfig, ToyDomain
 
-SMALL_VIT = {
-    **{"patch": 4, "width": 12, "layers": 1, "heads": 2},
-    **{"decoder_width": 8, "decoder_layers": 1, "decoder_heads": 1},
-}
-
 
 def module_for(domain: ToyDomain, **options: Any) -> Pretraining:
     config = ToyConfig.make(**options)
