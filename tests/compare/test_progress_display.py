@@ -61,7 +61,7 @@ def test_steps_of_an_earlier_call_do_not_count_as_pace(runs: list[SweepRun]) -> 
     pipe.at(0, (900, 1000), (0, 0))
     pipe.display.finished(runs[2], 300.0, {})
     # 100 steps and measuring (150) took 250 s: 1,150 are left.
-    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 done, about 19.2 min left"
+    assert pipe.at(250, (1000, 1000), (0, 1000)) == "all runs: 3 of 4 done, about 19 min left"
 
 
 def test_cells_without_steps_and_cells_that_failed(runs: list[SweepRun]) -> None:

@@ -146,7 +146,7 @@ def test_the_first_of_several_processes_says_that_libraries_are_loaded(
     monkeypatch.setattr("r2mae.terminal.Terminal", console)
     assert is_first() is first
     with loading():
-        assert console.called is first
+        assert console.call_args.kwargs == {"stderr": True, "quiet": not first}
 
 
 def test_variables_that_hold_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from r2mae.compare.wording import (
     standings,
 )
 from r2mae.errors import UserError
+from r2mae.evaluation.bn_statistics import measured_in_words
 from r2mae.evaluation.metrics import Metric
 from r2mae.evaluation.multiple import corrected_p_values
 from r2mae.evaluation.pairing import REASONS, compare_paired
@@ -221,8 +222,7 @@ def analyse(comparison: Comparison) -> Analysis:
     chances = from_best.loc[from_best["label"].isin(others), "p"].dropna()
     if len(chances):
         looks = [comparison.looks.get(str(label), 1) for label in from_best.loc[chances.index, "label"]]
-        corrected = corrected_p_values(chances, looks=looks)
-        differences.loc[chances.index, "p_corrected"] = corrected
+        differences.loc[chances.index, "p_corrected"] = corrected_p_values(chances, looks=looks)
         from_best = _from_best_fixed(differences, primary)
     first = places[primary.name]
     sentences = [
@@ -353,6 +353,8 @@ def _notes(
     notes, primary = _given_options_sentences(comparison.config.get("rows") or {}), metrics[0]
     if comparison.config.get("mask_input"):
         notes.append("The pretrained models receive the mask as additional inputs (mask_input).")
+    if comparison.by_sample and comparison.measured == measured_in_words("yes"):
+        notes.append(f"For errors of {listing(comparison.by_sample)} at mask ratios see --bn-statistics both.")
     absent = [metric.label for metric in comparison.metrics if metric not in metrics and not metric.optional]
     if absent:
         notes.append(f"No run has a value of {listing(absent)}; the headline is about {primary.label}.")

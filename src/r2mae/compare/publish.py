@@ -48,8 +48,7 @@ def _count_looks(out: Path, comparison: Comparison, analysis: Analysis) -> dict[
         seeds = sorted({int(seed) for seed in runs.loc[runs["label"] == label, "seed"]})
         if seeds not in looks.setdefault(label, []):
             looks[label].append(seeds)
-    if looks:
-        write_json(out / "looks.json", looks)
+    write_json(out / "looks.json", looks)
     return {label: len(shown) for label, shown in looks.items()}
 
 

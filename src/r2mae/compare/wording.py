@@ -79,7 +79,7 @@ def sentence_case(text: str) -> str:
 def duration(seconds: float) -> str:
     """Return a duration in the largest unit that suits it: ``3.2 h``."""
     _, unit, name = next(one for one in _UNITS if seconds < one[0])
-    return f"{seconds / unit:,.3g} {name}"
+    return f"{float(f'{seconds / unit:.2g}'):,g} {name}"
 
 
 def seeds(count: int) -> str:
@@ -204,14 +204,13 @@ def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
         return ""
     counted = [f"{len(rows)} schemes (Holm)"] if len(rows) > 1 else []
     counted += [f"{looks} looks with more and more seeds"] if looks > 1 else []
-    counted = counted or ["looks that may follow"]
     decided = [str(label) for label in rows.loc[rows["p_corrected"] <= ERROR, "label"]]
     verb = "is" if len(decided) == 1 else "are"
     marks = "; * marks verdicts that do not hold then" if len(lost) else ""
     outcome = f"{listing(decided)} {verb} still decided" if decided else "no difference is decided"
     return (
-        f"Each interval and verdict is of one comparison. Corrected for {listing(counted)}, {outcome}, with p at most "
-        f"{ERROR:g}{marks}."
+        "Each interval and verdict is of one comparison. "
+        f"Corrected for {listing(counted or ['later looks'])}, {outcome}, with p at most {ERROR:g}{marks}."
     )
 
 

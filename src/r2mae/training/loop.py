@@ -4,6 +4,7 @@
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from r2mae.errors import UserError
 from r2mae.files import write_json
 from r2mae.masking.keys import Key
 from r2mae.masking.schemes import Scheme
+from r2mae.registry import JOBS
 from r2mae.training.bn_statistics import batch_norms, estimate_statistics
 from r2mae.training.checkpoint import STEP, CheckpointKeeper, read_checkpoint, restore
 from r2mae.training.config import RunConfig
@@ -192,7 +194,8 @@ def _warn(scheme: Scheme, model: nn.Module, config: RunConfig) -> None:
         )
     mixed = getattr(scheme.ratio, "per", "batch") == "sample"
     trained = any(layer.training for layer in batch_norms(model).values())
-    if mixed and trained and getattr(config.evaluation, "bn_statistics", None) == "yes":
+    alone = JOBS not in os.environ  # a comparison says it once
+    if mixed and trained and alone and getattr(config.evaluation, "bn_statistics", None) == "yes":
         log.warning(
             "each training batch mixes mask ratios, and batch statistics re-estimated at one ratio do not fit such a "
             'model, which concerns its errors at mask ratios: measure them with bn_statistics="both" '
