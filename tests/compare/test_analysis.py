@@ -167,7 +167,7 @@ def test_the_headline_says_if_a_verdict_survives_the_correction(tiny: Make) -> N
     assert "beats the best fixed ratio" in found.headline and found.headline.endswith("so it is decided.")
     two = analyse(tiny({**scores, "mdlm": rng.normal(2, 1, 12).tolist()}))
     assert two.headline.endswith("of schemes and of looks, p is below 0.001, so it is decided.")
-    assert any("Corrected for 2 schemes (Holm), r2mae and mdlm are still decided" in note for note in two.notes)
+    assert any("Corrected for 2 schemes (Holm), these are still decided: r2mae and mdlm" in note for note in two.notes)
 
 
 def test_corrected_p_values_count_schemes_and_looks(tiny: Make) -> None:

@@ -16,6 +16,7 @@ from r2mae.compare.figures import NamedFigure, colours_of, comparison_figures, i
 from r2mae.compare.results_json import to_json
 from r2mae.compare.wording import BEST_FIXED, CONFIDENCE, chance, difference_places, interval, number
 from r2mae.evaluation.metrics import Metric
+from r2mae.evaluation.multiple import ERROR
 from r2mae.files import atomic_write
 
 
@@ -103,7 +104,8 @@ def _difference(analysis: Analysis, label: str, metric: Metric, against: str) ->
     if line is None:
         return None
     verdict = line["verdict"]
-    value = {"sort": line["mean"], "verdict": verdict, "words": verdict, "pairs": line["n"]}
+    words = f"{verdict}*" if verdict != "undecided" and line["p_corrected"] > ERROR else verdict
+    value = {"sort": line["mean"], "verdict": verdict, "words": words, "pairs": line["n"]}
     if verdict == "same":
         return {
             **value,

@@ -16,9 +16,8 @@ _RATIO_OPTIONS = ("ratio", "low", "high")  # a scheme of fixed ratios has a vari
 
 
 def default_schemes(config: RunConfig) -> list[str]:
-    """Return the schemes that a comparison has by default: those that cost no more than a fixed ratio."""
+    """Return the default schemes: those that cost no more than a fixed ratio, and that the weighting allows."""
     names = ["fixed", "dynamic", "mdlm", "r2mae"]
-    # This weighting needs one ratio for a mini-batch.
     return names if config.task.weighting == "inverse-ratio" else [*names, "r2mae-per-sample"]
 
 

@@ -205,9 +205,8 @@ def correction_sentence(from_best: pd.DataFrame, looks: int) -> str:
     counted = [f"{len(rows)} schemes (Holm)"] if len(rows) > 1 else []
     counted += [f"{looks} looks with more and more seeds"] if looks > 1 else []
     decided = [str(label) for label in rows.loc[rows["p_corrected"] <= ERROR, "label"]]
-    verb = "is" if len(decided) == 1 else "are"
     marks = "; * marks verdicts that do not hold then" if len(lost) else ""
-    outcome = f"{listing(decided)} {verb} still decided" if decided else "no difference is decided"
+    outcome = f"these are still decided: {listing(decided)}" if decided else "no difference is decided"
     return (
         "Each interval and verdict is of one comparison. "
         f"Corrected for {listing(counted or ['later looks'])}, {outcome}, with p at most {ERROR:g}{marks}."
