@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from r2mae_paper.many_masks import BATCH, MEASURES, RATIOS, SAME, SAMPLE, networks, p_eff, parts, tables
-from r2mae_paper.many_networks import FRACTIONS, Network, Rows, _Inputs, train
+from r2mae_paper.many_masks import (
+    BATCH,
+    MEASURES,
+    RATIOS,
+    SAME,
+    SAMPLE,
+    networks,
+    p_eff,
+    parts,
+    rows_of_set,
+    tables,
+)
+from r2mae_paper.many_networks import FRACTIONS, Network, Rows, _Inputs, missing_entries, train
 from r2mae_paper.studies import ENTRIES
 
 ROWS = Rows(
@@ -57,6 +68,7 @@ def _results(best: dict[str, int]) -> dict[str, object]:
         errors *= 1 + 1e-6 * np.random.default_rng(0).random(errors.shape)
         found[f"networks-{name}"] = {"n": 10, "d": 3, "epochs": [4], "errors": errors.tolist()}
         keys = [f"{rule}/{measure}" for rule in ("zeros", "mean", "rescaled") for measure in MEASURES]
+        found[f"baselines-{name}"] = {"mean": 1.0, "gaussian": 0.5}
         found[f"theory-{name}"] = {
             **{f"{key}/{masks}": [None, *range(6, 0, -1)] for key in keys for masks in ("1", "4", "inf")},
             **{f"{key}/{scheme}": 0.5 for key in keys for scheme in (BATCH, SAME)},
@@ -84,6 +96,17 @@ def test_ranges_within_the_margin_are_equal() -> None:
     assert (row["quotient"], row["quotient_is"]) == (pytest.approx(1 / 1.2 - 1, abs=1e-4), "better")
 
 
+def test_baselines_are_of_the_missing_entries_of_the_networks() -> None:
+    size = ENTRIES["many-masks"].size("small")
+    found = parts(size)["baselines-latent"](jobs=1)
+    rows = rows_of_set("latent", size)
+    hidden = [missing_entries(rows.test, fraction) for fraction in FRACTIONS]
+    mean = rows.train.mean(axis=0)
+    assert found["mean"] == pytest.approx(np.mean([((mean - rows.test)[one] ** 2).mean() for one in hidden]), rel=1e-4)
+    assert found["gaussian"] < found["mean"]
+    assert [one.mean() for one in hidden] == pytest.approx(FRACTIONS, abs=0.05)
+
+
 def test_every_set_has_its_parts() -> None:
     size = ENTRIES["many-masks"].size("full")
-    assert len(parts(size)) == 2 * len(size.sets) and len(size.sets) >= 12
+    assert len(parts(size)) == 3 * len(size.sets) and len(size.sets) >= 12

@@ -237,7 +237,7 @@ def test_the_gaussian_predicts_hidden_genes_from_kept_ones(table: CellTable, mon
 def test_hidden_counts_do_not_change_what_the_gaussian_predicts(table: CellTable) -> None:
     cells, hidden = CellBatches(table), torch.tensor([2, 5, 7])
     model, _ = fit_mean_cell(table, np.arange(CELLS))
-    gaussian = GaussianConditionalMean.fit(baselines._LogExpression(table, np.arange(CELLS)))
+    gaussian = GaussianConditionalMean.fit(baselines.log_normalized_expression(table, np.arange(CELLS)))
     predict = baselines.GaussianExpression(gaussian, model.logits.exp())
     batch = cells.batch(np.arange(20), Key.root(0))
     other = {**batch, "values": batch["values"].clone()}

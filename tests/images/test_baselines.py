@@ -88,7 +88,7 @@ def test_the_gaussian_fills_in_what_the_model_is_scored_on(config: ImagesConfig,
     train, test = flat(data.splits.train), flat(data.splits.test)
     scores = baseline_scores(config, "gaussian", data)
     hidden = element_mask(test.shape, 0.3, Key.root(0).fold("evaluation masks").fold(RATIOS.index(0.3))).numpy()
-    made = GaussianConditionalMean.fit([train]).fill(test, hidden).clip(0, 1)
+    made = GaussianConditionalMean.fit(train).fill(test, hidden).clip(0, 1)
     assert scores["masked_mse_0.3"] == pytest.approx(((test - made) ** 2)[hidden].mean(), rel=1e-3)
     assert scores["masked_mse"] < 0.6 * baseline_scores(config, "mean", data)["masked_mse"]
 

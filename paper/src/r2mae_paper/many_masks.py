@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from r2mae.cells.sets import SETS as CELLS
 from r2mae.compare.style import BLUE, GREEN, ORANGE
+from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.statistics import Difference, mean_interval, paired_difference
 from r2mae.images.data import load_parts
 from r2mae.images.decode import Reading
@@ -26,7 +27,7 @@ from r2mae.masking.keys import Key, permutation
 from r2mae.matrices import load_matrix
 from r2mae.theory import Covariance, Inputs, Range, beta_spectrum, effective_ratio, feature_risk, from_data, latent
 from r2mae_paper.drawing import Figures, panels, plain_log
-from r2mae_paper.many_networks import Network, Rows, Rule, train
+from r2mae_paper.many_networks import FRACTIONS, Network, Rows, Rule, missing_entries, train
 from r2mae_paper.rows import TableRow, Tables, difference_columns, records
 from r2mae_paper.studies import ENTRIES, Size
 from r2mae_paper.study import Parts, Study, compared
@@ -90,8 +91,8 @@ def rows_of_set(name: str, size: Size) -> Rows:
 
 
 def parts(size: Size) -> Parts:
-    """Return for each set a part that trains the networks, and one that evaluates the formula."""
-    kinds = {"networks": _networks, "theory": _theory}
+    """Return for each set a part that trains the networks, one that evaluates the formula, and one of baselines."""
+    kinds = {"networks": _networks, "theory": _theory, "baselines": _baselines}
     return {f"{kind}-{name}": partial(compute, name, size) for name in size.sets for kind, compute in kinds.items()}
 
 
@@ -135,6 +136,18 @@ def _theory(name: str, size: Size, jobs: int) -> TableRow:
     return found
 
 
+def _baselines(name: str, size: Size, jobs: int) -> TableRow:
+    """Return the error over all missing fractions of the mean and of the Gaussian conditional mean."""
+    rows = rows_of_set(name, size)
+    fitted = GaussianConditionalMean.fit(rows.train)
+    errors = []
+    for fraction in FRACTIONS:
+        hidden = missing_entries(rows.test, fraction)
+        filled = fitted.fill(rows.test, hidden)
+        errors.append([float(((guess - rows.test)[hidden] ** 2).mean()) for guess in (fitted.mean, filled)])
+    return dict(zip(("mean", "gaussian"), np.mean(errors, axis=0).round(6).tolist(), strict=True))
+
+
 def _formula(cov: Covariance, n: int, ratio: float, masks: float, inputs: Inputs) -> float | None:
     """Return the mean risk of the features, or None too close to where kept rows equal features in number."""
     try:
@@ -166,6 +179,7 @@ def tables(results: Mapping[str, Any]) -> Tables:
         "many-masks-gains": _gains(pd.DataFrame(ranges)),
         "many-masks-errors": records(by_network.agg(**over_seeds).reset_index()),
         "many-masks-theory": theory,
+        "many-masks-baselines": [{"set": name, **results[f"baselines-{name}"]} for name in sets],
     }
 
 

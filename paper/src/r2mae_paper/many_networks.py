@@ -158,6 +158,17 @@ def train(
     return np.stack(errors).reshape(len(errors), seeds, copies, -1)
 
 
+def missing_entries(test: Float32[np.ndarray, "m d"], fraction: float) -> Bool[np.ndarray, "m d"]:
+    """Return which entries of the test rows are missing at one of :data:`FRACTIONS`, the same for everything."""
+    number = 1 + FRACTIONS.index(fraction)
+    uniform = _uniform(_key_of_fraction(number), len(test), test.shape[1], torch.device("cpu"))
+    return np.asarray(uniform < fraction)
+
+
+def _key_of_fraction(number: int) -> Key:
+    return Key.root(0).fold("missing", number)
+
+
 @torch.no_grad()
 def _errors(
     model: nn.Module, inputs: _Inputs, test: Float[Tensor, "m d"], count: int
@@ -166,7 +177,7 @@ def _errors(
     found = []
     for number, fraction in enumerate((0.0, *FRACTIONS)):
         x = test.repeat(_ONE_HIDDEN, 1) if number == 0 else test
-        uniform = _uniform(Key.root(0).fold("missing", number), len(x), x.shape[1], test.device)
+        uniform = _uniform(_key_of_fraction(number), len(x), x.shape[1], test.device)
         hidden = uniform == uniform.amin(1, keepdim=True) if number == 0 else uniform < fraction
         total = torch.zeros(count, dtype=torch.float64, device=test.device)
         for first in range(0, len(x), _ROWS_AT_ONCE):

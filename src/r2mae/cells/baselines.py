@@ -25,7 +25,7 @@ from r2mae.cells.scvi_baseline import train_scvi
 from r2mae.cells.sources import memory_limit, opened, path_of, read_element, read_obs
 from r2mae.cells.task import CSR, CountModel, GeneTask, dense
 from r2mae.errors import UserError, nearest, unknown
-from r2mae.evaluation.gaussian import MAX_EXACT, GaussianConditionalMean
+from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.masking.keys import Key, permutation
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _FIT_CELLS = 100_000  # principal axes are computed from at most this many cells
 _CHUNK = 8192
 _COPIES = 3  # of dense expression while it is probed: all rows, those of a probe, and its training rows as float64
 _FEW_CELLS = 1024  # whose expression, dense, a Gaussian is fitted to at a time
-_GAUSSIAN_COPIES, _GAUSSIAN_CELLS = 10, 4096  # of its covariance, or of the cells that the axes of many genes come from
 _POISSON = 1e6  # inverse dispersion of genes that vary no more than by chance
 
 
@@ -57,7 +56,7 @@ def check_memory(table: "CellTable", config: CellsConfig, name: str) -> None:
         fewer = "cells (--max-cells COLUMN=NUMBER) or genes (--n-top-genes)"
     elif name == "gaussian":
         does, fewer = f"takes the covariance of {genes:,} genes", "genes (--n-top-genes)"
-        size = _GAUSSIAN_COPIES * 8 * genes * (genes if genes <= MAX_EXACT else _GAUSSIAN_CELLS)
+        size = GaussianConditionalMean.bytes_to_fit(len(table.obs), genes)
     else:
         return
     if size > (limit := memory_limit()):
@@ -172,16 +171,12 @@ def fit_mean_cell(table: "CellTable", rows: Int64[np.ndarray, " n"]) -> tuple[Me
     return MeanCell(shares, theta), torch.from_numpy((logs / len(rows)).astype(np.float32))
 
 
-@dataclass(frozen=True)
-class _LogExpression:
-    """Log-normalised expression of some cells, dense, in parts; each iteration begins anew."""
-
-    table: "CellTable"
-    rows: Int64[np.ndarray, " n"]
-
-    def __iter__(self) -> Iterator[Float32[np.ndarray, "part genes"]]:
-        for first in range(0, len(self.rows), _FEW_CELLS):
-            yield log_normalized_expression(self.table, self.rows[first : first + _FEW_CELLS])
+def _log_expression_in_parts(
+    table: "CellTable", rows: Int64[np.ndarray, " n"]
+) -> Iterator[Float32[np.ndarray, "part genes"]]:
+    """Yield log-normalised expression of some cells, dense, a few at a time."""
+    for first in range(0, len(rows), _FEW_CELLS):
+        yield log_normalized_expression(table, rows[first : first + _FEW_CELLS])
 
 
 @dataclass(frozen=True)
@@ -221,7 +216,7 @@ def _imputation_scores(
     genes = table.counts.shape[1]
     model, mean_log = fit_mean_cell(table, data.train.rows)
     if name == "gaussian":
-        fitted = GaussianConditionalMean.fit(_LogExpression(table, data.train.rows))
+        fitted = GaussianConditionalMean.fit(partial(_log_expression_in_parts, table, data.train.rows))
         expected = GaussianExpression(fitted, model.logits.exp())
         return reconstruction_scores(expected, genes, data.validation, logged=True)
     losses = masked_gene_losses(GeneTask(genes), model, data.validation, items=items)

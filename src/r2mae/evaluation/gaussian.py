@@ -5,9 +5,10 @@ ones k by E[x_h | x_k] = μ_h + Σ_hk Σ_kk⁻¹ (x_k − μ_k): of all linear p
 each mask another one. Whatever fills in values should do better.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
@@ -18,6 +19,9 @@ MAX_EXACT = 2048
 """Features up to which the covariance is formed; with more it has :data:`RANK` axes and one variance for the rest."""
 RANK = 512
 _MAX_ROWS = 4096  # samples that the axes of many features come from
+
+Parts: TypeAlias = Callable[[], Iterable[np.ndarray]]
+"""Returns samples in parts, from the first on in every call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,7 @@ class GaussianConditionalMean:
     noise: float
 
     @classmethod
-    def fit(cls, parts: Iterable[Float[np.ndarray, "_ features"]]) -> "GaussianConditionalMean":
+    def fit(cls, samples: np.ndarray | Parts) -> "GaussianConditionalMean":
         """Estimate mean and covariance.
 
         The covariance of up to :data:`MAX_EXACT` features is shrunk towards a multiple of the identity by the formula
@@ -50,24 +54,25 @@ class GaussianConditionalMean:
 
         Parameters
         ----------
-        parts : iterable of ndarray, shape (rows, features)
-            The samples, in parts; it is read twice or three times, so an iterator will not do.
+        samples : ndarray, shape (samples, features), or callable
+            A callable returns the samples in parts, arrays of shape (rows, features); it is called twice.
 
         Raises
         ------
         ValueError
             If there are fewer than two samples, or a value is not finite.
         """
+        parts: Parts = samples if callable(samples) else lambda: [samples]
         count, total = 0, np.float64(0)
-        for part in parts:
+        for part in parts():
             count, total = count + len(part), total + part.sum(axis=0, dtype=np.float64)
         if count < 2 or not np.isfinite(total).all():
             raise ValueError(f"a covariance needs two or more samples without NaN or infinity; got {count}")
         mean = np.asarray(total / count, dtype=np.float64)
         if len(mean) > MAX_EXACT:
-            return cls(mean, *_principal_components(parts, mean, count))
+            return cls(mean, *_principal_components(parts(), mean, count))
         covariance, fourth = np.zeros((len(mean), len(mean))), 0.0
-        for part in parts:
+        for part in parts():
             centred = part - mean
             covariance += centred.T @ centred / count
             fourth += float((centred**2).sum(axis=1) @ (centred**2).sum(axis=1))
@@ -83,8 +88,8 @@ class GaussianConditionalMean:
 
     @staticmethod
     def bytes_to_fit(samples: int, features: int) -> int:
-        """Return the memory that :meth:`fit` needs, in bytes, besides that of a part."""
-        rows = min(samples, _MAX_ROWS) + RANK if features > MAX_EXACT else 3 * features
+        """Return the memory that :meth:`fit` and :meth:`fill` need, in bytes, besides that of the samples."""
+        rows = min(samples, _MAX_ROWS) + RANK if features > MAX_EXACT else 5 * features
         return 2 * 8 * features * rows
 
     def fill(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -95,7 +94,7 @@ class _GaussianImages(nn.Module):
     def __init__(self, images: ImageBatches) -> None:
         super().__init__()
         rows = np.arange(len(images))
-        self.gaussian = GaussianConditionalMean.fit(_Parts(lambda: _float_batches(images, rows)))
+        self.gaussian = GaussianConditionalMean.fit(lambda: _float_batches(images, rows))
         self.pixels = len(self.gaussian.mean)
         self.mean = nn.Parameter(torch.from_numpy(self.gaussian.mean.astype(np.float32)), requires_grad=False)
 
@@ -104,16 +103,6 @@ class _GaussianImages(nn.Module):
     ) -> tuple[Float[Tensor, "batch pixels"], Float[Tensor, "batch pixels"]]:
         filled = self.gaussian.fill(flat.numpy(), hidden.numpy()).clip(0.0, 1.0)
         return torch.from_numpy(filled.astype(np.float32)), flat
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """An iterable that begins anew each time."""
-
-    parts: Callable[[], Iterator[np.ndarray]]
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return self.parts()
 
 
 class Components(PixelAutoencoder):
