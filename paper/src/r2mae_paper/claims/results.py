@@ -116,8 +116,8 @@ class Results:
         usable, reasons = [], []
         for folder in self.comparisons:
             published, table = json_in(folder / "results.json"), self.read(folder / "results.csv")
-            told = json_in(folder / "compare.json") or published.get("config")
-            config: Mapping[str, Any] = told if isinstance(told, dict) else {}
+            written = json_in(folder / "compare.json") or published.get("config")
+            config: Mapping[str, Any] = written if isinstance(written, dict) else {}
             version, data = version_in(published), config.get("data")
             if version not in ("", r2mae.__version__):
                 reasons.append(f"{folder.name} is of r2mae {version}, this is {r2mae.__version__}")
