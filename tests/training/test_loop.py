@@ -251,7 +251,7 @@ def test_a_signal_saves_the_step_from_which_the_run_resumes(
     assert equal_bytes(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_a_signal_in_the_last_step_ends_the_call_before_the_model_is_measured(tmp_path: Path, domain: ToyDomain) -> None:
+def test_a_signal_in_the_last_step_ends_the_call_before_measuring(tmp_path: Path, domain: ToyDomain) -> None:
     config = ToyConfig.make(steps=20)
     with pytest.raises(SystemExit):
         pretrain(config, domain, tmp_path, reporter=SignalAt(20, signal.SIGTERM))
