@@ -47,9 +47,10 @@ def main() -> None:
         adata,
         n_hidden=given.hidden,
         n_latent=max(2, given.hidden // 4),
-        scheme="r2mae",  # a ratio for every mini-batch, drawn from U(low, high)
+        scheme="r2mae-per-sample",  # each cell has a ratio from U(low, high), and hides other genes
         low=0.1,
         high=0.5,
+        norm="layer",  # batch statistics of mixed ratios would not fit any single one
     )
     model.train(given.epochs, batch_size=100)
     adata.obsm["X_r2mae"] = model.get_latent_representation()  # then scanpy.pp.neighbors(adata, use_rep="X_r2mae")

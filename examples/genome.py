@@ -4,8 +4,9 @@
     python examples/genome.py --alignment chr22.maf.gz --variants mine.vcf.gz --steps 30000 --out runs/chr22
 
 Without files it simulates both: half of the genome is conserved among its relatives, and changes there should have
-lower scores. A score is log p(alternative) − log p(reference) with the position hidden. Needs `pip install
-'.[genome]'` for files that end in .gz.
+lower scores. A score is log p(alternative) − log p(reference) with the position hidden. No scheme was shown to be
+better than a fixed ratio: `r2mae compare genome` compares them. Needs `pip install '.[genome]'` for files that end in
+.gz.
 """
 
 import argparse

@@ -3,7 +3,8 @@
     python examples/images.py --images photos/ --model vit-mae --preset tiny --epochs 100 --out runs/photos
 
 The images may be a folder (with a folder for each class, if there are classes), an .npz or .npy file, a .tar, or a
-named set; the default is the digits of scikit-learn. Without classes there is no accuracy.
+named set; the default is the digits of scikit-learn. Without classes there is no accuracy. Which scheme is better on
+your images is what `r2mae compare images` answers.
 """
 
 import argparse

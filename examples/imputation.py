@@ -48,7 +48,9 @@ def main() -> None:
     known = scaler.transform(table[columns].to_numpy(float))
     print(f"{len(known):,} rows, {len(columns)} columns of numbers, {np.isnan(known).mean():.0%} missing")
 
-    hidden = ~np.isnan(known) & (rng.random(known.shape) < 0.1)
+    places = np.flatnonzero(~np.isnan(known))
+    hidden = np.zeros(known.shape, dtype=bool)
+    hidden.flat[rng.choice(places, max(1, len(places) // 10), replace=False)] = True
     seen = np.where(hidden, np.nan, known)
     imputers: dict[str, Any] = {
         "mean": SimpleImputer(keep_empty_features=True),

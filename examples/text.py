@@ -3,8 +3,8 @@
     python examples/text.py --init distilbert/distilbert-base-uncased --corpus notes.txt --out runs/notes
 
 The checkpoint may be any that AutoModelForMaskedLM opens, the corpus a .txt file with blank lines between documents, a
-.jsonl or .parquet file, or a folder. The run folder that is written opens in transformers. Needs `pip install
-'.[text]'`.
+.jsonl or .parquet file, or a folder. The run folder that is written opens in transformers. From fresh weights and with
+few steps a fixed ratio of 0.4 learned faster: `r2mae compare text` compares both. Needs `pip install '.[text]'`.
 """
 
 import argparse
