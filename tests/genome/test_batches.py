@@ -88,7 +88,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     for track, found in values.items():
         rows = [f"{name}\t{n}\t{n + 1}\t{found[n]}\n" for n in range(size) if given[track][n]]
         (tmp_path / "a.bg").write_text("".join(rows))
-        add_track(store, tmp_path / "a.bg", track, dtype="float32")
+        add_track(store, tmp_path / "a.bg", track)
     phylop, phastcons = (np.where(given[track], values[track], 0) for track in values)
     largest = np.array([phastcons[max(n - 3, 0) : n + 4].max() for n in range(size)])
     starts = WindowStarts(np.arange(size - 7), 1, 8)
@@ -97,7 +97,7 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     for row, first in enumerate((0, 11)):
         part = slice(first, first + 8)
         expected = np.maximum(phylop[part], 1) * (0.1 + largest[part])
-        np.testing.assert_allclose(batch["weights"][row], expected, rtol=1e-5)
+        np.testing.assert_allclose(batch["weights"][row], expected, rtol=2e-3)
         assert batch["neutral"][row].tolist() == (largest[part] < 0.1).tolist()
     assert batch["neutral"].any()
     turned = WindowBatches(store, starts, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)

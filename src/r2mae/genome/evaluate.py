@@ -18,10 +18,11 @@ from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
 from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
-from r2mae.genome.store.tokens import LETTERS
-from r2mae.genome.task import BASES, AlignmentTask, HiddenBases, WindowModel
+from r2mae.genome.store.tokens import BASES, LETTERS
+from r2mae.genome.task import AlignmentTask, HiddenBases
 from r2mae.masking.keys import Key
 from r2mae.training.validation import EVALUATION_KEY, evaluating, to_device
 
@@ -37,7 +38,7 @@ Predict = Callable[[HiddenBases], Float[Tensor, "batch most bases"]]
 
 def evaluate(
     task: AlignmentTask,
-    model: WindowModel,
+    model: AlignmentTransformer,
     data: GenomeData,
     *,
     windows: int = MOST_WINDOWS,
@@ -153,7 +154,7 @@ def alignment_logs(corrupted: HiddenBases, prior: Float64[Tensor, "4"]) -> Float
 def embed_windows(
     config: GenomeConfig,
     task: AlignmentTask,
-    model: WindowModel,
+    model: AlignmentTransformer,
     source: str,
     *,
     regions: Sequence[str] = (),

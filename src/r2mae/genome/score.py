@@ -14,22 +14,13 @@ from jaxtyping import Float32
 
 from r2mae.errors import UserError
 from r2mae.files import atomic_write, check_output_is_not_source, exclusive, read_json, write_json
-from r2mae.genome.heatmap import check_figure, draw_scores
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.task import WindowModel
 from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions
-from r2mae.genome.variants.files import (
-    RegionVariants,
-    Scored,
-    Variants,
-    check_output,
-    kind_of,
-    open_variants,
-    text_file,
-)
+from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
@@ -44,7 +35,7 @@ _PLAN = "plan.json"
 class OpenRun(NamedTuple):
     """A finished run's model, the store it is applied to, its predictions there, and the fingerprint of its files."""
 
-    model: WindowModel
+    model: AlignmentTransformer
     store: AlignmentStore
     logs: SiteLogs
     fingerprint: str
@@ -98,31 +89,17 @@ def score_variants(
     column: str = "score",
     batch_size: int = ROWS,
     device: str = "auto",
-    figure: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, int]:
-    """Score a file of variants, or all substitutions of a region; memory does not grow with them, but for Parquet.
+    """Score a file of variants; memory does not grow with it, but for Parquet.
 
     The file is read once before any prediction, so that wrong rows cost no time. Finished scores are saved in a hidden
     folder next to `output`: the same call resumes an interrupted scoring, and writes the same bytes.
 
     Parameters
     ----------
-    run : path
-        A finished run.
-    variants : str
-        A file (VCF, .tsv, .csv, Parquet), or a region such as ``chr1:101-200`` or a BED file.
-    output : path
-        The same rows in the same order, with two more columns.
-    data : str, optional
-        Another store than the run's.
-    column : str
-        Name of the scores; that of the reasons ends in ``_reason``.
-    batch_size : int
-        Windows per forward pass; there are two for each position.
-    device : str
-    figure : path, optional
-        For a region: a picture of the scores.
+    run, variants, output, data, column, batch_size, device
+        See :class:`r2mae.genome.options.ScoreVariants`.
     progress : callable, optional
         Called with the number of rows done and the total.
 
@@ -137,26 +114,14 @@ def score_variants(
         For mistakes in run, store or variants; the message names file and line.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
-    source: Variants | None = None
-    if is_region(variants):
-        check_output(output, "tsv")
-    else:
-        if figure is not None:
-            raise UserError(f"--figure draws a region, such as chr1:101-200, and {variants} is a file: omit it")
-        source = open_variants(path)
-        check_output(output, source.kind)
-        check_output_is_not_source(output, path)
-    model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
-    if source is None:
-        source = RegionVariants(store, [variants])
-        if figure is not None:
-            check_figure(Path(figure), source.intervals.positions)
+    source = open_variants(path)
+    check_output(output, source.kind)
+    check_output_is_not_source(output, path)
     source.check_column(column)
+    model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
     total = sum(len(block.rows) for block in source.blocks(BLOCK))
-    if figure is not None and not total:
-        raise UserError(f"{variants}: no base of the reference is known there, and --figure has nothing to draw")
     plan = {
-        "variants": fingerprint(path) if path.is_file() else variants,
+        "variants": fingerprint(path),
         "model": model_fingerprint,
         "store": store.fingerprint,
         "block": BLOCK,
@@ -177,17 +142,7 @@ def score_variants(
 
     with _saved_scores(output, plan) as folder, evaluating(model):
         source.write(output, column, scored(folder))
-    if figure is not None:
-        draw_scores(Path(figure).expanduser(), output, column)
     return dict(zip(REASONS, counts.tolist(), strict=True))
-
-
-def is_region(variants: str) -> bool:
-    """Return whether this is a region or a BED file, rather than a file of variants."""
-    name, path = variants.lower(), Path(variants).expanduser()
-    if name.endswith((".bed", ".bed.gz")):
-        return True
-    return kind_of(path) is None and not path.exists() and not name.endswith(".bcf")
 
 
 @contextmanager
@@ -244,14 +199,8 @@ def write_logits(
 
     Parameters
     ----------
-    run : path
-        A finished run.
-    regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000 (counted from 1), or BED files.
-    output : path
-        ``.tsv`` or ``.tsv.gz``.
-    data, batch_size, device, progress
-        As :func:`score_variants`.
+    run, regions, output, data, batch_size, device, progress
+        See :class:`r2mae.genome.options.Logits`, and :func:`score_variants`.
 
     Raises
     ------

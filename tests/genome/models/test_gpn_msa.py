@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from genome.made import network, task, windows
 from r2mae.genome.models.gpn_msa import AlignmentTransformer, build
-from r2mae.genome.task import BASES
+from r2mae.genome.store.tokens import BASES
 from r2mae.masking.keys import Key
 
 

@@ -1,11 +1,9 @@
 """A build that was killed resumes with the contigs that are not finished, and ends with the same bytes."""
 
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,33 +126,6 @@ def test_a_full_disk_is_told_of_and_the_build_resumes(maf: Path, monkeypatch: py
         with pytest.raises(UserError, match=r"No space left on device.*rerun the same command to resume"):
             build_store(maf, out)
     assert not out.exists()
-    assert isinstance(build_store(maf, out), AlignmentStore)
-
-
-def test_an_interrupted_build_resumes_where_its_own_files_fill_the_disk(
-    maf: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk has room for the contigs and the reference; the interrupted build holds both."""
-
-    class Stop(Exception):
-        pass
-
-    def stop(builder: object, number: int) -> None:
-        raise Stop
-
-    out, folder = maf.with_name("store"), maf.parent / ".store.unfinished"
-    whole = build_store(maf, maf.with_name("other")).layout
-    room = whole.positions * (len(whole.species) + 1)
-
-    def usage(path: object) -> SimpleNamespace:
-        names = [folder / build.REFERENCE, *folder.glob("contigs/*.tmp")]
-        return SimpleNamespace(free=room - sum(len(np.load(name).ravel()) for name in names if name.exists()))
-
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(build._Builder, "finish", stop)
-        build_store(maf, out)
-    assert list(folder.glob("contigs/*.tmp"))
     assert isinstance(build_store(maf, out), AlignmentStore)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from genome.variants.conftest import build, letters
 from r2mae.errors import UserError
 from r2mae.genome import AlignmentStore
-from r2mae.genome.variants import files
 from r2mae.genome.variants.alleles import REASONS, substitutions
-from r2mae.genome.variants.files import Block, RegionVariants, check_output, open_variants, text_file
+from r2mae.genome.variants.files import Block, check_output, open_variants, text_file
 
 HEADER = (
     '##fileformat=VCFv4.2\n##INFO=<ID=AF,Number=A,Type=Float,Description="x">\n'
@@ -159,27 +157,6 @@ def test_every_row_of_a_table_comes_out_once_in_order(tmp_path: Path, name: str)
         np.testing.assert_array_equal(found["llr"], np.where(places % 5 == 4, np.nan, places))
         assert found["llr_reason"].isna().tolist() == (places % 5 != 4).tolist()
         assert list(found.columns) == [*table, "llr", "llr_reason"]
-
-
-def test_parquet_is_never_whole_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long text in every row takes nothing in the file."""
-    count, path, out = 4_000, tmp_path / "a.parquet", tmp_path / "b.parquet"
-    table = pd.DataFrame({"chrom": "chr1", "pos": np.arange(count), "ref": "A", "alt": "T", "x": "y" * 10_000})
-    table.to_parquet(path, compression="zstd")
-    assert path.stat().st_size < 10**5
-    monkeypatch.setattr(files, "_GROUP", 10**6)
-    before, most = pyarrow.total_allocated_bytes(), 0
-
-    def watched(source: Any) -> Iterator[Any]:
-        nonlocal most
-        for scored in numbered(source, 100):
-            most = max(most, pyarrow.total_allocated_bytes() - before)
-            yield scored
-
-    source = open_variants(path)
-    source.write(out, "score", watched(source))
-    assert most < 10**7
-    pd.testing.assert_frame_equal(pd.read_parquet(out)[list(table)], table)
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -325,25 +302,6 @@ def test_keys_of_info_are_columns(tmp_path: Path) -> None:
     assert source.values(block, "DB") == ["true", "true", ""]
     assert source.values(block, "ID") == ["rs1", "rs1", "."]
     assert source.names[-1] == "AF"
-
-
-def test_all_substitutions_of_a_region(small: AlignmentStore, tmp_path: Path) -> None:
-    source = RegionVariants(small, ["chr1:9-12", "tiny"])
-    blocks = list(source.blocks(6))
-    assert [len(block.owners) for block in blocks] == [6, 6, 6, 6, 6, 3]
-    rows = [row for block in blocks for row in block.alleles]
-    wanted = [
-        (contig, position, ref, alt)
-        for contig, places in (("chr1", range(9, 13)), ("tiny", range(1, 8)))
-        for position in places
-        for ref in letters(contig)[position - 1].upper()
-        for alt in "ACGT"
-        if alt != ref
-    ]
-    assert rows == wanted
-    source.write(tmp_path / "out.tsv", "score", numbered(source, 6))
-    found = pd.read_csv(tmp_path / "out.tsv", sep="\t")
-    assert found[["chrom", "pos", "ref", "alt"]].to_numpy().tolist() == [list(row) for row in wanted]
 
 
 def test_outputs_have_the_format_of_the_input(tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """From an alignment to a store: ``r2mae data alignment build``."""
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +33,7 @@ CHUNK = 1 << 16
 """Positions that are processed at a time."""
 
 _COVERED = np.uint8(0x40)  # bit of the reference's column at the positions that have been written
-_PLAN = "plan.json"  # in the folder of an unfinished build: of what it is made
+_PLAN, _GIVEN = "plan.json", "given.npy"  # of an unfinished build: what it is made of, and the reference's own FASTA
 _SOURCES: dict[str, type[MafFiles] | type[FastaFiles] | type[ZarrGroup]] = {
     "maf": MafFiles,
     "fasta": FastaFiles,
@@ -102,6 +100,7 @@ def build_store(
                     if read_json(folder / _PLAN) != plan:
                         shutil.rmtree(folder, ignore_errors=True)
                         (folder / contig_file(0)).parent.mkdir(parents=True)
+                        write_json(folder / _PLAN, plan)
                     try:
                         _Builder(Build(files, kept, contig, given, folder, show), plan).build()
                     except UserError:  # of the input, with which no build can resume
@@ -164,35 +163,21 @@ def _is_built(out: Path, plan: dict[str, Any]) -> bool:
 
 
 class _Builder:
-    """The contigs of a store, which are filled, and completed one by one.
-
-    The record of a finished contig is a file next to it: its entry of meta.json, and its counts.
-    """
+    """The contigs of a store, which are filled and finished one by one; a finished one is not made again."""
 
     def __init__(self, build: Build, plan: dict[str, Any]) -> None:
-        self.folder, self.given, self.plan = build.folder, build.reference, plan
+        self.folder, self.reference, self.plan = build.folder, build.reference, plan
         self.source = _SOURCES[plan["kind"]](build)
         self.layout = self.source.layout
         self.open: dict[int, np.ndarray] = {}
-        self.overlapping: Counter[int] = Counter()  # positions of later blocks that were omitted, by contig
         numbers = range(len(self.layout.contigs))
         self.finished = {number for number in numbers if (self.folder / contig_file(number)).exists()}
         for path in self.folder.glob("contigs/*.tmp"):  # of an interrupted build; they take the room of whole contigs
             path.unlink()
-        is_resumed = (self.folder / _PLAN).exists()  # then the reference's column is there
-        missing = sum(self.layout.lengths[number] for number in numbers if number not in self.finished)
-        needed = missing * len(self.layout.species) + (0 if is_resumed else self.layout.positions)
-        if needed > shutil.disk_usage(self.folder).free:
-            raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.folder))
-        if is_resumed:
-            self.reference = np.asarray(np.lib.format.open_memmap(self.folder / REFERENCE, mode="r+"))
-            return
-        self.reference = allocate(self.folder / REFERENCE, np.uint8, self.layout.positions)
-        if self.given is not None:
+        self.given: np.ndarray | None = None
+        if self.reference is not None:
             build.progress("reading the reference", 0.0)
-            read_reference(self.given, self.layout, self.reference)
-        sync(self.folder / REFERENCE)
-        write_json(self.folder / _PLAN, plan)
+            self.given = read_reference(self.reference, self.layout, self.folder / _GIVEN)
 
     def build(self) -> None:
         """Read the source, and complete the store."""
@@ -201,18 +186,9 @@ class _Builder:
                 self.place(found)
             elif found not in self.finished:
                 self.finish(found)
-        paths = [self.folder / contig_file(number) for number in range(len(self.layout.contigs))]
-        records = [read_json(path.with_suffix(".json")) for path in paths]
-        sums = {name: np.sum([record[name] for record in records], 0) for name in ("known", "same")}
-        counts = Counter(self.source.counts)
-        for record in records:
-            counts.update(record["counts"])
-        files = {contig_file(number): record["file"] for number, record in enumerate(records)}
-        files[REFERENCE] = _entry(self.folder / REFERENCE)
-        contents = {"files": files, "made_from": self.plan, "counts": {"positions": self.layout.positions, **counts}}
-        write_json(self.folder / META, {"format": FORMAT, **asdict(self.layout), **contents, **sums})
-        for path in (self.folder / _PLAN, *(path.with_suffix(".json") for path in paths), *self.folder.glob("*.rows")):
-            path.unlink()
+        self.describe()
+        for path in (self.folder / _PLAN, self.folder / _GIVEN, *self.folder.glob("*.rows")):
+            path.unlink(missing_ok=True)
 
     def contig(self, number: int) -> UInt8[np.ndarray, "positions species"]:
         """Return the array of a contig that is to be filled; it holds zeros at first."""
@@ -230,52 +206,55 @@ class _Builder:
         number, start, tokens, where = placed
         if self.given is not None:
             first = int(self.layout.offsets[number]) + start
-            mine, own = tokens[:, 0] & TOKEN, self.reference[first : first + len(tokens)] & TOKEN
+            mine, own = tokens[:, 0] & TOKEN, self.given[first : first + len(tokens)] & TOKEN
             wrong = np.flatnonzero((mine != own) & (mine != UNKNOWN) & (own != UNKNOWN))
             if len(wrong):
                 at = int(wrong[0])
                 raise UserError(
                     f"{where}: the reference has {LETTERS[mine[at]]} at {self.layout.contigs[number]}:"
-                    f"{start + at + 1:,}, and {self.given} has {LETTERS[own[at]]}: is it of the same assembly?"
+                    f"{start + at + 1:,}, and {self.reference} has {LETTERS[own[at]]}: is it of the same assembly?"
                 )
         target = self.contig(number)[start : start + len(tokens)]
-        free = target[:, 0] & _COVERED == 0
-        np.copyto(target, tokens, where=free[:, None])
+        np.copyto(target, tokens, where=target[:, :1] & _COVERED == 0)
         target[:, 0] |= _COVERED
-        self.overlapping[number] += len(free) - int(free.sum())
 
     def finish(self, number: int) -> None:
-        """Complete a contig: positions without a block, the reference's own FASTA, counts and the checksum."""
-        tokens, width = self.contig(number), len(self.layout.species)
-        reference = self.reference[self.layout.offsets[number] : self.layout.offsets[number + 1]]
-        counts = Counter(overlapping_positions=self.overlapping[number])
-        known, same = np.zeros((2, width), np.int64)
+        """Finish a contig: positions without a block are unknown, or have the base of the reference's own FASTA."""
+        tokens = self.contig(number)
         for first in range(0, len(tokens), CHUNK):
-            block, given = tokens[first : first + CHUNK], reference[first : first + CHUNK]
+            block = tokens[first : first + CHUNK]
             own = block[:, 0]
-            free = own & _COVERED == 0
-            block[free] = UNKNOWN
+            block[own & _COVERED == 0] = UNKNOWN
             own &= ~_COVERED
             if self.given is not None:
+                given = self.given[self.layout.offsets[number] + first :][: len(own)]
                 np.copyto(own, given, where=own & TOKEN == UNKNOWN)
                 own |= given & np.uint8(SOFT)
-            given[:] = own
-            bases, plain = own & TOKEN, block & TOKEN
-            counts["uncovered_positions"] += int(free.sum())
-            counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
-            counts["soft_masked_positions"] += int((own >= SOFT).sum())
-            known += (plain < GAP).sum(0, dtype=np.int32)
-            same += ((plain == bases[:, None]) & (bases < GAP)[:, None]).sum(0, dtype=np.int32)
-        sync(self.folder / REFERENCE)
         del self.open[number]
         path = self.folder / contig_file(number)
         unfinished = path.with_name(f"{path.name}.tmp")
         sync(unfinished)
-        record = {"file": _entry(unfinished), "counts": counts, "known": known, "same": same}
-        write_json(path.with_suffix(".json"), record)
         unfinished.rename(path)
 
-
-def _entry(path: Path) -> tuple[int, str]:
-    """Return the bytes and the checksum of a file."""
-    return path.stat().st_size, digest_of(path)
+    def describe(self) -> None:
+        """Write the reference's column and meta.json, with counts and checksums."""
+        layout, paths = self.layout, [contig_file(number) for number in range(len(self.layout.contigs))]
+        reference = allocate(self.folder / REFERENCE, np.uint8, layout.positions)
+        counts = Counter({"positions": layout.positions, **self.source.counts})
+        known, same = np.zeros((2, len(layout.species)), np.int64)
+        for path, offset in zip(paths, layout.offsets.tolist(), strict=False):
+            tokens = np.load(self.folder / path, mmap_mode="r")
+            for first in range(0, len(tokens), CHUNK):
+                block = tokens[first : first + CHUNK]
+                own, plain = block[:, 0], block & TOKEN
+                reference[offset + first :][: len(own)] = own
+                bases = plain[:, :1]
+                counts["unknown_reference_positions"] += int((bases == UNKNOWN).sum())
+                counts["soft_masked_positions"] += int((own >= SOFT).sum())
+                known += (plain < GAP).sum(0, dtype=np.int32)
+                same += ((plain == bases) & (bases < GAP)).sum(0, dtype=np.int32)
+        sync(self.folder / REFERENCE)
+        sizes = {name: (self.folder / name).stat().st_size for name in (*paths, REFERENCE)}
+        files = {name: (size, digest_of(self.folder / name)) for name, size in sizes.items()}
+        contents = {"files": files, "made_from": self.plan, "counts": counts, "known": known, "same": same}
+        write_json(self.folder / META, {"format": FORMAT, **asdict(layout), **contents})

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
 
-from r2mae.files import print_json
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.build import build_store
 from r2mae.genome.store.sources import Progress
@@ -15,11 +13,9 @@ from r2mae.training.progress import counting_bar
 
 _MOST_CONTIGS = 30  # in a table
 _NOTES = {
-    "uncovered_positions": "positions have no block: every species is unknown there",
     "unknown_reference_positions": "positions of the reference are unknown",
     "soft_masked_positions": "positions are soft-masked",
     "inserted_columns": "columns were omitted, where the reference has a gap",
-    "overlapping_positions": "positions of later blocks were omitted: an earlier block covers them",
     "second_rows": "second rows of a species in a block were omitted",
     "without_reference": "blocks without the reference were omitted",
 }
@@ -39,28 +35,22 @@ def build(
     _print_summary(store)
 
 
-def info(store: str, verify: bool = False, json: bool = False) -> None:
+def info(store: str, verify: bool = False) -> None:
     """Print the contents of a store, and compare it with its checksums."""
     opened = AlignmentStore(store)
     if verify:
         with _stage_bars() as progress:
             opened.verify(lambda done: progress("verifying", done))
-    if json:
-        layout = opened.layout
-        contigs = dict(zip(layout.contigs, layout.lengths, strict=True))
-        contents = {"species": layout.species, "contigs": contigs, "counts": layout.counts, "tracks": opened.tracks}
-        print_json({**contents, "known": layout.known, "same": layout.same, "fingerprint": opened.fingerprint})
-        return
     _print_summary(opened)
     _print_tables(opened)
     if verify:
         print("all checksums match")
 
 
-def track(store: str, file: str, name: str, dtype: Literal["float16", "float32"] = "float16") -> None:
+def track(store: str, file: str, name: str) -> None:
     """Add values for each position."""
     with _stage_bars() as progress:
-        add_track(AlignmentStore(store), file, name, dtype=dtype, progress=lambda done: progress("reading", done))
+        add_track(AlignmentStore(store), file, name, progress=lambda done: progress("reading", done))
     print(f"{store}: track {name}")
 
 

@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 
 from r2mae.errors import UserError, nearest
 from r2mae.genome.store.alignment import Layout
-from r2mae.genome.store.sources import Build, Placed, choose_species, kind_of, name_of, read_lines, shown
+from r2mae.genome.store.sources import Build, Placed, allocate, choose_species, kind_of, name_of, read_lines, shown
 from r2mae.genome.store.tokens import GAP, INVALID, TOKEN, UNKNOWN, tokenise
 
 CHUNK = 1 << 16
@@ -105,7 +105,7 @@ class FastaFiles:
                 raise UserError(f"{file}: the first row, which is the reference, has gaps alone")
         self.layout = Layout(species, _contigs(build, names[0]), tuple(int(kept.sum()) for kept in self._kept))
         columns = sum(map(len, self._kept))
-        self.counts = {"columns": columns, "inserted_columns": columns - self.layout.positions}
+        self.counts = {"inserted_columns": columns - self.layout.positions}
 
     def blocks(self, skipped: Collection[int]) -> Iterator[Placed | int]:
         """Yield the columns of the files, some at a time, and the number of each contig that is complete."""
@@ -142,8 +142,8 @@ def _contigs(build: Build, first: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " positions"]) -> None:
-    """Write the tokens of the layout's contigs, from the reference's own FASTA, one after the other.
+def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, " positions"]:
+    """Return the tokens of the layout's contigs, of the reference's own FASTA, one after the other, mapped from `out`.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " position
     """
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
-    names: list[str] = []
+    found, names = allocate(out, np.uint8, layout.positions), list[str]()
     for line, name, tokens in read_fasta(path):
         names.append(name)
         if (number := layout.numbers.get(name)) is None:
@@ -163,7 +163,8 @@ def read_reference(path: Path, layout: Layout, out: UInt8[np.ndarray, " position
             raise UserError(
                 f"{path}: {name} has {len(tokens):,} positions, and {length:,} in the alignment: same assembly?"
             )
-        out[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
+        found[layout.offsets[number] : layout.offsets[number + 1]] = np.frombuffer(tokens, np.uint8)
     for name in layout.contigs:
         if name not in names:
             raise UserError(f"{path}: has no contig {name!r}, which the alignment has: {nearest(name, names)}")
+    return found

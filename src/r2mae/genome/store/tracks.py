@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from r2mae.errors import UserError, unknown
+from r2mae.errors import UserError
 from r2mae.files import atomic_path, exclusive, write_json
 from r2mae.genome.store.alignment import TRACKS, AlignmentStore, Layout, digest_of
 from r2mae.genome.store.intervals import interval_lines, nothing_of
@@ -14,7 +14,7 @@ from r2mae.genome.store.sources import allocate, shown
 
 _BIGWIG = (b"\x26\xfc\x8f\x88", b"\x88\x8f\xfc\x26")
 _STEP = 1 << 20  # positions of a bigWig that are read at a time
-Dtype = Literal["float16", "float32"]
+_LARGEST = float(np.finfo(np.float16).max)
 Piece = tuple[str, int, int, int, Any]
 """Where values come from (for errors), contig, start, end, and the values."""
 
@@ -24,10 +24,9 @@ def add_track(
     source: str | Path,
     name: str,
     *,
-    dtype: Dtype = "float16",
     progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store.
+    """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store, as float16: three digits of up to 65,504.
 
     Parameters
     ----------
@@ -36,18 +35,15 @@ def add_track(
         Its intervals must not overlap; those of contigs that the store lacks are omitted.
     name : str
         Letters, digits, ``_`` and ``-``; an existing track of the name is replaced.
-    dtype : {"float16", "float32"}
     progress : callable, optional
         Called with the fraction of a bigWig's contigs that is done.
 
     Raises
     ------
     UserError
-        Wrong lines (with file and line), no contig that the store has, values that the type cannot hold, a bigWig
+        Wrong lines (with file and line), no contig that the store has, larger values, a bigWig
         without a library that reads it; or another process adds this track.
     """
-    if dtype not in ("float16", "float32"):
-        raise unknown("dtype", dtype, ("float16", "float32"))
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
     path = Path(source).expanduser()
@@ -59,17 +55,16 @@ def add_track(
     target = store.folder / TRACKS / f"{name}.npy"
     with exclusive(target):
         with atomic_path(target) as place:
-            _write(place, store.layout, np.dtype(dtype), found)
+            _write(place, store.layout, found)
             digest = digest_of(place)
             target.with_suffix(".json").unlink(missing_ok=True)
-        write_json(target.with_suffix(".json"), {"dtype": dtype, "digest": digest, "source": path.name})
+        write_json(target.with_suffix(".json"), {"dtype": "float16", "digest": digest, "source": path.name})
     store._tracks.pop(name, None)
 
 
-def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[Piece]) -> None:
-    values = allocate(place, dtype, layout.positions)
+def _write(place: Path, layout: Layout, pieces: Iterator[Piece]) -> None:
+    values = allocate(place, np.float16, layout.positions)
     values[:] = np.nan
-    largest = float(np.finfo(dtype).max)
     for where, contig, start, end, found in pieces:
         part = values[layout.offsets[contig] + start : layout.offsets[contig] + end]
         if not np.isnan(part).all():
@@ -78,8 +73,8 @@ def _write(place: Path, layout: Layout, dtype: np.dtype[Any], pieces: Iterator[P
                 f"{where}: overlaps an earlier interval at {layout.contigs[contig]}:{position + 1:,}: a position has "
                 "one value"
             )
-        if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > largest:
-            raise UserError(f"{where}: {most:g} is too large for {dtype}: give --dtype float32")
+        if (most := float(np.fmax.reduce(np.abs(found).ravel(), initial=0.0))) > _LARGEST:
+            raise UserError(f"{where}: {most:g} is larger than {_LARGEST:,.0f}: scale the values")
         part[:] = found
 
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float32, Int64
 
 from r2mae.genome.data import species_columns
+from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import POSITION, SHIFT
-from r2mae.genome.store.tokens import reverse_complement
-from r2mae.genome.task import MASK, WindowModel
+from r2mae.genome.store.tokens import MASK, reverse_complement
 from r2mae.genome.variants.alleles import Substitutions
 
 ROWS = 128
@@ -22,7 +22,7 @@ SiteLogs = Callable[[Int64[np.ndarray, " sites"], Int64[np.ndarray, " sites"]], 
 
 def site_scorer(
     store: AlignmentStore,
-    model: WindowModel,
+    model: AlignmentTransformer,
     window: int,
     *,
     rows: int = ROWS,
@@ -37,7 +37,7 @@ def site_scorer(
     Parameters
     ----------
     store : AlignmentStore
-    model : WindowModel
+    model : AlignmentTransformer
         Its species are found in the store by name; a UserError is raised if some are missing.
     window : int
         Positions.
