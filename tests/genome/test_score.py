@@ -92,9 +92,7 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
         score.score_variants(run, str(table), cut, device="cpu", progress=stop)
     assert not cut.exists()
     kept = table.with_name(".cut.tsv.scores")
-    assert sorted(path.name for path in kept.glob("*.npy")) == [f"{number}.npy" for number in range(4)]
-    for number, damaged in enumerate((b"", b"damaged", (kept / "3.npy").read_bytes()[:-4])):
-        (kept / f"{number}.npy").write_bytes(damaged)
+    assert np.isinf(np.load(kept / "scores.npy")).sum() == 300 - 4 * 32
     scored: list[int] = []
     default = score.scores_of
 
@@ -104,26 +102,28 @@ def test_a_run_that_was_cut_off_writes_the_same_bytes(run: Path, table: Path, mo
 
     monkeypatch.setattr(score, "scores_of", counted)
     score.score_variants(run, str(table), cut, device="cpu")
-    assert sum(scored) == 300 - 32  # all blocks but the fourth
+    assert sum(scored) == 300 - 4 * 32
     assert cut.read_bytes() == whole.read_bytes()
     assert not kept.exists()
 
 
-def test_other_variants_begin_again(run: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = table.with_name("out.tsv")
-    plans: list[dict[str, Any]] = []
-    saved = score._saved_scores
-    monkeypatch.setattr(score, "_saved_scores", lambda path, plan: (plans.append(plan), saved(path, plan))[1])
+def test_other_variants_begin_again(run: Path, table: Path) -> None:
+    out, kept = table.with_name("out.tsv"), table.with_name(".out.tsv.scores")
     score.score_variants(run, str(table), out, device="cpu")
-    whole, kept = out.read_bytes(), table.with_name(".out.tsv.scores")
-    for plan, size in (({"variants": "others"}, 300), (plans[0], 299)):
-        kept.mkdir()
-        (kept / "plan.json").write_text(json.dumps(plan))
-        np.save(kept / "0.npy", np.full(size, 7, np.float32))
-        out.unlink()
-        score.score_variants(run, str(table), out, device="cpu")
-        assert out.read_bytes() == whole
-    assert 7 not in pd.read_csv(out, sep="\t")["score"].tolist()
+    whole = out.read_bytes()
+    kept.mkdir()
+    (kept / "plan.json").write_text(json.dumps({"variants": "others"}))
+    np.save(kept / "scores.npy", np.full(300, 7, np.float32))
+    score.score_variants(run, str(table), out, device="cpu")
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["none.tsv", "none.parquet"])
+def test_no_variants(run: Path, tmp_path: Path, name: str) -> None:
+    none = pd.DataFrame({"chrom": [], "pos": np.array([], np.int64), "ref": [], "alt": []})
+    write = none.to_parquet if name.endswith("parquet") else lambda path: none.to_csv(path, sep="\t", index=False)
+    write(tmp_path / name)
+    assert not any(score.score_variants(run, str(tmp_path / name), tmp_path / f"out_{name}", device="cpu").values())
 
 
 MISTAKES = {

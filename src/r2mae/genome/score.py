@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float32
 
 from r2mae.errors import UserError
-from r2mae.files import atomic_write, check_output_is_not_source, exclusive, read_json, write_json
+from r2mae.files import check_output_is_not_source, exclusive, read_json, write_json
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.intervals import read_regions
+from r2mae.genome.store.sources import allocate
 from r2mae.genome.store.tokens import GAP, LETTERS
-from r2mae.genome.variants.alleles import REASONS, Substitutions, substitutions
+from r2mae.genome.variants.alleles import REASONS, substitutions
 from r2mae.genome.variants.files import Scored, check_output, open_variants, text_file
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
 from r2mae.training.fingerprint import fingerprint
@@ -119,7 +120,8 @@ def score_variants(
     check_output_is_not_source(output, path)
     source.check_column(column)
     model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
-    total = sum(len(block.rows) for block in source.blocks(BLOCK))
+    sizes = [(len(block.rows), len(block.alleles)) for block in source.blocks(BLOCK)]
+    total, alleles = (sum(counts) for counts in zip((0, 0), *sizes, strict=True))
     plan = {
         "variants": fingerprint(path),
         "model": model_fingerprint,
@@ -130,49 +132,41 @@ def score_variants(
     }
     counts = np.zeros(len(REASONS), np.int64)
 
-    def scored(folder: Path) -> Iterator[Scored]:
-        done = 0
-        for number, block in enumerate(source.blocks(BLOCK)):
+    def scored(saved: Float32[np.ndarray, " n"]) -> Iterator[Scored]:
+        rows, done = 0, 0
+        for block in source.blocks(BLOCK):
             found = substitutions(block.alleles, store)
-            yield block, _block_scores(folder / f"{number}.npy", found, logs), found.reasons
+            scores = saved[done : done + len(block.alleles)]
+            if np.isinf(scores).any():
+                scores[:] = scores_of(found, logs)
+            yield block, scores, found.reasons
             counts[:] += np.bincount(found.reasons, minlength=len(REASONS))
-            done += len(block.rows)
+            rows, done = rows + len(block.rows), done + len(block.alleles)
             if progress is not None:
-                progress(done, total)
+                progress(rows, total)
 
-    with _saved_scores(output, plan) as folder, evaluating(model):
-        source.write(output, column, scored(folder))
+    with _saved_scores(output, plan, alleles) as saved, evaluating(model):
+        source.write(output, column, scored(saved))
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
 @contextmanager
-def _saved_scores(output: Path, plan: dict[str, Any]) -> Iterator[Path]:
-    """Yield a folder for finished scores, next to the output; it is deleted if no error occurs.
+def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Float32[np.ndarray, " n"]]:
+    """Yield the scores of all alternatives, infinite where one is missing, mapped from a file.
 
-    Scores of another plan (other variants, another model) are deleted. If another process writes this output, a
-    UserError is raised.
+    It is in a hidden folder next to `output`, which is deleted if no error occurs. Scores of another plan (other variants, another model) are deleted. If
+    another process writes this output, a UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
+    file = folder / "scores.npy"
     with exclusive(output):
         if read_json(folder / _PLAN) != plan:
             shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            allocate(file, np.float32, size)[:] = np.inf
             write_json(folder / _PLAN, plan)
-        yield folder
+        yield np.load(file, mmap_mode="r+")
         shutil.rmtree(folder)
-
-
-def _block_scores(path: Path, found: Substitutions, logs: SiteLogs) -> Float32[np.ndarray, " n"]:
-    """Return the scores of a block, NaN where there is a reason; they are read from a file, or written to it."""
-    try:
-        scores: Float32[np.ndarray, " n"] = np.load(path)
-        if scores.dtype == np.float32 and np.array_equal(np.isfinite(scores), found.reasons == 0):
-            return scores
-    except (OSError, ValueError, EOFError):  # missing or damaged
-        pass
-    scores = scores_of(found, logs)
-    with atomic_write(path, "wb") as file:
-        np.save(file, scores)
-    return scores
 
 
 def logits_command(run: str, regions: Sequence[str], output: str, **options: Any) -> None:

@@ -161,15 +161,10 @@ def test_other_damage(store: AlignmentStore) -> None:
     told("meta.json has wrong entries", lengths="many")
     told("meta.json has wrong entries", lengths=[2**70] * len(meta["lengths"]))
     told("meta.json has wrong entries", species=[*meta["species"][1:], meta["species"][1]])
-    (store.folder / "meta.json").write_text("{")
-    with pytest.raises(UserError, match=r"meta\.json cannot be read"):
-        AlignmentStore(store.folder)
-    (store.folder / "meta.json").write_text('{"format": 2}')
-    with pytest.raises(UserError, match="is no alignment store"):
-        AlignmentStore(store.folder)
-    (store.folder / "meta.json").unlink()
-    with pytest.raises(UserError, match="is no alignment store"):
-        AlignmentStore(store.folder)
+    for text in ("{", '{"format": 2}', None):
+        (store.folder / "meta.json").write_text(text) if text else (store.folder / "meta.json").unlink()
+        with pytest.raises(UserError, match="is no alignment store"):
+            AlignmentStore(store.folder)
 
 
 def test_more_contigs_than_a_process_may_map(store: AlignmentStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,19 +57,11 @@ def build_store(
 
     Parameters
     ----------
-    sources : path or sequence of paths
-        MAF files; reference-aligned FASTA files (the reference's row first; a file is a contig); or a zarr group.
-        Plain, gzip or bgzip, recognised by content.
-    out : path
-        The store's folder, which appears when it is complete.
+    sources, out, reference, contig
+        See :class:`r2mae.genome.options.Build`.
     species : path or sequence of str, optional
         Species to keep, in this order, or a file with one on each line; the reference is always the first. By default
         all, in order of appearance.
-    reference : path, optional
-        FASTA of the reference. It has to agree with the alignment, and gives the base and the soft mask of positions
-        that the alignment omits.
-    contig : str, optional
-        Name of the contig of a FASTA alignment; by default that of the only record of `reference`, or of the first row.
     progress : callable, optional
         Called with a stage and the fraction of it that is done.
 

@@ -1,8 +1,9 @@
 """``r2mae data alignment build | info | track | export``: make, inspect and convert stores of alignments."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from r2mae.genome.store.alignment import AlignmentStore
 from r2mae.genome.store.build import build_store
@@ -21,17 +22,10 @@ _NOTES = {
 }
 
 
-def build(
-    sources: Sequence[str],
-    out: str,
-    species: str | None = None,
-    reference: str | None = None,
-    contig: str | None = None,
-) -> None:
-    """Make a store of MAF or reference-aligned FASTA, or of a zarr group."""
-    kept = None if species is None else Path(species)
+def build(**options: Any) -> None:
+    """Make a store of MAF or reference-aligned FASTA, or of a zarr group; see :class:`r2mae.genome.options.Build`."""
     with _stage_bars() as progress:
-        store = build_store([*sources], out, species=kept, reference=reference, contig=contig, progress=progress)
+        store = build_store(**options, progress=progress)
     _print_summary(store)
 
 
@@ -73,11 +67,10 @@ def _print_summary(store: AlignmentStore) -> None:
 
 def _print_tables(store: AlignmentStore) -> None:
     """Print species with the fractions of known bases, and of those the reference's; contigs; and tracks."""
-    layout, width = store.layout, max(map(len, ("species", *store.species)))
+    layout, width = store.layout, max(map(len, ("species", *store.species, *store.contigs[:_MOST_CONTIGS])))
     print(f"{'species':{width}}   known  as the reference")
     for name, known, same in zip(layout.species, layout.known, layout.same, strict=True):
         print(f"{name:{width}}  {known / layout.positions:6.1%}  {same / max(known, 1):16.1%}")
-    width = max(map(len, ("contig", *layout.contigs[:_MOST_CONTIGS])))
     print(f"{'contig':{width}}  {'positions':>13}")
     for name, length in zip(layout.contigs[:_MOST_CONTIGS], layout.lengths, strict=False):
         print(f"{name:{width}}  {length:13,}")
