@@ -48,8 +48,8 @@ def test_windows_as_they_are(store: AlignmentStore, starts: WindowStarts) -> Non
 
 
 def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    batches = WindowBatches(weighted, starts, weights="w", missing=0.5)
-    plain = WindowBatches(weighted, starts, weights="w", missing=0.5, reverse=0)
+    batches = WindowBatches(weighted, starts, weights="w")
+    plain = WindowBatches(weighted, starts, weights="w", reverse=0)
     indices = np.arange(min(24, len(batches)))
     whole = batches.batch(indices, KEY)
     forward = plain.batch(indices, KEY)
@@ -72,8 +72,8 @@ def test_strands_hang_on_key_and_row(weighted: AlignmentStore, starts: WindowSta
 
 
 def test_missing_weights(weighted: AlignmentStore, starts: WindowStarts) -> None:
-    weights = WindowBatches(weighted, starts, weights="w", missing=0.25, reverse=0).batch([0], KEY)["weights"]
-    assert weights.tolist() == [[0, 0.25, 2, 0.25, 4, 0.25, 6, 0.25]]
+    weights = WindowBatches(weighted, starts, weights="w", reverse=0).batch([0], KEY)["weights"]
+    assert weights.tolist() == [[0, 0, 2, 0, 4, 0, 6, 0]]
 
 
 def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tmp_path: Path) -> None:

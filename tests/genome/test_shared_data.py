@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from r2mae.genome import build_store, divide, window_starts
+from r2mae.genome import GenomeConfig, build_store, window_starts
+from r2mae.genome.data import divide
 from r2mae.genome.store.tokens import letters
 
 
@@ -20,7 +21,8 @@ def test_sarbecovirus(data_root: Path, tmp_path: Path) -> None:
         assert store.species[place] == name.split()[0]
         row_letters = "".join(lines).upper().translate(str.maketrans("RYSWKMBDHV", "N" * 10))
         assert letters(np.ascontiguousarray(store.tokens(0)[:, place] & 0x7F)).tobytes().decode() == row_letters
-    parts = divide(store, 128, validation=["MN908947:1-3,000"], test=["MN908947:20,001-23,000"])
+    regions = {"validation_regions": ("MN908947:1-3,000",), "test_regions": ("MN908947:20,001-23,000",)}
+    parts = divide(store, GenomeConfig.make(data="x", **regions))
     starts = window_starts(store, parts.train, 128, 64)
     contigs, first = starts.at(range(len(starts)))
     assert store.windows(contigs, first, 128).shape == (len(starts), 128, 61)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from r2mae.genome.models.gpn_msa import AlignmentTransformer
     from r2mae.genome.store.alignment import AlignmentStore
     from r2mae.genome.store.build import build_store
-    from r2mae.genome.store.intervals import Intervals, divide, read_regions, window_starts
+    from r2mae.genome.store.intervals import Intervals, read_regions, window_starts
     from r2mae.genome.store.tracks import add_track
     from r2mae.genome.store.zarr_exchange import export_zarr
 
@@ -26,7 +26,6 @@ __all__ = [
     "WindowBatches",
     "add_track",
     "build_store",
-    "divide",
     "export_zarr",
     "load_data",
     "read_regions",
@@ -43,7 +42,7 @@ __getattr__, __dir__ = lazy_exports(
         "r2mae.genome.models.gpn_msa": ("AlignmentTransformer",),
         "r2mae.genome.store.alignment": ("AlignmentStore",),
         "r2mae.genome.store.build": ("build_store",),
-        "r2mae.genome.store.intervals": ("Intervals", "divide", "read_regions", "window_starts"),
+        "r2mae.genome.store.intervals": ("Intervals", "read_regions", "window_starts"),
         "r2mae.genome.store.tracks": ("add_track",),
         "r2mae.genome.store.zarr_exchange": ("export_zarr",),
     },

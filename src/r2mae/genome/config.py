@@ -107,10 +107,8 @@ class GenomeTaskConfig(TaskConfig):
     repeat_weight : float
         Weight of soft-masked positions (lower case, usually repeats) in the loss; 0 becomes a millionth.
     weight_track : str, optional
-        Track of the store whose values are weights of positions in the loss, such as conservation; values below 0 count
-        as 0.
-    missing_weight : float
-        Weight of positions without a value in this track.
+        Track of the store whose values are weights of positions in the loss, such as conservation; missing values and
+        those below 0 count as 0.
     conservation : list of str
         The store's tracks of phyloP and phastCons, in this order. Positions then weigh, as in GPN-MSA,
         max(phyloP, 1) x (0.1 + the maximum of phastCons over the 7 positions around).
@@ -123,14 +121,11 @@ class GenomeTaskConfig(TaskConfig):
     exact: bool = True
     repeat_weight: NonNegative = 0.1
     weight_track: str | None = None
-    missing_weight: NonNegative = 0.0
     conservation: tuple[str, ...] = ()
     flip: Fraction = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.missing_weight and self.weight_track is None:
-            raise UserError("missing_weight is for positions without a value in a track: name one with --weight-track")
         if len(self.conservation) not in (0, 2):
             raise UserError("conservation names two tracks of the store, of phyloP and of phastCons, in this order")
         if self.conservation and self.weight_track is not None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import GenomeConfig
 from r2mae.genome.source import chosen_species, open_store
 from r2mae.genome.store.alignment import AlignmentStore
-from r2mae.genome.store.intervals import Intervals, Parts, divide, window_starts
+from r2mae.genome.store.intervals import Intervals, read_regions, window_starts
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.task import Data
 
@@ -63,7 +63,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
     """
     store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
-    parts = _parts(store, config, config.data.validation_regions or _validation_blocks(store, config))
+    parts = divide(store, config)
     stride = config.data.stride
     if stride is None:
         stride = 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
@@ -102,7 +102,7 @@ def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
 
 def unweighted(config: GenomeConfig) -> GenomeConfig:
     """Return the configuration without the tracks of weights, which another store may lack."""
-    return config.replace(weight_track=None, missing_weight=0.0, conservation=())
+    return config.replace(weight_track=None, conservation=())
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
@@ -141,28 +141,48 @@ def _windows(
         window_starts(store, part, config.data.window, stride, most_unknown=config.data.most_unknown),
         reverse=reverse,
         weights=config.task.weight_track,
-        missing=config.task.missing_weight,
         conservation=config.task.conservation,
         columns=species_columns(store, names),
     )
 
 
-def _parts(store: AlignmentStore, config: GenomeConfig, validation: Sequence[str]) -> Parts:
-    return divide(
-        store,
-        config.data.window,
-        validation=validation,
-        test=config.data.test_regions,
-        include=config.data.include,
-        exclude=config.data.exclude,
+class Parts(NamedTuple):
+    """Positions to learn from, to choose by, and to test on."""
+
+    train: Intervals
+    validation: Intervals
+    test: Intervals
+
+
+def divide(store: AlignmentStore, config: GenomeConfig) -> Parts:
+    """Divide a store: test keeps its positions; validation keeps a window away from test, and training from both.
+
+    A UserError is raised for regions that the store does not have, and for a part that is asked for and left with
+    nothing.
+    """
+    data, layout = config.data, store.layout
+    allowed = read_regions(data.include, layout) if data.include else Intervals.everywhere(layout)
+    allowed = allowed.without(read_regions(data.exclude, layout))
+    test = read_regions(data.test_regions, layout)
+    apart = test.widened(data.window, layout)
+    free = allowed.without(apart)
+    regions = data.validation_regions
+    validation = read_regions(regions, layout).without(apart) if regions else _validation_blocks(config, free)
+    parts = Parts(
+        free.without(validation.widened(data.window, layout)), validation.within(allowed), test.within(allowed)
     )
+    for name, part, asked in zip(Parts._fields, parts, (True, regions, data.test_regions), strict=True):
+        if asked and not len(part):
+            raise UserError(
+                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
+            )
+    return parts
 
 
-def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str, ...]:
-    """Return blocks of the genome, apart from the test regions, that amount to the fraction `validation`."""
-    if not config.data.validation:
-        return ()
-    free = _parts(store, config, ()).train
+def _validation_blocks(config: GenomeConfig, free: Intervals) -> Intervals:
+    """Return blocks of free positions that amount to the fraction `validation`."""
+    if not config.data.validation or not len(free):
+        return Intervals.of([])
     wanted = config.data.validation * free.positions
     block = max(_BLOCK * config.data.window, round(wanted / _BLOCKS))
     places = [(contig, first) for contig, start, end in free.rows() for first in range(start, end - block + 1, block)]
@@ -173,8 +193,7 @@ def _validation_blocks(store: AlignmentStore, config: GenomeConfig) -> tuple[str
         )
     count = min(max(round(wanted / block), 1), len(places) - 1)
     order = permutation(Key.root(config.seed).fold("validation"), len(places))[:count]
-    chosen = sorted(places[number] for number in order.tolist())
-    return tuple(f"{store.contigs[contig]}:{first + 1}-{first + block}" for contig, first in chosen)
+    return Intervals.of((contig, first, first + block) for contig, first in (places[n] for n in order.tolist()))
 
 
 def _notes(data: GenomeData, config: GenomeConfig) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -25,7 +25,6 @@ from r2mae.genome.variants.files import Scored, check_output, open_variants, tex
 from r2mae.genome.variants.sites import ROWS, SiteLogs, scores_of, site_scorer
 from r2mae.training.fingerprint import fingerprint
 from r2mae.training.progress import counting_bar
-from r2mae.training.validation import evaluating
 
 BLOCK = 4096
 """Rows that are scored and saved, or positions that are written, at a time."""
@@ -33,24 +32,10 @@ BLOCK = 4096
 _PLAN = "plan.json"
 
 
-class OpenRun(NamedTuple):
-    """A finished run's model, the store it is applied to, its predictions there, and the fingerprint of its files."""
-
-    model: AlignmentTransformer
-    store: AlignmentStore
-    logs: SiteLogs
-    fingerprint: str
-
-
-def open_run(run: str | Path, data: str | None, device: str, batch_size: int) -> OpenRun:
-    """Open a finished run, and its own store or another.
-
-    Raises
-    ------
-    UserError
-        If `run` is not a finished run of this domain, the store is missing or lacks species of the model, or a batch
-        does not hold two windows.
-    """
+def _open_run(
+    run: str | Path, data: str | None, device: str, batch_size: int
+) -> tuple[AlignmentTransformer, AlignmentStore, SiteLogs, str]:
+    """Return a finished run's model, its own store or another, predictions there, and the fingerprint of the model."""
     from r2mae.genome.domain import DOMAIN
     from r2mae.training.folder import RunFolder
     from r2mae.training.saving import load_model
@@ -58,17 +43,14 @@ def open_run(run: str | Path, data: str | None, device: str, batch_size: int) ->
     if batch_size < 2:
         raise UserError(f"batch_size must be 2 or more (a position has two strands), not {batch_size}")
     folder = RunFolder(run)
-    found = folder.read_config()
-    if found.get("domain") != DOMAIN.name:
-        raise UserError(
-            f"{run} is a run of the domain {found.get('domain')}, and variants are scored by the domain {DOMAIN.name}"
-        )
-    store = open_store(data or str(found["data"].get("source")))
+    if (found := folder.read_config().get("domain")) != DOMAIN.name:
+        raise UserError(f"{run} is a run of the domain {found}, and variants are scored by the domain {DOMAIN.name}")
     config, _, model = load_model(folder.path, DOMAIN, device=device, unmasked=True)
+    store = open_store(data or config.data.source)
     if data is None:
         folder.check_data(config.data.source, DOMAIN.fingerprint(config))
     logs = site_scorer(store, model, config.data.window, rows=batch_size)
-    return OpenRun(model, store, logs, fingerprint(folder.weights, folder.model_file))
+    return model, store, logs, fingerprint(folder.weights, folder.model_file)
 
 
 def score_command(run: str, variants: str, output: str, **options: Any) -> None:
@@ -119,7 +101,7 @@ def score_variants(
     check_output(output, source.kind)
     check_output_is_not_source(output, path)
     source.check_column(column)
-    model, store, logs, model_fingerprint = open_run(run, data, device, batch_size)
+    model, store, logs, model_fingerprint = _open_run(run, data, device, batch_size)
     sizes = [(len(block.rows), len(block.alleles)) for block in source.blocks(BLOCK)]
     total, alleles = (sum(counts) for counts in zip((0, 0), *sizes, strict=True))
     plan = {
@@ -145,17 +127,17 @@ def score_variants(
             if progress is not None:
                 progress(rows, total)
 
-    with _saved_scores(output, plan, alleles) as saved, evaluating(model):
+    with _saved_scores(output, plan, alleles) as saved:
         source.write(output, column, scored(saved))
     return dict(zip(REASONS, counts.tolist(), strict=True))
 
 
 @contextmanager
 def _saved_scores(output: Path, plan: dict[str, Any], size: int) -> Iterator[Float32[np.ndarray, " n"]]:
-    """Yield the scores of all alternatives, infinite where one is missing, mapped from a file.
+    """Yield the scores of all alternatives, mapped from a file, infinite where one is missing.
 
-    It is in a hidden folder next to `output`, which is deleted if no error occurs. Scores of another plan (other variants, another model) are deleted. If
-    another process writes this output, a UserError is raised.
+    Its hidden folder next to `output` is deleted if no error occurs. Scores of another plan (other variants, another
+    model) are deleted. If another process writes this output, a UserError is raised.
     """
     folder = output.with_name(f".{output.name}.scores")
     file = folder / "scores.npy"
@@ -205,9 +187,9 @@ def write_logits(
     check_output(output, "tsv")
     for region in regions:
         check_output_is_not_source(output, Path(region).expanduser())
-    model, store, logs, _ = open_run(run, data, device, batch_size)
+    _, store, logs, _ = _open_run(run, data, device, batch_size)
     intervals, done = read_regions(regions, store.layout), 0
-    with evaluating(model), text_file(output) as write:
+    with text_file(output) as write:
         write("\t".join(["chrom", "pos", "ref", *LETTERS[:GAP]]) + "\n")
         for contig, start, end in intervals.rows():
             for first in range(start, end, BLOCK):

@@ -29,8 +29,8 @@ def test_bedgraph(store: AlignmentStore, tmp_path: Path) -> None:
     assert store.tracks == ("phylo-P",)
     nan = math.nan
     np.testing.assert_equal(store.track("phylo-P").tolist(), [-1.25, -1.25, *[nan] * 8, nan, 0.5, 0.5, nan, nan])
-    found = store.track_windows("phylo-P", np.array([1, 0]), np.array([-1, 1]), 4, missing=7.0)
-    assert found.tolist() == [[7, 7, 0.5, 0.5], [-1.25, 7, 7, 7]]
+    found = store.track_windows("phylo-P", np.array([1, 0]), np.array([-1, 1]), 4)
+    assert found.tolist() == [[0, 0, 0.5, 0.5], [-1.25, 0, 0, 0]]
     store.verify()
 
 

@@ -235,18 +235,12 @@ class AlignmentStore:
         return self._tracks[name]
 
     def track_windows(
-        self,
-        name: str,
-        contigs: Int64[np.ndarray, " batch"],
-        starts: Int64[np.ndarray, " batch"],
-        length: int,
-        *,
-        missing: float = float("nan"),
+        self, name: str, contigs: Int64[np.ndarray, " batch"], starts: Int64[np.ndarray, " batch"], length: int
     ) -> Float[np.ndarray, "batch length"]:
-        """Return windows of a track as float32, `missing` where it has no value and outside of the contig."""
+        """Return windows of a track as float32, 0 where it has no value and outside of the contig."""
         places = self._places(contigs, starts, length)
         values = self.track(name)[np.maximum(places, 0)].astype(np.float32)
-        return np.where((places < 0) | np.isnan(values), np.float32(missing), values)
+        return np.where((places < 0) | np.isnan(values), np.float32(0), values)
 
     def verify(self, progress: Callable[[float], None] | None = None) -> None:
         """Raise a UserError for the first file that differs from its checksum; `progress` gets the fraction done."""

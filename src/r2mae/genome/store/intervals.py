@@ -1,10 +1,9 @@
-"""Sets of positions: BED files, regions as people type them, separate parts of a genome, and the windows of a part."""
+"""Sets of positions: BED files, regions as people type them, and the windows of a set."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int64
@@ -161,58 +160,6 @@ def nothing_of(others: Iterable[str], layout: Layout) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-
-
-class Parts(NamedTuple):
-    """Positions to learn from, to choose by, and to test on."""
-
-    train: Intervals
-    validation: Intervals
-    test: Intervals
-
-
-def divide(
-    store: AlignmentStore,
-    window: int,
-    *,
-    validation: Sequence[str] = (),
-    test: Sequence[str] = (),
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-) -> Parts:
-    """Divide a store by contigs and intervals.
-
-    Test keeps its positions; validation keeps away from test, and training from both, by a window.
-
-    Parameters
-    ----------
-    store : AlignmentStore
-    window : int
-        Positions of a window.
-    validation, test : sequence of str
-        Regions, as :func:`read_regions` takes them.
-    include, exclude : sequence of str
-        The only positions that any part takes, and those that none takes; written alike.
-
-    Raises
-    ------
-    UserError
-        For regions that the store does not have, and for a part that is asked for and left with nothing.
-    """
-    layout = store.layout
-    allowed = read_regions(include, layout) if include else Intervals.everywhere(layout)
-    allowed = allowed.without(read_regions(exclude, layout))
-    tested, validated = read_regions(test, layout), read_regions(validation, layout)
-    apart = tested.widened(window, layout)
-    validated = validated.without(apart)
-    train = allowed.without(apart).without(validated.widened(window, layout))
-    parts = Parts(train, validated.within(allowed), tested.within(allowed))
-    for name, part, asked in zip(Parts._fields, parts, (True, validation, test), strict=True):
-        if asked and not len(part):
-            raise UserError(
-                f"nothing is left for {name}: other parts, a window's gap around them, or filters take it all"
-            )
-    return parts
 
 
 @dataclass(frozen=True)
