@@ -54,7 +54,7 @@ def test_from_the_command_line(run: Path, table: Path, capsys: pytest.CaptureFix
     same = given.ref == given.alt
     unknown = given.chrom == "chr7"
     assert found["score"].isna().equals(same | unknown)
-    assert set(found.loc[same & ~unknown, "score_reason"]) == {"same_allele"}
+    assert set(found.loc[same & ~unknown, "score_reason"]) == {"no_substitution"}
     assert set(found.loc[unknown & ~same, "score_reason"]) == {"unknown_contig"}
     assert f"{300 - int((same | unknown).sum())} of 300 variants have a score" in printed
     assert "6 unknown_contig" in printed

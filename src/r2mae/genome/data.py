@@ -54,13 +54,7 @@ class GenomeData(Data):
 
 
 def load_data(config: GenomeConfig) -> GenomeData:
-    """Open a store and split it into training, validation and test windows.
-
-    Raises
-    ------
-    UserError
-        If there is no store, it lacks species or regions, or a part has no window.
-    """
+    """Open a store and split it into training, validation and test windows."""
     store = open_store(config.data.source)
     names = chosen_species(store.species, config.data.species)
     parts = divide(store, config)
@@ -88,13 +82,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
 
 
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
-    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name.
-
-    Raises
-    ------
-    UserError
-        If species of the model are missing; and as :func:`load_data`.
-    """
+    """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
     store = open_store(config.data.source)
     windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
@@ -106,13 +94,7 @@ def unweighted(config: GenomeConfig) -> GenomeConfig:
 
 
 def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | None:
-    """Return the numbers of the store's aligned species with these names; None if these are all, in order.
-
-    Raises
-    ------
-    UserError
-        If the store lacks some.
-    """
+    """Return the numbers of the store's aligned species with these names; None if these are all, in order."""
     if tuple(names) == store.species[1:]:
         return None
     numbers = {name: place for place, name in enumerate(store.species[1:])}

@@ -159,44 +159,21 @@ def embed_windows(
     *,
     regions: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Embed the adjacent windows of a store; the model's species are found by name.
+    """Embed the adjacent windows of a store, or of some regions; the model's species are found by name.
 
-    The number of positions that are in no window is logged on the logger ``r2mae``: those at the end of each region
-    that do not fill a window, and those of windows with too many unknown bases.
-
-    Parameters
-    ----------
-    config, task, model
-        Those of the run.
-    source : str
-        A store.
-    regions : sequence of str
-        Contigs, intervals such as chr1:1,001-2,000, or BED files; by default the complete store. A window is within one
-        region.
-
-    Returns
-    -------
-    dict
-        ``embedding``, shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1;
-        ``repeats``, the fraction that is soft-masked.
-
-    Raises
-    ------
-    UserError
-        If `source` is not a store, lacks species of the model, or has no window in the regions.
+    The number of positions that are in no window is logged on the logger ``r2mae``. The arrays are ``embedding``, of
+    shape (windows, width); ``contigs``; ``starts``, the first position of each, counted from 1; and ``repeats``, the
+    fraction that is soft-masked. A UserError is raised if `source` is not a store, lacks species of the model, or has
+    no window in the regions.
     """
     store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
     windows = adjacent_windows(store, unweighted(config), part, model.species)
     starts = windows.starts
-    left, unknown = part.positions - len(starts) * starts.length, starts.omitted * starts.length
-    causes = {
-        f"at the ends of regions, which fill no window of {starts.length}": left - unknown,
-        "in windows with too many unknown bases": unknown,
-    }
-    if left:
-        why = " and ".join(f"{count:,} {where}" for where, count in causes.items() if count)
-        logging.getLogger("r2mae").warning("%s", f"{left:,} of {part.positions:,} positions are omitted: {why}")
+    if left := part.positions - len(starts) * starts.length:
+        why = f"at the ends of regions, or in the {starts.omitted:,} windows with too many unknown bases"
+        told = f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: they are {why}"
+        logging.getLogger("r2mae").warning("%s", told)
     device = next(model.parameters()).device
     parts, repeats = [], []
     with evaluating(model):

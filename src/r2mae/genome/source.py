@@ -79,14 +79,9 @@ def fingerprint_of(config: GenomeConfig) -> str:
 
 
 def chosen_species(known: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Return the aligned species that a model receives.
+    """Return the aligned species that a model receives, of `known`, the species of the store, the reference first.
 
-    Parameters
-    ----------
-    known : sequence of str
-        The species of the store, the reference first.
-    wanted : sequence of str
-        `species` of the configuration; a name that the store does not have, or that of the reference, is refused.
+    A `wanted` name that the store does not have, or that of the reference, is refused.
     """
     if not wanted:
         return tuple(known[1:])

@@ -110,8 +110,6 @@ def build_store(
 
 def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
     """Return the kind of the files, which has to be one."""
-    if not files:
-        raise UserError("name the alignment: MAF files, FASTA files or a zarr group")
     for file in (*files, *([] if given is None else [given])):
         if not file.exists():
             raise UserError(f"{file}: there is no such file")
@@ -123,8 +121,6 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
         raise UserError("a store is built of one zarr group")
     if contig is not None and kind != "fasta":
         raise UserError(f"--contig names the contig of a FASTA alignment; {files[0]} names its own: omit it")
-    if contig is not None and not contig.strip():
-        raise UserError("--contig takes a name, and a blank is none: give one, or omit it")
     return kind
 
 

@@ -43,8 +43,7 @@ def info(store: str, verify: bool = False) -> None:
 
 def track(store: str, file: str, name: str) -> None:
     """Add values for each position."""
-    with _stage_bars() as progress:
-        add_track(AlignmentStore(store), file, name, progress=lambda done: progress("reading", done))
+    add_track(AlignmentStore(store), file, name)
     print(f"{store}: track {name}")
 
 

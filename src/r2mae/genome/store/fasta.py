@@ -18,14 +18,7 @@ _ENDINGS = (".gz", ".bgz", ".fa", ".fasta", ".fna", ".afa", ".aln", ".aligned")
 
 
 def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit.
-
-    Raises
-    ------
-    UserError
-        Letters before the first header, a name that is missing or comes twice, or a byte that is no letter of an
-        alignment.
-    """
+    """Yield the records of a FASTA: line of the header, name, and tokens with the soft-mask bit."""
     first, name, names = 0, "", set[str]()
     parts: list[bytes] = []
     for number, line in read_lines(path):
@@ -50,15 +43,7 @@ def read_fasta(path: Path) -> Iterator[tuple[int, str, bytes]]:
 
 
 def read_rows(path: Path, spool: Path) -> dict[str, UInt8[np.ndarray, " columns"]]:
-    """Return the rows of an alignment by name, which must be of one length.
-
-    They are written to a temporary file, since memory may be too small.
-
-    Raises
-    ------
-    UserError
-        Rows without letters or of another length than the first, or what :func:`read_fasta` raises.
-    """
+    """Return the rows of an alignment by name, which must be of one length, mapped from a temporary file."""
     names, columns = list[str](), 0
     with spool.open("wb") as file:
         for line, name, tokens in read_fasta(path):
@@ -80,12 +65,6 @@ class FastaFiles:
 
     A species without a row in a file is unknown there. The contig of a single file is called by the given name, or as
     the only record of the reference's own FASTA, or as the first row. Several files are contigs of their names.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_rows`; a listed species that no file has, files of other references, two files of one name, or a
-        name for several files.
     """
 
     def __init__(self, build: Build) -> None:
@@ -143,13 +122,7 @@ def _contigs(build: Build, first: str) -> tuple[str, ...]:
 
 
 def read_reference(path: Path, layout: Layout, out: Path) -> UInt8[np.ndarray, " positions"]:
-    """Return the tokens of the layout's contigs, of the reference's own FASTA, one after the other, mapped from `out`.
-
-    Raises
-    ------
-    UserError
-        A contig that is missing or has another length, or a gap.
-    """
+    """Return the tokens of the layout's contigs, of the reference's own FASTA, mapped from the file `out`."""
     if kind_of(path) != "fasta":
         raise UserError(f"{path}: --reference takes a FASTA file")
     found, names = allocate(out, np.uint8, layout.positions), list[str]()

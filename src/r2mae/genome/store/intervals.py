@@ -124,13 +124,7 @@ def interval_lines(path: Path, layout: Layout, *, value: bool = False) -> Iterat
 
 
 def read_regions(regions: Sequence[str], layout: Layout) -> Intervals:
-    """Read regions as people type them: ``chr1``, ``chr1:1,001-2,000`` (counted from 1, both ends in), or a BED file.
-
-    Raises
-    ------
-    UserError
-        No such contig or file, or positions past the contig's end.
-    """
+    """Read regions as people type them: ``chr1``, ``chr1:1,001-2,000`` (counted from 1, both ends in), or a BED."""
     found: list[tuple[int, int, int]] = []
     for region in regions:
         match = _REGION.fullmatch(region)
@@ -164,16 +158,9 @@ def _some(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class WindowStarts:
-    """Where windows begin.
+    """Where windows of a length begin, `stride` positions apart.
 
-    Parameters
-    ----------
-    places : int64 ndarray
-        The first positions, each with its contig as one number: contig x 2^40 + position.
-    stride, length : int
-        Positions between starts, and of a window.
-    omitted : int
-        Windows that are omitted since too much of the reference is unknown.
+    Each place is contig x 2^40 + position. `omitted` counts the windows in which too much of the reference is unknown.
     """
 
     places: Int64[np.ndarray, " windows"]
@@ -196,22 +183,10 @@ class WindowStarts:
 def window_starts(
     store: AlignmentStore, part: Intervals, length: int, stride: int, *, most_unknown: float = 0.5
 ) -> WindowStarts:
-    """List the windows that are completely within a part.
+    """List the windows that are completely within a part, a start every `stride` positions.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    part : Intervals
-    length, stride : int
-        Positions of a window, and between the starts of two.
-    most_unknown : float
-        Fraction of a window at which the reference may be unknown; windows with more are omitted.
-
-    Raises
-    ------
-    UserError
-        If no window fits, for a window that is longer than every contig it says so; or if the free memory does not
-        hold the starts.
+    Windows are omitted in which the reference is unknown at a larger fraction than `most_unknown`. A UserError is
+    raised if no window fits, or if the free memory does not hold the starts.
     """
     if length < 1 or stride < 1:
         raise UserError(f"window and stride must be 1 or more, not {length} and {stride}")

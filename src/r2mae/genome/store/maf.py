@@ -36,12 +36,6 @@ class MafFiles:
     Every row of the reference gives the positions at which it has a base; columns where it has a gap are omitted. A
     species without a row in a block is unknown there, or a gap if an ``e`` row says that it lacks the bases (status
     C). The first row of a species counts; others (copies) are omitted and counted.
-
-    Raises
-    ------
-    UserError
-        A listed species without a row, an ambiguous name, files without blocks, or lengths far beyond what the files
-        and the reference's own FASTA could fill.
     """
 
     def __init__(self, build: Build) -> None:

@@ -29,20 +29,9 @@ _LAST = bytes.fromhex("1f8b08040000000000ff0600424302001b0003000000000000000000"
 
 @dataclass(frozen=True)
 class Build:
-    """What a store is built of; see :func:`r2mae.genome.store.build.build_store`.
+    """What a store is built of, as :func:`r2mae.genome.store.build.build_store` describes it.
 
-    Parameters
-    ----------
-    files : sequence of Path
-    species : sequence of str, optional
-        Species to keep; by default all, in order of appearance.
-    contig : str, optional
-        Name of the contig of a FASTA alignment.
-    reference : Path, optional
-        The reference's own FASTA.
-    folder : Path
-        The folder of the unfinished store, also for temporary files.
-    progress : callable
+    `folder` is that of the unfinished store, also for temporary files.
     """
 
     files: Sequence[Path]
@@ -54,15 +43,9 @@ class Build:
 
 
 class Placed(NamedTuple):
-    """A part of an alignment: positions of the reference × species. Of several at a position, the first counts.
+    """A part of an alignment: tokens from a position of a contig on. Of several at a position, the first counts.
 
-    Parameters
-    ----------
-    contig, start : int
-        Number of the contig, and first position.
-    tokens : uint8 ndarray, shape (positions, species)
-    where : str
-        The file, and the line of the reference's row if there is one, for errors.
+    `where` is the file, and the line of the reference's row if there is one, for errors.
     """
 
     contig: int

@@ -1,6 +1,6 @@
 """Values for every position of a store, such as conservation, from bedGraph or bigWig."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,7 @@ Piece = tuple[str, int, int, int, Any]
 """Where values come from (for errors), contig, start, end, and the values."""
 
 
-def add_track(
-    store: AlignmentStore,
-    source: str | Path,
-    name: str,
-    *,
-    progress: Callable[[float], None] | None = None,
-) -> None:
+def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
     """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store, as float16: three digits of up to 65,504.
 
     Parameters
@@ -35,14 +29,12 @@ def add_track(
         Its intervals must not overlap; those of contigs that the store lacks are omitted.
     name : str
         Letters, digits, ``_`` and ``-``; an existing track of the name is replaced.
-    progress : callable, optional
-        Called with the fraction of a bigWig's contigs that is done.
 
     Raises
     ------
     UserError
-        Wrong lines (with file and line), no contig that the store has, larger values, a bigWig
-        without a library that reads it; or another process adds this track.
+        Wrong lines (with file and line), no contig that the store has, larger values, a bigWig without a library that
+        reads it; or another process adds this track.
     """
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")
@@ -51,7 +43,7 @@ def add_track(
         raise UserError(f"{path}: there is no such file")
     with path.open("rb") as file:
         is_bigwig = file.read(4) in _BIGWIG
-    found = _bigwig(path, store.layout, progress) if is_bigwig else _bedgraph(path, store.layout)
+    found = _bigwig(path, store.layout) if is_bigwig else _bedgraph(path, store.layout)
     target = store.folder / TRACKS / f"{name}.npy"
     with exclusive(target):
         with atomic_path(target) as place:
@@ -89,7 +81,7 @@ def _bedgraph(path: Path, layout: Layout) -> Iterator[Piece]:
         yield where, contig, start, end, value
 
 
-def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None) -> Iterator[Piece]:
+def _bigwig(path: Path, layout: Layout) -> Iterator[Piece]:
     """Read the contigs of the layout from a bigWig."""
     try:
         import pyBigWig  # type: ignore[import-not-found, unused-ignore]
@@ -101,7 +93,7 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
         shared = [name for name in layout.contigs if name in lengths]
         if not shared:
             raise UserError(f"{path}: {nothing_of(lengths, layout)}")
-        for done, name in enumerate(shared, 1):
+        for name in shared:
             number = layout.number(name)
             length = layout.lengths[number]
             if lengths[name] != length:
@@ -112,8 +104,6 @@ def _bigwig(path: Path, layout: Layout, progress: Callable[[float], None] | None
             for first in range(0, length, _STEP):
                 last = min(first + _STEP, length)
                 yield f"{path}: {name}", number, first, last, np.asarray(opened.values(name, first, last, numpy=True))
-            if progress is not None:
-                progress(done / len(shared))
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:120]
         raise UserError(f"{path}: pyBigWig cannot read this bigWig ({reason}): fetch it again") from None

@@ -30,24 +30,10 @@ def _read(where: str, read: Callable[[], Any]) -> Any:
         raise UserError(f"{where} cannot be read ({reason}): export or fetch it again") from None
 
 
-def _named(path: Path, group: Any, attribute: str) -> list[str] | None:
-    """Return the names in an attribute, or None if it is missing."""
-    found = group.attrs.get(attribute)
-    if found is not None and not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
-        raise UserError(f"{path}: its attribute {attribute!r} is not a list of names")
-    return found
-
-
 class ZarrGroup:
     """A zarr group with an array of letters for each contig, positions × species.
 
     Its attribute `species` names them; a group without it has the listed ones.
-
-    Raises
-    ------
-    UserError
-        Arrays that are no letters, of different numbers of species, or far longer than the files could fill, together
-        with the reference's own FASTA; or species that are not named.
     """
 
     def __init__(self, build: Build) -> None:
@@ -65,14 +51,14 @@ class ZarrGroup:
                     f"{path}: array {name!r} is {array.dtype} of shape {array.shape}, and not letters (S1) of "
                     "positions x species, as many as in the other arrays"
                 )
-        names = _named(path, group, "species") or listed
-        if names is None:
+        names, order = group.attrs.get("species", listed), group.attrs.get("contigs")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: does not name its {width[0]} species: list them, in order, with --species FILE")
         if not len(names) == len(set(names)) == width[0]:
             raise UserError(f"{path}: has {width[0]} species, and {len(set(names))} names are given for them")
         chosen = choose_species(names, listed)
-        self._columns = [list(names).index(name) for name in chosen]
-        order = _named(path, group, "contigs") or []
+        self._columns = [names.index(name) for name in chosen]
+        order = [str(name) for name in order] if isinstance(order, list) else []
         contigs = order if sorted(order) == sorted(self._arrays) else sorted(self._arrays)
         lengths = {name: int(self._arrays[name].shape[0]) for name in contigs}
         files = [*path.rglob("*"), *([build.reference] if build.reference else [])]
@@ -110,13 +96,7 @@ def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = No
     """Write a store as a zarr group (version 2), which appears when it is complete.
 
     Each contig is an array of letters (S1), positions × species; lower case is the reference's soft mask, N unknown.
-    The group's attributes name species and contigs.
-
-    Raises
-    ------
-    UserError
-        If the place is taken or another process writes it, a contig's name cannot be that of an array, or the store
-        has changed since it was made.
+    The group's attributes name species and contigs. A place that is taken is refused, as is a store that has changed.
     """
     layout = store.layout
     for name in layout.contigs:

@@ -25,11 +25,12 @@ Kind = Literal["vcf", "tsv", "csv", "parquet"]
 REASON = "_reason"
 """What the name of the column with the reasons ends in, after that of the scores."""
 
-_SUFFIXES: dict[Kind, tuple[str, ...]] = {
-    "vcf": (".vcf",),
-    "tsv": (".tsv", ".txt", ".tab"),
-    "csv": (".csv",),
-    "parquet": (".parquet", ".pq"),
+_KINDS: dict[str, Kind] = {
+    ".vcf": "vcf",
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".parquet": "parquet",
 }
 _SPELLINGS = {
     "chrom": ("chrom", "chromosome", "contig", "chr"),
@@ -45,15 +46,7 @@ _DECLARED = "##INFO=<ID="
 
 
 class Block(NamedTuple):
-    """Some consecutive rows of a file, and their alternatives.
-
-    Parameters
-    ----------
-    rows : list of str, or a record batch of pyarrow
-    owners : list of int
-        The row of each alternative; a row of a VCF may have several.
-    alleles : list of Allele
-    """
+    """Consecutive rows of a file (texts, or a record batch of pyarrow), their alternatives, and the row of each."""
 
     rows: Any
     owners: list[int]
@@ -85,25 +78,16 @@ def text_file(path: Path) -> Iterator[Callable[[str], Any]]:
 def kind_of(path: Path) -> Kind | None:
     """Return the format of a name, None for no format of variants."""
     name = path.name.lower()
-    bare = name.removesuffix(".gz").removesuffix(".bgz")
-    found = (kind for kind, suffixes in _SUFFIXES.items() if (name if kind == "parquet" else bare).endswith(suffixes))
-    return next(found, None)
+    kind = _KINDS.get(Path(name.removesuffix(".gz").removesuffix(".bgz")).suffix)
+    return None if kind == "parquet" and not name.endswith(".parquet") else kind
 
 
 def open_variants(path: Path) -> "Variants":
-    """Open a file of variants.
-
-    Raises
-    ------
-    UserError
-        No such file, a format that is not read, or no columns for contig, position and alleles.
-    """
+    """Open a file of variants, which needs columns for contig, position and alleles."""
     kind = kind_of(path)
-    if path.name.lower().endswith((".bcf", ".bcf.gz")):
-        raise UserError(f"{path}: BCF is not read: bcftools view -Oz -o {path.stem}.vcf.gz {path}")
     if kind is None:
         formats = "VCF (.vcf, .vcf.gz), a table (.tsv, .csv, also .gz) or Parquet (.parquet)"
-        raise UserError(f"{path}: variants are read from {formats}; r2mae logits takes regions")
+        raise UserError(f"{path}: variants are read from {formats}, not BCF; r2mae logits takes regions")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     return ParquetVariants(path) if kind == "parquet" else Variants(path, kind)
@@ -112,9 +96,8 @@ def open_variants(path: Path) -> "Variants":
 def check_output(output: Path, kind: Kind) -> None:
     """Refuse an output of another format than the input has."""
     if kind_of(output) != kind:
-        suffix = _SUFFIXES[kind][0]
-        also = "" if kind == "parquet" else f" or {suffix}.gz"
-        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in {suffix}{also}")
+        also = "" if kind == "parquet" else f" or .{kind}.gz"
+        raise UserError(f"{output}: the rows are written as they were read: name a file that ends in .{kind}{also}")
 
 
 def _find_columns(names: Sequence[str], where: str) -> list[int]:
@@ -139,18 +122,7 @@ def _bounded(position: int) -> int:
 class Variants:
     """Rows of variants that can be scored: a VCF or a table of text (.tsv, .csv), plain, bgzip or gzip.
 
-    A row is a line: also in a .csv, no field has a line break.
-
-    Parameters
-    ----------
-    path : Path
-    kind : {"vcf", "tsv", "csv", "parquet"}
-        The format, also of the output.
-
-    Raises
-    ------
-    UserError
-        No line that names columns, or no columns for contig, position and alleles.
+    A row is a line: also in a .csv, no field has a line break. The output has the same format.
     """
 
     names: tuple[str, ...]
@@ -198,14 +170,7 @@ class Variants:
             raise UserError(f"{self.path}, line {line:,}: {error}") from None
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yield blocks of about so many rows, always the same ones.
-
-        Raises
-        ------
-        UserError
-            For a row of another number of columns than the header, a position that is no whole number, or a damaged
-            file.
-        """
+        """Yield blocks of about so many rows, always the same ones; a wrong row raises a UserError."""
         lines, most = self._lines(), max(self.places) + 1
         next(lines)
         while some := list(islice(lines, size)):
@@ -281,17 +246,7 @@ class Variants:
 
 
 class ParquetVariants(Variants):
-    """A Parquet file, whose rows are record batches of pyarrow; all of it is in memory.
-
-    Parameters
-    ----------
-    path : Path
-
-    Raises
-    ------
-    UserError
-        A file that cannot be read, or no columns for contig, position and alleles; or pyarrow is not installed.
-    """
+    """A Parquet file, whose rows are record batches of pyarrow; all of it is in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.kind = path, "parquet"

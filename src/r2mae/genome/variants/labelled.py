@@ -35,17 +35,8 @@ _MISSING = ("", ".", "na", "nan")
 class Labelled:
     """Variants that have a label.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns of the file as text, and 0, the alleles.
-    labels : float64 ndarray
-        1 and 0 where the label has two values.
-    binary : bool
-    of_class : ndarray of str
-        The class of each variant.
-    classes, small : tuple of str
-        Classes that are large enough to be measured by themselves, and the others.
+    The table has columns of the file as text, and 0, the alleles. Labels with two values (`binary`) are 1 and 0. Of the
+    classes, the `small` ones are not measured by themselves.
     """
 
     table: "pd.DataFrame"
@@ -57,14 +48,7 @@ class Labelled:
 
 
 def read_labelled(settings: GenomeEvaluationConfig, more: Sequence[str] = ()) -> Labelled:
-    """Read variants, and of `more` columns than those that the settings name.
-
-    Raises
-    ------
-    UserError
-        No such file or column, a label that is neither two values nor numbers, no rows, or a contrast of classes that
-        there are not.
-    """
+    """Read variants, and of `more` columns than those that the settings name."""
     import pandas as pd
 
     path = Path(settings.variants or "").expanduser()

@@ -34,17 +34,8 @@ def site_scorer(
     the site has another column. Of a contig that is shorter than the window it holds all, and is unknown behind it. The
     strands' windows mirror each other: a genome and its reverse complement have the same scores.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    model : AlignmentTransformer
-        Its species are found in the store by name; a UserError is raised if some are missing.
-    window : int
-        Positions.
-    rows : int
-        Windows of a forward pass.
-    progress : callable, optional
-        Called with the number of sites done and the total.
+    `rows` windows are predicted in a forward pass; `progress` is called with the number of sites done and the total.
+    Species of the model that the store lacks raise a UserError.
     """
     step, device = max(rows // 2, 1), next(model.parameters()).device
     columns = species_columns(store, model.species)
