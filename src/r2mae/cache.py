@@ -46,5 +46,6 @@ def create_once(folder: Path) -> Iterator[Path | None]:
                 shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise UserError(
-            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room"
+            f"{folder.parent} cannot be written ({error.strerror or error}): point R2MAE_CACHE at a folder with room, "
+            "or name another output"
         ) from None

@@ -24,19 +24,9 @@ _BLOCK = 4  # fewest windows of a block
 class GenomeData(Data):
     """The data of a run.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    train : WindowBatches
-        On either strand.
-    validation, test : WindowBatches, optional
-        Adjacent windows on the strand of the reference. Without `test`, a model is measured on `validation`.
-    architecture : dict
-        The values that the model is built from.
-    held_out : Intervals, optional
-        The positions of `test`, or without it of `validation`: variants there are also measured separately.
-    notes : tuple of str
-        Sentences on the training, validation and test windows.
+    Training windows are on either strand; those of `validation` and `test` are adjacent, on the strand of the
+    reference. `architecture` has the values that the model is built from. `held_out` are the positions of `test`, or
+    without it of `validation`: variants there are also measured separately. `notes` are sentences on the windows.
     """
 
     store: AlignmentStore

@@ -74,12 +74,8 @@ def curve_scores(
 
     In each window the rounded count of bases is hidden, always by the mask token, and all hidden bases have equal
     weight, regardless of the run's training. The masks of a window depend only on its place and the ratio. Fewer than
-    500 windows are masked several times, at most 20, so that scores do not depend on a few bases.
-
-    Raises
-    ------
-    UserError
-        If a mask ratio hides no base in any window.
+    500 windows are masked several times, at most 20, so that scores do not depend on a few bases. A UserError is raised
+    if a mask ratio hides no base in any window.
     """
     task = AlignmentTask(0, corruption="mask", exact=True, repeat_weight=1)
     key = Key.root(0).fold("ratio curve")

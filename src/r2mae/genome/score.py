@@ -90,11 +90,6 @@ def score_variants(
     -------
     dict
         Number of variants for each of :data:`r2mae.genome.variants.alleles.REASONS`; those of "" have a score.
-
-    Raises
-    ------
-    UserError
-        For mistakes in run, store or variants; the message names file and line.
     """
     output, path = Path(output).expanduser(), Path(variants).expanduser()
     source = open_variants(path)
@@ -171,17 +166,8 @@ def write_logits(
     """Write a table with log p of A, C, G and T at each position, which is hidden; values are means of both strands.
 
     Differences of two columns are the scores of variants. Since logarithms are averaged, the probabilities need not
-    add up to one. The number of positions is returned.
-
-    Parameters
-    ----------
-    run, regions, output, data, batch_size, device, progress
-        See :class:`r2mae.genome.options.Logits`, and :func:`score_variants`.
-
-    Raises
-    ------
-    UserError
-        For mistakes in run, store or regions.
+    add up to one. The number of positions is returned. For parameters see :class:`r2mae.genome.options.Logits`, and
+    :func:`score_variants`.
     """
     output = Path(output).expanduser()
     check_output(output, "tsv")

@@ -26,14 +26,8 @@ class HiddenBases(MaskedTokens):
     """A mini-batch with hidden bases. Positions are numbered through the batch: row x length + column.
 
     `hidden` and `weights` have an entry for each position, and `targets` for each of the `columns`: labels, some of
-    which may be flipped (0 where no base is hidden).
-
-    Parameters
-    ----------
-    aligned : uint8 tensor, shape (batch, length, others)
-        The tokens of the other species.
-    real : Bool tensor, shape (batch, most)
-        False for columns that only fill a row.
+    which may be flipped (0 where no base is hidden). `aligned` are the tokens of the other species, of shape (batch,
+    length, others); `real` is false for columns that only fill a row.
     """
 
     aligned: Tensor

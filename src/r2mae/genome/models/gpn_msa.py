@@ -32,14 +32,8 @@ _DEVIATION = 0.02  # standard deviation of initial weights
 class AlignmentTransformer(nn.Module):
     """The network of GPN-MSA, or without other species of a single sequence (DNA appendix of the paper).
 
-    Parameters
-    ----------
-    others : int
-        Number of aligned species other than the target; 0 for a single sequence.
-    length : int
-        Length of the longest window.
-    width, layers, heads, inner, dropout, one_hot
-        As in :class:`r2mae.genome.models.GpnMsaSettings`.
+    `others` is the number of aligned species other than the target, 0 for a single sequence; `length` is that of the
+    longest window; for other parameters see :class:`r2mae.genome.models.GpnMsaSettings`.
     """
 
     def __init__(
@@ -122,11 +116,6 @@ class ColumnEmbedding(nn.Module):
     by a layer norm. The original has no such matrix: its first hidden states are one-hot vectors, filled up with zeros.
 
     With `one_hot`, the vectors are those of the original: the matrix is fixed, and there is no norm.
-
-    Raises
-    ------
-    UserError
-        If one-hot vectors are longer than the width.
     """
 
     target: Tensor

@@ -33,19 +33,9 @@ def contig_file(number: int) -> str:
 class Layout:
     """Species (the reference first) and contigs of an alignment; of a store, also the other contents of its meta.json.
 
-    Parameters
-    ----------
-    species, contigs : tuple of str
-    lengths : tuple of int
-        Positions of each contig.
-    files : dict of str to (int, str)
-        Bytes and blake2b of the file of each contig, and of the reference's.
-    made_from : dict
-        Files and options of the build, and their fingerprint, by which the same build is recognised.
-    counts : dict of str to int
-        Counts of the build.
-    known, same : tuple of int
-        For each species, the positions with a base, and with the reference's base.
+    `files` are bytes and blake2b of the file of each contig, and of the reference's; `made_from` are files and options
+    of the build, by which the same build is recognised. `known` and `same` count for each species the positions with a
+    base, and with the reference's base.
     """
 
     species: tuple[str, ...]

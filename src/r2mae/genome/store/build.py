@@ -53,7 +53,7 @@ def build_store(
     """Make a store of an alignment; memory holds some chunks at a time.
 
     A build that was interrupted resumes when it is called again: finished contigs are kept. A store that was built of
-    the same files with the same options is opened.
+    the same files with the same options is opened. Wrong input is refused with file and line.
 
     Parameters
     ----------
@@ -64,11 +64,6 @@ def build_store(
         all, in order of appearance.
     progress : callable, optional
         Called with a stage and the fraction of it that is done.
-
-    Raises
-    ------
-    UserError
-        Wrong input, with file and line; or a folder that is something else.
     """
     files = [Path(source).expanduser() for source in ([sources] if isinstance(sources, str | Path) else sources)]
     given = None if reference is None else Path(reference).expanduser()

@@ -22,19 +22,8 @@ Piece = tuple[str, int, int, int, Any]
 def add_track(store: AlignmentStore, source: str | Path, name: str) -> None:
     """Read a bedGraph (plain, gzip or bgzip) or bigWig into a store, as float16: three digits of up to 65,504.
 
-    Parameters
-    ----------
-    store : AlignmentStore
-    source : path
-        Its intervals must not overlap; those of contigs that the store lacks are omitted.
-    name : str
-        Letters, digits, ``_`` and ``-``; an existing track of the name is replaced.
-
-    Raises
-    ------
-    UserError
-        Wrong lines (with file and line), no contig that the store has, larger values, a bigWig without a library that
-        reads it; or another process adds this track.
+    Intervals must not overlap; those of contigs that the store lacks are omitted. A name has letters, digits, ``_`` and
+    ``-``; an existing track of the name is replaced.
     """
     if not name or not all(letter.isalnum() or letter in "_-" for letter in name):
         raise UserError(f"a track's name has letters, digits, _ and - alone, not {name!r}")

@@ -1,6 +1,5 @@
 """Zarr groups with an array of letters for each contig, positions × species, as other DNA models read them."""
 
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from r2mae.cache import create_once
 from r2mae.errors import UserError
-from r2mae.files import exclusive
 from r2mae.genome.store.alignment import AlignmentStore, Layout
 from r2mae.genome.store.sources import Build, Placed, Progress, check_lengths, choose_species
 from r2mae.genome.store.tokens import GAP, INVALID, PLAIN_TABLE, SOFT_TABLE, letters
@@ -102,24 +101,18 @@ def export_zarr(store: AlignmentStore, out: Path, progress: Progress | None = No
     for name in layout.contigs:
         if "/" in name or "\\" in name or name.startswith((".", "__")):
             raise UserError(f"{store.folder}: a contig called {name!r} cannot be an array of a zarr group")
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    with exclusive(out):
-        if out.exists():
+    store.verify()
+    zarr = _read("zarr", lambda: import_module("zarr"))
+    with create_once(out) as unfinished:
+        if unfinished is None:
             raise UserError(f"{out}: exists: delete it, or name another folder")
-        store.verify()
-        shutil.rmtree(unfinished, ignore_errors=True)
-        try:
-            zarr = _read("zarr", lambda: import_module("zarr"))
-            group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
-            group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
-            for number, name in enumerate(layout.contigs):
-                tokens = store.tokens(number)
-                chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
-                array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
-                for begin in range(0, len(tokens), _CHUNK):
-                    array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
-                if progress is not None:
-                    progress("writing", int(layout.offsets[number + 1]) / layout.positions)
-            unfinished.rename(out)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        group = zarr.open_group(str(unfinished), mode="w", zarr_format=2)
+        group.attrs.update({"species": list(layout.species), "contigs": list(layout.contigs)})
+        for number, name in enumerate(layout.contigs):
+            tokens = store.tokens(number)
+            chunks = (min(_CHUNK, len(tokens)), tokens.shape[1])
+            array = group.create_array(name, shape=tokens.shape, chunks=chunks, dtype="S1")
+            for begin in range(0, len(tokens), _CHUNK):
+                array[begin : begin + _CHUNK] = letters(tokens[begin : begin + _CHUNK]).view("S1")
+            if progress is not None:
+                progress("writing", int(layout.offsets[number + 1]) / layout.positions)

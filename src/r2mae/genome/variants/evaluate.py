@@ -31,17 +31,10 @@ def model_scores(
 ) -> dict[str, float]:
     """Measure a model on the variants that the configuration names.
 
-    Returns
-    -------
-    dict
-        ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
-        classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again
-        for variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval.
-
-    Raises
-    ------
-    UserError
-        As :func:`r2mae.genome.variants.labelled.read_labelled`; or if none of the variants can be scored.
+    Returns ``variants``, how many have a score; ``auroc``, ``partial_auroc`` and ``auprc``, or ``spearman``; those of
+    classes, ``spearman_missense``; contrasts of classes, ``auroc_stop_gained_vs_synonymous``; all of these again for
+    variants at held-out positions, ``spearman_missense_held_out``; each with the ends of its interval. A UserError is
+    raised if none of the variants can be scored.
     """
     with evaluating(model):
         return _measured(config, data, site_scorer(data.store, model, config.data.window, progress=progress))
@@ -50,12 +43,7 @@ def model_scores(
 def baseline_variants(config: GenomeConfig, name: str, data: GenomeData) -> dict[str, float]:
     """Measure a baseline on the variants that the configuration names, as :func:`model_scores` does.
 
-    Parameters
-    ----------
-    config : GenomeConfig
-    name : str
-        ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD.
-    data : GenomeData
+    It is ``alignment``, ``composition``, or a column of the file: high values are harmful, as those of phyloP and CADD.
     """
     if name == "alignment":
         return _measured(config, data, alignment_logs(data))
