@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, Intervals, WindowBatches, add_track, window_starts
-from r2mae.genome.store.intervals import WindowStarts
+from r2mae.genome import AlignmentStore, add_track
+from r2mae.genome.batches import WindowBatches
+from r2mae.genome.store.intervals import Intervals, WindowStarts, window_starts
 from r2mae.genome.store.tokens import reverse_complement
 from r2mae.masking.keys import Key
 from r2mae.training.task import Batches, count_samples

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from r2mae.genome import GenomeConfig, build_store, window_starts
+from r2mae.genome import GenomeConfig, build_store
 from r2mae.genome.data import divide
+from r2mae.genome.store.intervals import window_starts
 from r2mae.genome.store.tokens import letters
 
 

@@ -51,9 +51,9 @@ def load_data(config: GenomeConfig) -> GenomeData:
     stride = config.data.stride
     if stride is None:
         stride = 1 if store.layout.positions < _SMALL else max(config.data.window // 2, 1)
-    train = _windows(store, config, parts.train, names, stride=stride, reverse=config.data.reverse)
+    train = windows_of(store, config, parts.train, names, stride=stride, reverse=config.data.reverse)
     validation, test = (
-        adjacent_windows(store, config, part, names) if len(part) else None for part in (parts.validation, parts.test)
+        windows_of(store, config, part, names) if len(part) else None for part in (parts.validation, parts.test)
     )
     validation = None if validation is None else validation.spread(VALIDATION_WINDOWS)
     architecture = {
@@ -74,7 +74,7 @@ def load_data(config: GenomeConfig) -> GenomeData:
 def other_data(config: GenomeConfig, built: Mapping[str, Any]) -> GenomeData:
     """Open a store that is not the run's, with all of its windows as test data; the run's species are found by name."""
     store = open_store(config.data.source)
-    windows = adjacent_windows(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
+    windows = windows_of(store, unweighted(config), Intervals.everywhere(store.layout), tuple(built["species"]))
     return GenomeData(store, windows, None, windows, dict(built))
 
 
@@ -98,19 +98,20 @@ def species_columns(store: AlignmentStore, names: Sequence[str]) -> list[int] | 
     return [numbers[name] for name in names]
 
 
-def adjacent_windows(
-    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str]
+def windows_of(
+    store: AlignmentStore,
+    config: GenomeConfig,
+    part: Intervals,
+    names: Sequence[str],
+    *,
+    stride: int | None = None,
+    reverse: float = 0.0,
 ) -> WindowBatches:
-    """Return the windows of a part, adjacent without overlap, on the strand of the reference."""
-    return _windows(store, config, part, names, stride=config.data.window, reverse=0)
-
-
-def _windows(
-    store: AlignmentStore, config: GenomeConfig, part: Intervals, names: Sequence[str], *, stride: int, reverse: float
-) -> WindowBatches:
+    """Return the windows of a part; by default adjacent without overlap, on the strand of the reference."""
+    length = config.data.window
     return WindowBatches(
         store,
-        window_starts(store, part, config.data.window, stride, most_unknown=config.data.most_unknown),
+        window_starts(store, part, length, stride or length, most_unknown=config.data.most_unknown),
         reverse=reverse,
         weights=config.task.weight_track,
         conservation=config.task.conservation,

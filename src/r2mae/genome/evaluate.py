@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 from r2mae.errors import UserError
 from r2mae.genome.batches import WindowBatches
 from r2mae.genome.config import MOST_WINDOWS, GenomeConfig
-from r2mae.genome.data import GenomeData, adjacent_windows, unweighted
+from r2mae.genome.data import GenomeData, unweighted, windows_of
 from r2mae.genome.models.gpn_msa import AlignmentTransformer
 from r2mae.genome.source import open_store
 from r2mae.genome.store.intervals import Intervals, read_regions
@@ -164,11 +164,13 @@ def embed_windows(
     """
     store = open_store(source)
     part = read_regions(regions, store.layout) if regions else Intervals.everywhere(store.layout)
-    windows = adjacent_windows(store, unweighted(config), part, model.species)
+    windows = windows_of(store, unweighted(config), part, model.species)
     starts = windows.starts
     if left := part.positions - len(starts) * starts.length:
-        why = f"at the ends of regions, or in the {starts.omitted:,} windows with too many unknown bases"
-        told = f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: they are {why}"
+        unknown = f", or in {starts.omitted:,} windows with too many unknown bases" if starts.omitted else ""
+        told = (
+            f"{left:,} of {part.positions:,} positions are in no window of {starts.length}: at ends of regions{unknown}"
+        )
         logging.getLogger("r2mae").warning("%s", told)
     device = next(model.parameters()).device
     parts, repeats = [], []

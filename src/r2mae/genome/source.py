@@ -45,12 +45,8 @@ def _check_memory(config: GenomeConfig) -> None:
     """
     if config.machine.device not in ("cpu", "auto") or (config.machine.device == "auto" and _GPU.exists()):
         return
-    model, window, size, parts = (
-        config.model,
-        config.data.window,
-        config.optimizer.batch_size,
-        config.optimizer.accumulate,
-    )
+    model, window = config.model, config.data.window
+    size, parts = config.optimizer.batch_size, config.optimizer.accumulate
     inner = 4 * model.width if model.inner is None else model.inner
     # Per layer: inputs, queries, keys, values (twice), context, norms, dropout; the inner layer twice; and attention
     # scores, their softmax, and both before and after dropout. The last layer is computed at hidden positions alone.

@@ -114,6 +114,13 @@ def test_a_reference_fills_what_no_block_covers(tmp_path: Path) -> None:
     assert (tokens_in(store) == tokens_of(expected)).all()
 
 
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "LONGEST_LINE", 1000)
+    (tmp_path / "a.maf").write_text("##maf version=1\na\ns ref.c 0 2000 + 2000 " + "A" * 2000 + "\n")
+    with pytest.raises(UserError, match="line 3: is longer than 1,000 bytes"):
+        build_store(tmp_path / "a.maf", tmp_path / "store")
+
+
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.maf").write_bytes(b"a\ns r\xff.c\xfe 0 2 + 2 AC\ns x\xff.c 0 2 + 2 GT\n")
     store = build_store(tmp_path / "a.maf", tmp_path / "store")

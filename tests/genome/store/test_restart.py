@@ -10,7 +10,7 @@ import pytest
 
 from genome.alignments import random_alignment
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, build_store, export_zarr
+from r2mae.genome import AlignmentStore, build_store
 from r2mae.genome.store import build
 
 SCRIPT = """
@@ -57,9 +57,6 @@ def sources(request: pytest.FixtureRequest, maf: Path, tmp_path: Path) -> list[P
     """Four contigs of a kind of alignment, the reference of which is at hand."""
     if request.param == "maf":
         return [maf]
-    if request.param == "zarr":
-        export_zarr(build_store(maf, tmp_path / "made"), tmp_path / "a.zarr")
-        return [tmp_path / "a.zarr"]
     rows = {f"c{number}": "ACgt-N" * (number + 5) for number in range(4)}
     for name, row in rows.items():
         (tmp_path / f"{name}.fa").write_text(f">ref\n{row}\n>x\n{row[::-1]}\n")
@@ -68,7 +65,7 @@ def sources(request: pytest.FixtureRequest, maf: Path, tmp_path: Path) -> list[P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sources", ["maf", "fasta", "zarr"], indirect=True)
+@pytest.mark.parametrize("sources", ["maf", "fasta"], indirect=True)
 def test_killed_in_the_middle(sources: list[Path], tmp_path: Path) -> None:
     reference, out = tmp_path / "ref.fa", tmp_path / "store"
     assert run(99, sources, reference, tmp_path / "undisturbed") == (0, "4")

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from genome.store.test_intervals import positions
 from r2mae.errors import UserError
-from r2mae.genome import AlignmentStore, GenomeConfig, Intervals, build_store, data, window_starts
+from r2mae.genome import AlignmentStore, GenomeConfig, build_store, data
 from r2mae.genome.data import Parts
 from r2mae.genome.store import intervals
+from r2mae.genome.store.intervals import Intervals, window_starts
 
 
 @pytest.fixture

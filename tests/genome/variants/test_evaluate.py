@@ -21,9 +21,7 @@ from r2mae.genome.domain import DOMAIN
 from r2mae.genome.store.tokens import letters
 from r2mae.genome.variants.evaluate import baseline_variants
 from r2mae.genome.variants.labelled import read_labelled
-from r2mae.training.folder import RunFolder
 from r2mae.training.loop import fit
-from r2mae.training.pretrain import pretrain
 
 
 @pytest.fixture
@@ -197,21 +195,6 @@ def test_runs_are_measured_on_variants_and_again_on_others(
     assert "--classes COLUMN" in capsys.readouterr().err
     assert main([*words, "--baselines", "phylop"]) == 2
     assert "did you mean 'phylo'?" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_measured_on_other_variants_and_not_trained_again(
-    store: AlignmentStore, file: Path, tmp_path: Path
-) -> None:
-    own = config(store, **SMALL, steps=1, **settings(file, classes="kind"))
-    _, results = pretrain(own, DOMAIN, tmp_path / "run")
-    assert "spearman_missense" in results["scores"]
-    folder = RunFolder(tmp_path / "run")
-    assert folder.results_for(GenomeConfig.from_dict(folder.read_config())) is not None
-    stamp = folder.weights.stat().st_mtime_ns
-    _, results = pretrain(own.with_measurement(variants=str(file), label="harmful"), DOMAIN, tmp_path / "run")
-    assert "auroc" in results["scores"]
-    assert folder.weights.stat().st_mtime_ns == stamp
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {

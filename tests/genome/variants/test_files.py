@@ -1,7 +1,6 @@
 """Rows of variants: read, compared with a store, and written again."""
 
 import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,26 +205,6 @@ def test_blank_lines_and_a_mark_before_the_columns(
     assert written[0] in ("chrom\tpos\tref\talt\tscore\tscore_reason", "##made by hand", "##fileformat=VCFv4.2")
     assert "" not in written[:-1]
     assert len(list(open_variants(out).blocks(9))) == 1
-
-
-def test_bgzip_is_gzip_in_blocks_with_their_sizes(tmp_path: Path) -> None:
-    text = "chrom\tpos\tref\talt\n" + "chr1\t1\tA\tC\n" * 20_000
-    (tmp_path / "a.tsv").write_text(text)
-    source = open_variants(tmp_path / "a.tsv")
-    check_output(tmp_path / "b.tsv.gz", "tsv")
-    source.write(tmp_path / "b.tsv.gz", "score", numbered(source, 5000))
-    data, sizes, whole = (tmp_path / "b.tsv.gz").read_bytes(), [], b""
-    place = 0
-    while place < len(data):
-        assert data[place : place + 4] == b"\x1f\x8b\x08\x04"
-        assert data[place + 12 : place + 14] == b"BC"
-        size = int.from_bytes(data[place + 16 : place + 18], "little") + 1
-        whole += zlib.decompress(data[place : place + size], 31)
-        sizes.append(size)
-        place += size
-    assert sizes[-1] == 28
-    assert len(sizes) > 3
-    assert whole.count(b"\n") == 20_001
 
 
 TABLE = "chrom\tpos\tref\talt\nchr1\t5\tA\tC\n"

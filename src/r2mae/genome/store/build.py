@@ -120,16 +120,12 @@ def _kind(files: Sequence[Path], given: Path | None, contig: str | None) -> str:
 
 
 def _listed(species: str | Path | Sequence[str]) -> list[str]:
-    """Return the names of a list or file, each once."""
-    if isinstance(species, str | Path):
-        names, where = [name_of(line) for _, line in table_lines(Path(species).expanduser())], f"{species}"
-    else:
-        names, where = [*species], "species"
+    """Return the names of a list or file."""
+    if not isinstance(species, str | Path):
+        return [*species]
+    names = [name_of(line) for _, line in table_lines(Path(species).expanduser())]
     if not names:
-        raise UserError(f"{where}: lists no species")
-    if len(set(names)) < len(names):
-        name = Counter(names).most_common(1)[0][0]
-        raise UserError(f"{where}: {name} is listed twice: name each species once")
+        raise UserError(f"{species}: lists no species")
     return names
 
 

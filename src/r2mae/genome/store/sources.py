@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -17,6 +18,9 @@ from r2mae.errors import UserError, unknown
 Kind = Literal["maf", "fasta", "zarr"]
 Progress = Callable[[str, float], None]
 """Called with a stage ("reading", "checking") and the fraction of it that is done."""
+
+LONGEST_LINE = 1 << 30
+"""Bytes of a line, such as a chromosome in a FASTA."""
 
 DIGITS = 15
 """Most digits of a position or length; no genome has more."""
@@ -70,7 +74,7 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
     Raises
     ------
     UserError
-        A file that cannot be read, is truncated or damaged.
+        A file that cannot be read, is truncated or damaged, or has a line without end.
     """
     number = 0
     try:
@@ -87,7 +91,9 @@ def read_lines(path: Path, progress: Callable[[float], None] | None = None) -> I
                         )
                     raw.seek(0)
                 file = BufferedReader(gzip.GzipFile(fileobj=raw), PIECE)
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
+                if len(line) == LONGEST_LINE:
+                    raise UserError(f"{path}, line {number:,}: is longer than {LONGEST_LINE:,} bytes")
                 if progress is not None and number % _SHOWN == 1:
                     progress(min(raw.tell() / size, 1.0))
                 yield number, line
