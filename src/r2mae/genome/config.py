@@ -83,9 +83,6 @@ class GenomeDataConfig(DataConfig):
         super().__post_init__()
         if self.validation_regions and self.validation != GenomeDataConfig.validation:
             raise UserError("validation (a fraction) and validation_regions exclude each other: give one of them")
-        self._check_species()
-
-    def _check_species(self) -> None:
         twice = next((name for name in self.species if self.species.count(name) > 1), None)
         if twice is not None:
             raise UserError(f"species names {twice!r} twice: once is enough")

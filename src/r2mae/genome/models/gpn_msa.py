@@ -49,8 +49,6 @@ class AlignmentTransformer(nn.Module):
         one_hot: bool = False,
     ) -> None:
         super().__init__()
-        if width % (2 * heads):
-            raise ValueError(f"width {width} does not divide among {heads} heads of an even width")
         self.length, self.dropout = length, dropout
         self.embedding = ColumnEmbedding(others, width, one_hot)
         self.layers = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(layers))
