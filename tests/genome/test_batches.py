@@ -104,9 +104,4 @@ def test_conservation_weighs_positions_as_gpn_msa_does(store: AlignmentStore, tm
     turned = WindowBatches(store, starts, reverse=1, conservation=("phylop", "phastcons")).batch([0, 11], KEY)
     assert torch.equal(turned["neutral"].flip(1), batch["neutral"])
     with pytest.raises(UserError, match="unknown track 'x'"):
-        WindowBatches(store, starts, conservation=("phylop", "x"))
-
-
-def test_wrong_options(store: AlignmentStore, starts: WindowStarts) -> None:
-    with pytest.raises(UserError, match="has no tracks"):
-        WindowBatches(store, starts, weights="w")
+        WindowBatches(store, starts, conservation=("phylop", "x")).batch([0], KEY)

@@ -63,10 +63,6 @@ class WindowBatches(Batches):
     conservation: Sequence[str] = ()
     columns: Sequence[int] | None = None
 
-    def __post_init__(self) -> None:
-        for name in (*self.conservation, *([] if self.weights is None else [self.weights])):
-            self.store.track(name)
-
     def __repr__(self) -> str:
         return f"WindowBatches({len(self):,} windows of {self.starts.length} x {len(self.store.species)} species)"
 

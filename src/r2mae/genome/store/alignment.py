@@ -122,12 +122,9 @@ class AlignmentStore:
         values = [self.species, self.contigs, self.layout.lengths, sorted(self.layout.files.items())]
         self.fingerprint = hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
         for name, (size, _) in self.layout.files.items():
-            try:
-                found = (self.folder / name).stat().st_size
-            except OSError as error:
-                raise damaged(self.folder, f"{name}: {error.strerror}") from None
-            if found != size:
-                raise damaged(self.folder, f"{name} has {found:,} bytes, not {size:,}")
+            file = self.folder / name
+            if not file.is_file() or file.stat().st_size != size:
+                raise damaged(self.folder, f"{name} is missing, or has not {size:,} bytes")
         self._contigs: dict[int, np.ndarray] = {}
         self._tracks: dict[str, np.ndarray] = {}
 
