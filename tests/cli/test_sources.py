@@ -10,7 +10,7 @@ from cli.printed import fields
 from r2mae.cli.main import main
 from r2mae.errors import UserError
 from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.config import FinetuneConfig
+from r2mae.images.finetune import FinetuneConfig
 
 Call = Callable[[str, str], tuple[int, str]]
 

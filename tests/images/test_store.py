@@ -15,8 +15,7 @@ from PIL import Image
 from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
-from r2mae.images import arrays, batches, decode
-from r2mae.images.arrays import StoredImages, in_chunks, pick
+from r2mae.images import batches, decode, image_set
 from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import load_data, mean_colour
 from r2mae.images.config import ImagesConfig
@@ -24,7 +23,8 @@ from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache, DecodedImages, Reading
 from r2mae.images.domain import DOMAIN
 from r2mae.images.evaluate import complete, embed_set, evaluate
-from r2mae.images.finetune.domain import FINETUNED
+from r2mae.images.finetune import FINETUNED
+from r2mae.images.image_set import StoredImages, in_chunks, pick
 from r2mae.training.fields import options_of
 from r2mae.training.loop import fit
 
@@ -66,7 +66,7 @@ def test_the_same_pixels_wherever_they_are_kept(folder: Path) -> None:
 def test_images_of_a_file_fit_or_are_decoded_when_needed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(load_images(folder, cache="auto")[0].images, np.ndarray)
     with caplog.at_level(logging.WARNING, "r2mae"):
-        images, _ = load_images(folder, cache="auto", max_bytes=1000)
+        images, *_ = load_images(folder, cache="auto", max_bytes=1000)
     assert isinstance(images.images, DecodedImages)
     assert any("--cache mmap" in line for line in caplog.messages)
     with pytest.raises(UserError, match=r"GiB of memory.*--cache mmap or --cache none"):
@@ -93,7 +93,7 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
         load_images(folder, cache="mmap", **how)
     assert maps() == 4
     Image.new("RGB", (9, 7)).save(folder / "a" / "000.png")
-    images, _ = load_images(folder, cache="mmap")
+    images, *_ = load_images(folder, cache="mmap")
     assert maps() == 5
     assert not images.images.take(np.array([0]), axis=0).any()
 
@@ -111,13 +111,13 @@ def test_a_map_that_was_broken_off_is_made_again(
         with pytest.raises(KeyboardInterrupt):
             load_images(folder, cache="mmap")
     assert not list(own_cache.glob("images/*/pixels.npy"))
-    expected, _ = load_images(folder)
-    found, _ = load_images(folder, cache="mmap")
+    expected, *_ = load_images(folder)
+    found, *_ = load_images(folder, cache="mmap")
     (place,) = own_cache.glob("images/*/pixels.npy")
     left = place.parent.with_name(f".{place.parent.name}.tmp")
     place.parent.rename(left)
     (left / "pixels.npy").write_bytes(b"half of it")
-    found, _ = load_images(folder, cache="mmap")
+    found, *_ = load_images(folder, cache="mmap")
     np.testing.assert_array_equal(found.images.take(np.arange(60), axis=0), expected.images)
     assert not left.exists()
 
@@ -158,7 +158,7 @@ class Watched(StoredImages):
 def test_all_images_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), np.uint8)
     watched = Watched(images)
-    monkeypatch.setattr(arrays, "CHUNK_BYTES", 7 * 48)
+    monkeypatch.setattr(image_set, "CHUNK_BYTES", 7 * 48)
     np.testing.assert_array_equal(np.concatenate(list(in_chunks(watched))), images)
     np.testing.assert_allclose(mean_colour(watched), mean_colour(images), rtol=1e-12)
     assert watched.most == 7

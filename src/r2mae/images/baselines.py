@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from r2mae.evaluation.gaussian import GaussianConditionalMean
 from r2mae.evaluation.items import ItemRecorder
-from r2mae.images.arrays import StoredImages, in_chunks
 from r2mae.images.batches import ImageBatches, ImageData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet
@@ -25,6 +24,7 @@ from r2mae.images.evaluate import (
     masked_scores,
 )
 from r2mae.images.formats import memory_limit
+from r2mae.images.image_set import StoredImages, in_chunks
 from r2mae.images.listing import warn
 from r2mae.images.task import PixelAutoencoder, PixelTask, scaled
 from r2mae.masking.keys import Key, permutation

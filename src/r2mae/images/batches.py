@@ -11,11 +11,11 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, in_chunks
 from r2mae.images.augment import crop_flip
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.formats import memory_limit
+from r2mae.images.image_set import AnyImages, in_chunks
 from r2mae.masking.keys import Key, permutation
 from r2mae.training.config import RunConfig
 from r2mae.training.ranks import local_processes

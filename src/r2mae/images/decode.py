@@ -15,8 +15,8 @@ from PIL import ExifTags, Image
 from PIL.ImageFile import ImageFile
 
 from r2mae.errors import UserError
-from r2mae.images.arrays import StoredImages
 from r2mae.images.formats import BrokenFileError, reading
+from r2mae.images.image_set import StoredImages
 from r2mae.images.listing import File
 
 Cache = Literal["auto", "memory", "mmap", "none"]

@@ -18,7 +18,7 @@ from r2mae.errors import UserError
 from r2mae.evaluation.bn_statistics import AS_TRAINED, add_as_trained
 from r2mae.evaluation.metrics import Metric
 from r2mae.images.config import ImagesConfig
-from r2mae.images.finetune.config import FINETUNE
+from r2mae.images.finetune import FINETUNE
 from r2mae.images.models import MODELS
 from r2mae.images.options import Exporting, Probing, Reading
 from r2mae.images.presets import PRESETS
@@ -110,7 +110,7 @@ class ImagesDomain(Domain):
         """Return the object that opens fine-tuning runs, which have the field `run`; the domain for all others."""
         if "run" not in fields:
             return self
-        from r2mae.images.finetune.domain import FINETUNED
+        from r2mae.images.finetune import FINETUNED
 
         return FINETUNED
 
@@ -203,7 +203,7 @@ class ImagesDomain(Domain):
         )
         if not epochs:
             return scores
-        from r2mae.images.finetune.run import finetune_scores
+        from r2mae.images.finetune import finetune_scores
 
         return scores | finetune_scores(config, data.splits, epochs, kept, progress=progress)
 
@@ -285,9 +285,8 @@ class ImagesDomain(Domain):
         """
         import numpy as np
 
-        from r2mae.images import decode
         from r2mae.images.batches import reading_of
-        from r2mae.images.data import load_parts, load_splits
+        from r2mae.images.data import load_images, load_splits
         from r2mae.images.evaluate import embed_set
 
         there = _read_as(config, source, reading)
@@ -296,7 +295,7 @@ class ImagesDomain(Domain):
             splits = load_splits(source, test_fraction=config.data.test_fraction, seed=config.seed, **how)
             found = [splits.train, splits.test, splits.validation]
         else:
-            found = [*load_parts(source, decode.Reading(**how))]
+            found = [*load_images(source, **how)]
         numbered = {number: part for number, part in enumerate(found) if part is not None}
         parts = list(numbered.values())
         arrays: dict[str, np.ndarray] = {"embedding": np.concatenate([embed_set(task, model, part) for part in parts])}

@@ -13,10 +13,9 @@ from jaxtyping import Int64, UInt8
 
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
-from r2mae.images.arrays import AnyImages, NpyImages, pick
 from r2mae.images.decode import DecodedImages, Reading, decode, headers_of, in_threads
 from r2mae.images.formats import BrokenFileError, check_memory, memory_limit
-from r2mae.images.image_set import Part, Parts, image_sets
+from r2mae.images.image_set import AnyImages, NpyImages, Part, Parts, image_sets, pick
 from r2mae.images.listing import File, listed, stamp, warn
 
 _PIXELS, _ROWS = "pixels.npy", "rows.npy"

@@ -19,12 +19,11 @@ from r2mae.compare.measure import evaluate
 from r2mae.compare.run_states import find_runs
 from r2mae.domains.lookup import load
 from r2mae.errors import UserError
+from r2mae.images import finetune as finetuning
+from r2mae.images.classifier import FinetuneData
 from r2mae.images.config import ImagesConfig
 from r2mae.images.domain import DOMAIN as IMAGES
-from r2mae.images.finetune import run as finetuning
-from r2mae.images.finetune.data import FinetuneData
-from r2mae.images.finetune.domain import FINETUNED
-from r2mae.images.finetune.run import finetune, finetune_scores, plan
+from r2mae.images.finetune import FINETUNED, finetune, finetune_scores, plan
 from r2mae.masking.keys import Key
 from r2mae.training.loop import fit
 from r2mae.training.pretrain import pretrain
@@ -260,7 +259,7 @@ def test_options_of_files_have_no_effect_on_an_array(images: str, tmp_path: Path
 def test_images_that_were_read_are_not_read_again(vit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = plan(vit, SHORT)
     splits = FinetuneData(config).splits
-    monkeypatch.setattr("r2mae.images.finetune.data.load_splits", lambda *args, **options: pytest.fail("read again"))
+    monkeypatch.setattr("r2mae.images.classifier.load_splits", lambda *args, **options: pytest.fail("read again"))
     assert len(FinetuneData(config, splits).train) == len(splits.train)
 
 
