@@ -16,13 +16,12 @@ from tests.images.reading import read_folder
 
 from r2mae.errors import UserError
 from r2mae.images import batches, decode, image_set
-from r2mae.images.baselines import baseline_scores
 from r2mae.images.batches import load_data, mean_colour
 from r2mae.images.config import ImagesConfig
 from r2mae.images.data import load_images, load_splits
 from r2mae.images.decode import Cache, DecodedImages, Reading
 from r2mae.images.domain import DOMAIN
-from r2mae.images.evaluate import complete, embed_set, evaluate
+from r2mae.images.evaluate import baseline_scores, complete, embed_set, evaluate
 from r2mae.images.finetune import FINETUNED
 from r2mae.images.image_set import StoredImages, in_chunks, pick
 from r2mae.training.fields import options_of
@@ -86,8 +85,8 @@ def test_the_map_is_made_once_and_for_each_way_of_reading(
         raise AssertionError("decoded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("r2mae.images.store.decode", never)
-        patch.setattr("r2mae.images.store.headers_of", never)
+        patch.setattr("r2mae.images.decode.decode", never)
+        patch.setattr("r2mae.images.decode.headers_of", never)
         load_images(folder, cache="mmap")
     for how in ({"resize": 4}, {"resize": 4, "resize_mode": "crop"}, {"resize": 4, "draft": True}):
         load_images(folder, cache="mmap", **how)
@@ -107,7 +106,7 @@ def test_a_map_that_was_broken_off_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("r2mae.images.store.decode", failing)
+        patch.setattr("r2mae.images.decode.decode", failing)
         with pytest.raises(KeyboardInterrupt):
             load_images(folder, cache="mmap")
     assert not list(own_cache.glob("images/*/pixels.npy"))
@@ -201,7 +200,7 @@ def test_the_pixels_of_a_set_beyond_memory_are_not_probed(
 ) -> None:
     settings = config(folder, "none")
     data = load_data(settings)
-    monkeypatch.setattr("r2mae.images.baselines.memory_limit", lambda: 1000)
+    monkeypatch.setattr("r2mae.images.evaluate.memory_limit", lambda: 1000)
     with caplog.at_level(logging.WARNING, "r2mae"):
         assert "probe_accuracy" not in baseline_scores(settings, "pixels", data)
     assert any("do not fit into memory" in line for line in caplog.messages)

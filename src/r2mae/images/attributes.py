@@ -17,11 +17,10 @@ import numpy as np
 from jaxtyping import UInt8
 
 from r2mae.errors import UserError
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, read_files
 from r2mae.images.formats import reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import TABLES, File, Folder
-from r2mae.images.store import read_files
 
 ATTRIBUTES, PARTITION = "list_attr", "list_eval_partition"
 _PARTS = ("training", "test", "validation")
@@ -31,13 +30,7 @@ _MAX_TABLE = 1 << 28  # bytes of a table, ten times CelebA's
 
 
 def find_tables(folder: Folder) -> tuple[Folder, File, File | None] | None:
-    """Return the folder with the tables, that of attributes and that of parts; None without attributes.
-
-    Raises
-    ------
-    UserError
-        If there are two tables of one kind.
-    """
+    """Return the folder with the tables, that of attributes and that of parts; None without attributes."""
     while (attributes := _single_table(folder, ATTRIBUTES)) is None:
         inside = folder.folders()
         if len(inside) != 1:

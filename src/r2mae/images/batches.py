@@ -27,14 +27,8 @@ Augment = Literal["none", "crop-flip"]
 class ImageBatches(Batches):
     """Images of a set, read as mini-batches.
 
-    Parameters
-    ----------
-    images : ndarray or StoredImages, shape (n, height, width, channels)
-        In memory, or read or decoded for every batch.
-    rows : ndarray of int, optional
-        Indices of the images; by default all.
-    augment : {"none", "crop-flip"}
-        Augmentation of a batch: none, or :func:`r2mae.images.augment.crop_flip`.
+    `rows` are the indices of the images, by default all. With `augment` "crop-flip" each batch goes through
+    :func:`r2mae.images.augment.crop_flip`.
     """
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
@@ -67,28 +61,19 @@ class ImageBatches(Batches):
         return crop_flip(images, (height, width), key.fold("augment"))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ImageData(Data):
     """The data of a run on images.
 
-    Parameters
-    ----------
-    splits : Splits
-        Training and test images.
-    train, validation : ImageBatches
-        The training images, augmented as configured; and images without augmentation for the validation loss: the
-        official validation part, else images taken from the training part.
-    architecture : dict
-        Description from which the model is built.
+    `train` are the training images, augmented as configured; `validation` images without augmentation for the
+    validation loss: the official validation part, else some of the training part. The model is built from
+    `architecture`.
     """
 
     splits: Splits
     train: ImageBatches
     validation: ImageBatches | None
     architecture: dict[str, Any]
-
-    def __repr__(self) -> str:
-        return f"ImageData({self.splits!r}, train={self.train!r}, validation={self.validation!r})"
 
 
 def reading_of(config: RunConfig) -> dict[str, Any]:

@@ -150,15 +150,11 @@ class ImagesConfig(RunConfig):
             raise UserError(f"finetune_epochs is for the models {names}: omit it with {self.model.name}")
 
     def check_given(self, given: Mapping[str, Any]) -> None:
-        """Refuse a recipe without fine-tuning, and a fraction of test images for a set with an official test part."""
+        """Refuse a recipe without fine-tuning."""
         super().check_given(given)
         for name in self.evaluation.idle:
             if name in given:
                 raise UserError(f"{name} is for fine-tuning: add --finetune-epochs N, or omit it")
-        if "test_fraction" in given:
-            from r2mae.images.data import check_test_fraction
-
-            check_test_fraction(self.data.source)
 
     @classmethod
     def from_dict(cls: type[_Own], values: Mapping[str, Any], *, source: str = "configuration") -> _Own:

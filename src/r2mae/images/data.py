@@ -28,7 +28,6 @@ from r2mae.masking.keys import Key, permutation
 __all__ = ["ImageSet", "Splits", "check_source", "held_out_rows", "load_images", "load_splits"]
 
 TEST_FRACTION = 0.2
-_SETS_WITH_TEST_PART = ("mnist", "tiny-imagenet")
 _FILES = (".npy", ".npz", *ARCHIVES)
 _PATHS = "the path of a folder of images, a .tar, a .npy or a .npz"
 
@@ -87,11 +86,6 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
         Fraction of test images, between 0 and 1; no effect on an official split, which a line says.
     seed : int
         Seed of the random split, which is a pure function of seed and labels.
-
-    Raises
-    ------
-    UserError
-        As :func:`load_images`; also for a fraction outside (0, 1), fewer than two images, or one image of each class.
     """
     if not 0 < test_fraction < 1:
         raise UserError(f"test fraction {test_fraction}: expected a number above 0 and below 1")
@@ -100,30 +94,17 @@ def load_splits(source: str | Path, *, test_fraction: float = TEST_FRACTION, see
         if test_fraction != TEST_FRACTION:
             warn(f"test_fraction {test_fraction:g} has no effect: {source} has an official test part")
         return Splits(whole, test, validation)
-    count = len(whole)
-    if count < 2:
-        raise UserError(
-            f"{source}: has a single image, and a split into training and test images needs 2 or more: add images"
-        )
-    rows = held_out_rows(count, whole.labels, test_fraction, seed)
+    rows = held_out_rows(len(whole), whole.labels, test_fraction, seed)
     if not len(rows):
-        raise UserError(
-            f"{source}: every class has a single image, and a split needs two of a class: "
-            "add images, or remove the labels"
-        )
-    test, keep = whole.pick(rows), np.delete(np.arange(count), rows)
+        hint = "add images" if whole.labels is None else "add images, or remove the labels"
+        raise UserError(f"{source}: has a single image, or one of each class, and a split needs two: {hint}")
+    test, keep = whole.pick(rows), np.delete(np.arange(len(whole)), rows)
     kept = None if isinstance(whole.images, StoredImages) else _compact(whole.images, keep)
     return Splits(whole.pick(keep, kept), test, validation)
 
 
 def check_source(source: str | Path) -> None:
-    """Refuse a source of images that does not exist; no image is read.
-
-    Raises
-    ------
-    UserError
-        An unknown name, no such path, or a named set whose files are missing.
-    """
+    """Refuse an unknown name, a path that does not exist, or a named set whose files are missing; nothing is read."""
     there = bool(str(source)) and Path(source).expanduser().exists()
     if _is_named(source):
         try:
@@ -132,12 +113,6 @@ def check_source(source: str | Path) -> None:
             raise UserError(f"{error}; ./{source} is the path here" if there else str(error)) from error
     elif not there:
         raise _missing_source_error(source)
-
-
-def check_test_fraction(source: str | Path) -> None:
-    """Refuse a fraction of test images for a public set that has an official test part."""
-    if _is_named(source) and source in _SETS_WITH_TEST_PART:
-        raise UserError(f"test_fraction is for sets without an official test part, and {source} has one: omit it")
 
 
 def held_out_rows(

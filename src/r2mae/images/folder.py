@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from r2mae.errors import UserError
-from r2mae.images.decode import Reading
+from r2mae.images.decode import Reading, read_files
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, Folder, listed, warn
-from r2mae.images.store import read_files
 
 TRAIN = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation", "dev", "development", "eval", "evaluation")

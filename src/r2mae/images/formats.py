@@ -58,12 +58,7 @@ def reading(path: object, kind: str, hint: str = "fetch or export it again") -> 
     Decoders raise dozens of types on damaged bytes (zlib.error, EOFError, struct.error, SyntaxError, …), so every type
     is caught here. The blocks inside contain little else than calls of decoders.
 
-    Raises
-    ------
-    BrokenFileError
-        If its content is damaged.
-    UserError
-        If the system cannot open or read it.
+    What the system cannot open or read raises a plain UserError, and damaged content a BrokenFileError.
     """
     try:
         yield
@@ -82,12 +77,6 @@ def read_npy(path: str | Path, *, max_bytes: int | None = None) -> AnyImages:
 
     They are uint8 or float32 of shape (n, height, width, channels). Sets above :func:`memory_limit` are read from the
     file on access, which takes uint8 or float32 in C order.
-
-    Raises
-    ------
-    UserError
-        Broken or pickled file, another shape or type, NaN or infinite pixels, floats outside [0, 1], or too
-        large for memory and not of a type that is read on access.
     """
     path = Path(path)
     with reading(path, ".npy file", _SAVE_PLAIN), warnings.catch_warnings(action="ignore"):
@@ -103,13 +92,6 @@ def read_npz(name: str, path: Path, *, max_bytes: int | None = None) -> Parts:
     The arrays are called `images` and `labels`, those of other parts `test_images`, `val_labels` and so on; Keras'
     `x_train`, `y_test` and the like are known, too. Labels have the shape (n,) or (n, 1). `val_images` are the
     validation part, or the test part if there is no other.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_npy`; no `images`; two arrays for the same, labels without their images; labels of another length
-        or type; parts that do not go together (:func:`~r2mae.images.image_set.image_sets`); a broken archive, or one
-        that unpacks to more than `max_bytes`.
     """
     found: dict[str, str] = {}
     with reading(path, ".npz file", _SAVE_PLAIN), zipfile.ZipFile(path) as archive:

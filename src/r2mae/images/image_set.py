@@ -31,22 +31,13 @@ class StoredImages(ABC):
         """Return the number of images."""
         return self.shape[0]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({' x '.join(map(str, self.shape))}, {self.dtype})"
-
     @property
     def size(self) -> int:
         """Numbers of all images together."""
         return math.prod(self.shape)
 
     def take(self, rows: Int64[np.ndarray, " batch"], axis: int = 0) -> np.ndarray:
-        """Read some images into memory, in this order; along the first axis, as an array's method would.
-
-        Raises
-        ------
-        IndexError
-            If a row does not exist.
-        """
+        """Read some images into memory, in this order; along the first axis, as an array's method would."""
         return self.read(self.rows[rows])
 
     @abstractmethod
@@ -102,22 +93,11 @@ def in_chunks(images: AnyImages) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images of one size, with their labels, if they have any.
+    """Images of one size, with their labels and attributes, if they have any.
 
-    Parameters
-    ----------
-    name : str
-        Name of the set, or of its file or folder.
-    images : uint8 or float32 ndarray of shape (n, height, width, channels), or StoredImages of that shape
-        0 to 255, or 0 to 1; 1 or 3 channels; C order. ``images.take(rows, axis=0)`` returns a batch of both kinds.
-    labels : int64 ndarray of shape (n,), or None
-        Indices into `classes`.
-    classes : tuple of str, or None
-        Names of the classes.
-    attributes : uint8 ndarray of shape (n, k), or None
-        0 or 1 for each of k attributes, which do not exclude each other.
-    attribute_names : tuple of str, or None
-        Their names.
+    `images` have values of 0 to 255 (uint8) or 0 to 1 (float32), 1 or 3 channels, and C order;
+    ``images.take(rows, axis=0)`` returns a batch, also of stored ones. `labels` are indices into the names of the
+    `classes`; `attributes` have 0 or 1 for each of the `attribute_names`, which do not exclude each other.
     """
 
     name: str

@@ -17,12 +17,11 @@ import numpy as np
 from r2mae.cache import cache_folder, create_once
 from r2mae.errors import UserError
 from r2mae.files import write_arrays
-from r2mae.images.decode import Reading, headers_of
+from r2mae.images.decode import Reading, headers_of, read_files
 from r2mae.images.folder import HELD_OUT, TRAIN, log_others, log_parts, official_parts
 from r2mae.images.formats import reading
 from r2mae.images.image_set import Part, Parts
 from r2mae.images.listing import SUFFIXES, File, Folder, read_tar, stamp
-from r2mae.images.store import read_files
 
 _SHARD = re.compile(r"(?P<set>.*?)[-_]?\d{3,}\.tar", re.IGNORECASE)
 _FORMAT = 4  # of the index
@@ -87,7 +86,7 @@ def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
     ------
     UserError
         A broken shard, one without images, images without a label next to others with one, shards of a part next to
-        others of none, or what :func:`r2mae.images.store.read_files` refuses.
+        others of none, or what :func:`r2mae.images.decode.read_files` refuses.
     """
     by_part = _by_part(shards)
     indices = {shard: shard_index(shard) for part in by_part for shard in part}
