@@ -33,7 +33,7 @@ class ImageBatches(Batches):
 
     def __init__(self, images: AnyImages, rows: np.ndarray | None = None, *, augment: Augment = "none") -> None:
         self.images = np.ascontiguousarray(images) if isinstance(images, np.ndarray) else images
-        self.rows = rows
+        self.rows = np.arange(len(images)) if rows is None else rows
         self.augment = augment
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class ImageBatches(Batches):
 
     def __len__(self) -> int:
         """Return the number of images."""
-        return len(self.images) if self.rows is None else len(self.rows)
+        return len(self.rows)
 
     @property
     def unaugmented(self) -> "ImageBatches":
@@ -53,8 +53,7 @@ class ImageBatches(Batches):
 
         Without augmentation they have the array's type; augmented, they are float32 from 0 to 1.
         """
-        rows = np.asarray(indices)
-        images = torch.from_numpy(self.images.take(rows if self.rows is None else self.rows[rows], axis=0))
+        images = torch.from_numpy(self.images.take(self.rows[np.asarray(indices)], axis=0))
         if self.augment == "none":
             return images
         height, width = self.images.shape[1:3]
@@ -92,23 +91,27 @@ def load_data(config: ImagesConfig) -> ImageData:
         raise UserError(f"{config.data.source}: masking needs images of two pixels or more")
     if config.evaluation.finetune_epochs:
         check_classes(config, splits.train)
-    train, validation = ImageBatches(images, augment=config.data.augment), None
-    if config.data.validation and splits.validation is not None:
-        validation = ImageBatches(splits.validation.images)
-    elif config.data.validation and len(images) > 1:
-        rows, held_out = validation_rows(len(images), config.data.validation, config.seed)
-        train = ImageBatches(images, rows, augment=config.data.augment)
-        validation = ImageBatches(images, held_out)
+    rows, held_out = training_rows(splits, config.data.validation, config.seed)
+    train = ImageBatches(images, rows, augment=config.data.augment)
+    validation = None if held_out is None else ImageBatches(held_out[0].images, held_out[1])
     return ImageData(splits, train, validation, architecture(config, splits.train))
 
 
-def validation_rows(
-    count: int, fraction: float, seed: int
-) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
-    """Divide training images into those that are trained on, and a fraction for the validation loss, one at least."""
+def training_rows(
+    splits: Splits, fraction: float, seed: int
+) -> tuple[Int64[np.ndarray, " train"], tuple[ImageSet, Int64[np.ndarray, " held"]] | None]:
+    """Return the training images that are trained on, and a set and its rows for the validation loss, if any.
+
+    With a `fraction` above 0 this is the official validation part, else so much of the training images, one at least.
+    """
+    count = len(splits.train)
+    if fraction and splits.validation is not None:
+        return np.arange(count), (splits.validation, np.arange(len(splits.validation)))
+    if not fraction or count < 2:
+        return np.arange(count), None
     order = permutation(Key.root(seed).fold("validation"), count)
     held_out = min(max(1, round(fraction * count)), count - 1)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
+    return np.sort(order[held_out:]), (splits.train, np.sort(order[:held_out]))
 
 
 def check_classes(config: ImagesConfig, images: ImageSet) -> None:

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
-from r2mae.images.batches import reading_of, validation_rows
+from r2mae.images.batches import reading_of, training_rows
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.decode import DecodedImages
 from r2mae.images.evaluate import has_classes, outputs_of
@@ -290,24 +290,16 @@ class FinetuneData(Data):
         }
 
     @cached_property
-    def _order(self) -> tuple[Int64[np.ndarray, " train"], Int64[np.ndarray, " held"]]:
-        """Indices of the training images that are trained on, and of those for the validation loss."""
-        count, fraction = len(self.splits.train), self.config.data.validation
-        if fraction and self.splits.validation is None and count > 1:
-            return validation_rows(count, fraction, self.config.split_seed)
-        return np.arange(count), np.arange(0)
-
-    @cached_property
     def train(self) -> LabelledBatches:
         """The training images, augmented."""
-        return replace(_labelled(self.splits.train), rows=self._order[0], config=self.config)
+        rows, _ = training_rows(self.splits, self.config.data.validation, self.config.split_seed)
+        return _labelled(self.splits.train, rows, self.config)
 
     @cached_property
     def validation(self) -> LabelledBatches | None:
         """The validation images, which are not among the training images."""
-        if self.config.data.validation and self.splits.validation is not None:
-            return _labelled(self.splits.validation)
-        return replace(_labelled(self.splits.train), rows=self._order[1]) if len(self._order[1]) else None
+        _, held_out = training_rows(self.splits, self.config.data.validation, self.config.split_seed)
+        return None if held_out is None else _labelled(*held_out)
 
     def load_start_weights(self, model: Classifier) -> None:
         """Load the pretrained weights into a fresh classifier."""
@@ -316,9 +308,9 @@ class FinetuneData(Data):
         model.load_state_dict({name: value for name, value in pretrained.items() if name in own}, strict=False)
 
 
-def _labelled(images: ImageSet) -> LabelledBatches:
+def _labelled(images: ImageSet, rows: Int64[np.ndarray, " m"], config: FinetuneConfig | None = None) -> LabelledBatches:
     assert images.labels is not None
-    return LabelledBatches(images.images, images.labels, len(images.classes or ()), np.arange(len(images)))
+    return LabelledBatches(images.images, images.labels, len(images.classes or ()), rows, config)
 
 
 def evaluate(model: Classifier, images: ImageSet) -> dict[str, float]:

@@ -11,6 +11,7 @@ import argparse
 import math
 import pickle
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,44 +44,33 @@ State = dict[str, Tensor]
 PATCHES = "patch_embed.proj.weight"
 """A name of every such model; its shape is (width, channels, patch, patch)."""
 
-_ENCODER = {
-    "cls_token": "embeddings.cls_token",
-    "pos_embed": "embeddings.position_embeddings",
-    "patch_embed.proj": "embeddings.patch_embeddings.projection",
-    "norm": "layernorm",
-}
-_OTHERS = {
-    "decoder_embed": "decoder.decoder_embed",
-    "mask_token": "decoder.mask_token",
-    "decoder_pos_embed": "decoder.decoder_pos_embed",
-    "decoder_norm": "decoder.decoder_norm",
-    "decoder_pred": "decoder.decoder_pred",
-    "head": "classifier",
-}
-_TOKENS = ("cls_token", "pos_embed", "mask_token", "decoder_pos_embed")  # the others have weights and biases
-_LAYERS = {"blocks": "encoder.layer", "decoder_blocks": "decoder.decoder_layers"}
+# Our names, those of transformers that every version reads, and others since version 5: where a name begins, and in it
+# after the number of a layer.
+_NAMES = (
+    ("cls_token", "embeddings.cls_token"),
+    ("pos_embed", "embeddings.position_embeddings"),
+    ("patch_embed.proj.", "embeddings.patch_embeddings.projection."),
+    ("blocks.", "encoder.layer.", "layers."),
+    ("norm.", "layernorm."),
+    ("decoder_embed.", "decoder.decoder_embed."),
+    ("mask_token", "decoder.mask_token"),
+    ("decoder_pos_embed", "decoder.decoder_pos_embed"),
+    ("decoder_blocks.", "decoder.decoder_layers.", "decoder.decoder_encoder.layer."),
+    ("decoder_norm.", "decoder.decoder_norm."),
+    ("decoder_pred.", "decoder.decoder_pred."),
+    ("head.", "classifier."),
+    ("norm1.", "layernorm_before."),
+    ("attn.query.", "attention.attention.query.", "attention.q_proj."),
+    ("attn.key.", "attention.attention.key.", "attention.k_proj."),
+    ("attn.value.", "attention.attention.value.", "attention.v_proj."),
+    ("attn.proj.", "attention.output.dense.", "attention.o_proj."),
+    ("norm2.", "layernorm_after."),
+    ("mlp.fc1.", "intermediate.dense."),
+    ("mlp.fc2.", "output.dense."),
+)
 _QKV = ("query", "key", "value")
-_PARTS = {
-    "norm1": ("layernorm_before",),
-    "attn.qkv": tuple(f"attention.attention.{part}" for part in _QKV),
-    "attn.proj": ("attention.output.dense",),
-    "norm2": ("layernorm_after",),
-    "mlp.fc1": ("intermediate.dense",),
-    "mlp.fc2": ("output.dense",),
-}
+_ENCODER = ("embeddings.", "encoder.", "layernorm.")  # beginnings of transformers' names of an encoder
 _VIT = "vit."
-# From version 5 on, towards the older names. Some of its versions save the decoder's layers under a third name.
-_NEWER = {
-    r"^vit\.": "",
-    r"^decoder\.decoder_encoder\.layer\.": "decoder.decoder_layers.",
-    r"^layers\.": "encoder.layer.",
-    r"\.attention\.q_proj\.": ".attention.attention.query.",
-    r"\.attention\.k_proj\.": ".attention.attention.key.",
-    r"\.attention\.v_proj\.": ".attention.attention.value.",
-    r"\.attention\.o_proj\.": ".attention.output.dense.",
-    r"\.mlp\.fc1\.": ".intermediate.dense.",
-    r"\.mlp\.fc2\.": ".output.dense.",
-}
 _STOCK_PATCHES = "embeddings.patch_embeddings.projection.weight"
 
 _EXPECTED = (
@@ -106,22 +96,12 @@ def count_layers(names: Iterable[str], prefix: str) -> int:
     return len({name.removeprefix(f"{prefix}.").split(".")[0] for name in names if name.startswith(f"{prefix}.")})
 
 
-def name_table(layers: Mapping[str, int], prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """Return the names in transformers (three for ``qkv``) of every parameter of ours.
-
-    `layers` are the numbers of ``blocks`` and ``decoder_blocks``, and `prefix` is that of the encoder's names.
-    """
-    modules = {ours: prefix + theirs for ours, theirs in _ENCODER.items()} | _OTHERS
-    parts: dict[str, tuple[str, ...]] = {ours: (theirs,) for ours, theirs in modules.items()}
-    for blocks, place in _LAYERS.items():
-        before = prefix + place if blocks == "blocks" else place
-        for number in range(layers[blocks]):
-            for ours, names in _PARTS.items():
-                parts[f"{blocks}.{number}.{ours}"] = tuple(f"{before}.{number}.{name}" for name in names)
-    pairs = {token: parts.pop(token) for token in _TOKENS}
-    for ours, names in parts.items():
-        pairs |= {f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias")}
-    return pairs
+def _renamed(name: str, *, ours: bool) -> str:
+    """Return our name (`ours`) or transformers' for the other one; a name that the table lacks stays."""
+    for mine, *theirs in _NAMES:
+        for known in theirs if ours else (mine,):
+            name = re.sub(rf"(^|\.\d+\.){re.escape(known)}", rf"\g<1>{mine if ours else theirs[0]}", name)
+    return name
 
 
 def unwrapped(state: Mapping[str, Tensor]) -> State:
@@ -141,24 +121,20 @@ def is_transformers(names: Iterable[str]) -> bool:
 
 def from_transformers(state: Mapping[str, Tensor]) -> State:
     """Rename the parameters of a ViT of transformers; those that we do not have keep their names."""
-    older = {_older_name(name): name for name in state}
     found: State = {}
-    used = set()
-    for ours, names in name_table({blocks: count_layers(older, place) for blocks, place in _LAYERS.items()}).items():
-        parts = [state[older[name]] for name in names if name in older]
-        if len(names) > 1 and 0 < len(parts) < len(names):
-            missing = [part for part, name in zip(_QKV, names, strict=True) if name not in older]
+    projections: dict[str, State] = defaultdict(dict)
+    for name, value in state.items():
+        bare = name.removeprefix(_VIT)
+        ours = _renamed(bare, ours=True)
+        if parts := re.fullmatch(r"(.+\.attn\.)(query|key|value)(\..+)", ours):
+            projections[f"{parts[1]}qkv{parts[3]}"][parts[2]] = value
+        else:
+            found[name if ours == bare else ours] = value
+    for ours, three in projections.items():
+        if missing := [part for part in _QKV if part not in three]:
             raise UserError(f"{ours} has no {' and no '.join(missing)} projection: the file is not complete")
-        if parts:
-            found[ours] = parts[0] if len(parts) == 1 else torch.cat(parts)
-        used |= {older[name] for name in names if name in older}
-    return found | {name: value for name, value in state.items() if name not in used}
-
-
-def _older_name(name: str) -> str:
-    for pattern, older in _NEWER.items():
-        name = re.sub(pattern, older, name)
-    return name
+        found[ours] = torch.cat([three[part] for part in _QKV])
+    return found
 
 
 def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
@@ -166,12 +142,15 @@ def for_transformers(state: Mapping[str, Tensor], prefix: str = _VIT) -> State:
 
     They may lack a decoder and a ``head``. The prefix of the encoder is empty for a ``ViTModel``.
     """
-    table = name_table({blocks: count_layers(state, blocks) for blocks in _LAYERS}, prefix)
-    found: State = {}
-    for ours, value in state.items():
-        parts = value.chunk(len(table[ours])) if len(table[ours]) > 1 else (value,)
-        found |= dict(zip(table[ours], (part.clone() if len(parts) > 1 else part for part in parts), strict=True))
-    return found
+    parts: State = {}
+    for name, value in state.items():
+        if ".qkv." in name:
+            three = zip(_QKV, value.chunk(3), strict=True)
+            parts |= {name.replace("qkv", part): matrix.clone() for part, matrix in three}
+        else:
+            parts[name] = value
+    renamed = {_renamed(name, ours=False): value for name, value in parts.items()}
+    return {prefix * name.startswith(_ENCODER) + name: value for name, value in renamed.items()}
 
 
 @dataclass(frozen=True)
