@@ -292,7 +292,7 @@ def test_unlabelled_images_are_measured_without_fine_tuning(folder: Path, tmp_pa
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), np.uint8))
     there, data = DOMAIN.load_other_data(settings, str(tmp_path / "x.npy"), {"shape": [6, 6, 3]})
     assert there.evaluation.finetune_epochs == 2.0
-    with pytest.raises(UserError, match="no labels to fine-tune on: set finetune_epochs to 0"):
+    with pytest.raises(UserError, match="needs labels of two classes or more: give some, or no finetune_epochs"):
         DOMAIN.evaluate(there, task, model, data)
     assert DOMAIN.evaluate(there, task, model, data, finetune_epochs=0.0)["masked_mse"] > 0
 

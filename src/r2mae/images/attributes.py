@@ -43,11 +43,6 @@ def read_tables(name: str, folder: Folder, attributes: File, partition: File | N
     """Read the images of a folder, at any depth, in the order of their names, with attributes and official parts.
 
     Without `partition`, or if it names no test image, all are training images.
-
-    Raises
-    ------
-    UserError
-        A broken table, an image without a row in one, two images of one name, or no training images.
     """
     images = sorted(folder.images(), key=lambda path: path.rpartition("/")[2])
     if not images:

@@ -90,7 +90,7 @@ def load_data(config: ImagesConfig) -> ImageData:
     if math.prod(splits.train.shape) < 2:
         raise UserError(f"{config.data.source}: masking needs images of two pixels or more")
     if config.evaluation.finetune_epochs:
-        check_classes(config, splits.train)
+        check_classes(config.data.source, splits)
     rows, held_out = training_rows(splits, config.data.validation, config.seed)
     train = ImageBatches(images, rows, augment=config.data.augment)
     validation = None if held_out is None else ImageBatches(held_out[0].images, held_out[1])
@@ -114,10 +114,10 @@ def training_rows(
     return np.sort(order[held_out:]), (splits.train, np.sort(order[:held_out]))
 
 
-def check_classes(config: ImagesConfig, images: ImageSet) -> None:
+def check_classes(source: str, splits: Splits) -> None:
     """Refuse to fine-tune on images of fewer than two classes."""
-    if len(images.classes or ()) < 2:
-        raise UserError(f"{config.data.source} has no labels to fine-tune on: set finetune_epochs to 0")
+    if not splits.has_classes:
+        raise UserError(f"{source}: fine-tuning needs labels of two classes or more: give some, or no finetune_epochs")
 
 
 def architecture(config: ImagesConfig, images: ImageSet) -> dict[str, Any]:

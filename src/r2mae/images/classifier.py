@@ -16,10 +16,10 @@ from torch.nn.functional import cross_entropy, log_softmax
 from r2mae.domains.lookup import get_domain
 from r2mae.errors import UserError
 from r2mae.images.augment import augment, crops_of_originals, soft_targets
-from r2mae.images.batches import reading_of, training_rows
+from r2mae.images.batches import check_classes, reading_of, training_rows
 from r2mae.images.data import ImageSet, Splits, load_splits
 from r2mae.images.decode import DecodedImages
-from r2mae.images.evaluate import has_classes, outputs_of
+from r2mae.images.evaluate import outputs_of
 from r2mae.images.finetune import FinetuneConfig, weights_of
 from r2mae.images.image_set import StoredImages
 from r2mae.images.models.mlp import MLPAutoencoder
@@ -263,8 +263,7 @@ class FinetuneData(Data):
             reading["cache"] = "none"
         fraction = config.data.test_fraction
         splits = load_splits(config.data.source, test_fraction=fraction, seed=config.split_seed, **reading)
-        if not has_classes(splits):
-            raise UserError(f"{config.data.source}: fine-tuning needs labels of two classes or more")
+        check_classes(config.data.source, splits)
         if config.crop_from == "original" and not isinstance(splits.train.images, DecodedImages):
             raise UserError(f"crop_from original is for files of images, and {config.data.source} is an array: omit it")
         return splits

@@ -40,6 +40,11 @@ class Splits:
     test: ImageSet
     validation: ImageSet | None = None
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether there are labels of two classes or more."""
+        return len(self.train.classes or ()) > 1
+
 
 def load_images(source: str | Path, **reading: Any) -> Parts:
     """Load all images of a set, or its official training, test and validation images, by its name or from a path.

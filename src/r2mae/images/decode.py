@@ -234,15 +234,7 @@ def read_files(
     """Decode the images of all parts of a set, or prepare to: RGB unless all are greyscale.
 
     `files` are the images of the first part, of the second, and so on; `parts` what is known of each part, and the
-    number of its images; `headers` what :func:`header` says of every image, with zeros for unknown
-    ones.
-
-    Raises
-    ------
-    UserError
-        Unequal sizes without a size to bring them to, files that cannot be decoded and are not skipped, a part without
-        any other, too many images for memory if they are to be kept there, or what
-        :func:`~r2mae.images.image_set.image_sets` refuses.
+    number of its images; `headers` what :func:`header` says of every image, with zeros for unknown ones.
     """
     images, rows = _gather(name, files, how, headers)
     if missing := len(files) - len(rows):

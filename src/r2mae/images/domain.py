@@ -221,7 +221,7 @@ class ImagesDomain(Domain):
         config.check_given(asked)
         epochs = config.evaluation.finetune_epochs
         if epochs:
-            check_classes(config, data.splits.train)  # before the long part
+            check_classes(config.data.source, data.splits)  # before the long part
         scores = evaluate(
             config, task, model, data, probe=probe, bn_statistics=bn_statistics, progress=progress, items=items
         )

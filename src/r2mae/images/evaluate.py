@@ -108,10 +108,10 @@ def embedding_scores(
     """
     test = embed(splits.test)
     attributes = splits.train.attributes is not None and splits.test.attributes is not None
-    train = embed(splits.train) if has_classes(splits) or attributes else None
+    train = embed(splits.train) if splits.has_classes or attributes else None
     predicted: dict[str, np.ndarray] = {}
     scores: dict[str, float] = {}
-    if train is not None and splits.train.labels is not None and has_classes(splits):
+    if train is not None and splits.train.labels is not None and splits.has_classes:
         predicted["probe_accuracy"] = _probe_predictions(probe, train, splits.train.labels, test, seed, progress)
         if train.size <= most:
             predicted["knn_accuracy"] = knn_predict(_floats(train), splits.train.labels, _floats(test))
@@ -218,13 +218,6 @@ def complete(
         return None
     original, masked, completed = (tensor.float().cpu().numpy() for tensor in made)
     return Examples(original, masked, completed, ratio)
-
-
-def has_classes(splits: Splits) -> bool:
-    """Return whether the set has labels of two classes or more."""
-    classes = splits.train.classes
-    labelled = splits.train.labels is not None and splits.test.labels is not None
-    return labelled and classes is not None and len(classes) > 1
 
 
 def identify_labels(items: ItemRecorder | None, splits: Splits) -> None:

@@ -159,12 +159,6 @@ def image_sets(
     """Number the labels of the training part from 0 in sorted order, and bring the other parts to its classes.
 
     `parts` are all images, or the training, test and, if there is one, validation part.
-
-    Raises
-    ------
-    UserError
-        Labels of another length, of a type other than whole numbers and words, or negative; labels of some parts only,
-        or of other kinds; images of another size; or a class that the training part lacks.
     """
     values = [_checked_labels(part, len(images)) for part, images in parts]
     train, images = parts[0]

@@ -81,12 +81,6 @@ def read_shards(name: str, shards: Sequence[Path], how: Reading) -> Parts:
 
     The part of a shard is the last word of its name before the number (:func:`r2mae.images.folder.official_parts`).
     Without such words all are images of one set.
-
-    Raises
-    ------
-    UserError
-        A broken shard, one without images, images without a label next to others with one, shards of a part next to
-        others of none, or what :func:`r2mae.images.decode.read_files` refuses.
     """
     by_part = _by_part(shards)
     indices = {shard: shard_index(shard) for part in by_part for shard in part}
