@@ -257,7 +257,7 @@ VALID = {
     read_npy: [npy(PIXELS), npy(FLOATS), npy(FLOATS.astype("f2")), npy(PIXELS > 9)],
     read_npz: [npz(images=PIXELS, labels=NUMBERS), stored(images=FLOATS, labels=NUMBERS.astype(str))],
 }
-fuzz = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

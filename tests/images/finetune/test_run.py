@@ -1,10 +1,5 @@
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -111,27 +106,6 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(options: dict[str, obje
     assert not (tmp_path / "broken" / "model.json").exists()
     finetune(config, tmp_path / "broken")
     assert same(tmp_path / "whole", tmp_path / "broken")
-
-
-@pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bytes(vit: Path, tmp_path: Path) -> None:
-    out, steps = tmp_path / "killed", 400
-    options = {"steps": str(steps), "batch-size": "8", "save-every": "5", "threads": "1", "device": "cpu"}
-    words = [sys.executable, "-m", "r2mae", "finetune", str(vit), "--out", str(out)]
-    words += [word for name, value in options.items() for word in (f"--{name}", value)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        while not (out / "checkpoints" / "last.ckpt").exists() and process.poll() is None:
-            time.sleep(0.01)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        told = process.communicate()[1].decode()
-    assert not (out / "model.json").exists(), f"it was over before it was killed: {told}"
-    config = plan(vit, {"steps": steps, "batch_size": 8, "save_every": 5, "threads": 1, "device": "cpu"})
-    finetune(config, out)
-    finetune(config, tmp_path / "whole")
-    assert same(out, tmp_path / "whole")
 
 
 def test_the_command_fine_tunes_and_measures(
