@@ -35,7 +35,7 @@ from r2mae.masking.masks import device_words
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from r2mae.images.finetune import FinetuneConfig
+    from r2mae.images.config import FinetuneConfig
 
 Pixels = UInt8[Tensor, "batch height width channels"] | Float[Tensor, "batch height width channels"]
 Images = Float[Tensor, "batch height width channels"]
