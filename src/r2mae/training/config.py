@@ -19,7 +19,7 @@ from r2mae.training.config_groups import (
     TaskConfig,
 )
 from r2mae.training.fields import FieldError, Range, check_fields, read_fields
-from r2mae.training.layers import Layer, fields_of, merged
+from r2mae.training.layers import Layer, fields_of, merged, split_options
 from r2mae.training.models import PREFIX, ModelSettings, settings_of
 from r2mae.training.scheme import SchemeSpec
 
@@ -287,12 +287,11 @@ class RunConfig:
         """Return a configuration with these values, by flat names, and the domain's defaults for all others."""
         if "data" not in values and not cls.data.source:
             raise UserError("the field 'data' is missing")
-        request = values["scheme"]
+        values, options = split_options(values)
+        scheme = values.pop("scheme", cls.scheme.name)
         model, known = cls.settings_of(values.get("model", cls.model.name)), fields_of(cls)
         groups: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():
-            if name == "scheme":
-                continue
             group, field = known.get(name, ("model", name.removeprefix(PREFIX)))
             if name not in known and (field == name or field not in model.own_fields()):
                 raise cls._unknown(name, model, values.get("model", cls.model.name))
@@ -306,9 +305,10 @@ class RunConfig:
         config = cls(**own)
         if not cls.hides:
             return config
-        name = request.name or cls.scheme.name
-        spec = request.complete or SchemeSpec.resolve(name, request.options, config.scheme_defaults)
-        return dataclasses.replace(config, scheme=spec)
+        if not isinstance(scheme, SchemeSpec) or scheme.given_options != options:
+            name = scheme.name if isinstance(scheme, SchemeSpec) else scheme
+            scheme = SchemeSpec.resolve(name, options, config.scheme_defaults)
+        return dataclasses.replace(config, scheme=scheme)
 
     @classmethod
     def _unknown(cls, name: str, model: type[ModelSettings], named: str) -> FieldError:
