@@ -183,15 +183,6 @@ def agree(run: "Run", mine: Mapping[str, Any]) -> None:
                 )
 
 
-def from_first(run: "Run", value: float) -> float:
-    """Return the first process's value, in all of them: that of the model that is saved."""
-    if run.ranks == 1:
-        return value
-    shared = torch.tensor([value], dtype=torch.float64)
-    distributed.broadcast(shared, 0)
-    return float(shared)
-
-
 def highest(run: "Run", value: float) -> float:
     """Return the highest value of all processes of the run, in all of them."""
     if run.ranks == 1:
