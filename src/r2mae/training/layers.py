@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from r2mae.errors import UserError, nearest
@@ -136,13 +137,9 @@ def naming(source: str | None) -> Iterator[None]:
         raise UserError(f"{source}: {error}" if source else str(error)) from None
 
 
-_FIELDS: dict[type, dict[str, tuple[str, str]]] = {}
-
-
+@cache
 def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
     """Return the group and the field of each short name; settings that only some models have are not among them."""
-    if kind in _FIELDS:
-        return _FIELDS[kind]
     found: dict[str, tuple[str, str]] = {}
     for top in dataclasses.fields(kind):
         default = getattr(kind, top.name)
@@ -150,8 +147,7 @@ def fields_of(kind: "type[RunConfig]") -> dict[str, tuple[str, str]]:
             found |= {default.short_name(field.name): (top.name, field.name) for field in dataclasses.fields(default)}
         elif top.name != "scheme":
             found[top.name] = ("", top.name)
-    _FIELDS[kind] = {short: place for short, place in found.items() if not short.startswith(PREFIX)}
-    return _FIELDS[kind]
+    return {short: place for short, place in found.items() if not short.startswith(PREFIX)}
 
 
 def _flat_values(kind: "type[RunConfig]", values: Mapping[str, Any]) -> dict[str, Any]:
