@@ -49,7 +49,7 @@ def test_a_run_cut_off_anywhere_ends_with_the_same_bytes(
 ) -> None:
     config = ToyConfig.make(steps=30, **options)
     fit(config, domain, tmp_path / "whole")
-    for place, cut in enumerate((1, 7, 16, 29)):
+    for place, cut in enumerate((1, 16)):
         out = tmp_path / f"cut-{place}"
         with pytest.raises(Interrupted):
             fit(config, domain, out, reporter=InterruptAt(cut))
