@@ -52,11 +52,11 @@ def test_defaults_of_the_paper() -> None:
     assert make_scheme("dynamic", CELLS).ratio == LinearDecay(0.5, 0.1)
     assert make_scheme("mdlm", CELLS).ratio == Uniform(0, 1)
     assert make_scheme("r2mae", CELLS).ratio == Uniform(0.1, 0.5)
-    assert make_scheme("r2mae-dynamic", CELLS).ratio == UniformAbove(LinearDecay(0.5, 0.1), 0.5)
+    assert make_scheme("r2mae-dynamic", CELLS).ratio == UniformAbove(0.5, 0.1)
     assert make_scheme("r2mae-cl", CELLS).ratio == Grid.spaced(0.1, 0.5)
     assert make_scheme("cl", CELLS).ratio == Fixed(0.25)
     assert make_scheme("dynamic", GENOME).ratio == LinearDecay(0.3, 0.15)
-    assert make_scheme("r2mae-dynamic", GENOME).ratio == UniformAbove(LinearDecay(0.3, 0.0), 0.3)
+    assert make_scheme("r2mae-dynamic", GENOME).ratio == UniformAbove(0.3, 0.0)
 
 
 OTHERS = {

@@ -115,13 +115,11 @@ class Scheme:
         A schedule in epochs needs `steps_per_epoch`, and a ratio stratified per sample needs `batch_size`, the samples
         of an optimiser step.
         """
-        from r2mae.masking.ratios import NeedsBatchSize, NeedsEpochLength
-
         curriculum = self.curriculum.bind(total_steps) if self.curriculum else None
-        ratio = self.ratio.bind(total_steps)
-        if steps_per_epoch is not None and isinstance(ratio, NeedsEpochLength):
+        ratio: Any = self.ratio.bind(total_steps)
+        if steps_per_epoch is not None and hasattr(ratio, "with_epochs"):
             ratio = ratio.with_epochs(steps_per_epoch)
-        if batch_size is not None and isinstance(ratio, NeedsBatchSize):
+        if batch_size is not None and hasattr(ratio, "with_rows"):
             ratio = ratio.with_rows(batch_size)
         return replace(self, ratio=ratio, curriculum=curriculum)
 
