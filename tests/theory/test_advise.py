@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from r2mae.theory import Dense, Rotated, direction_risk, feature_risk, from_data, identity, isotropic_risk
 from r2mae.theory.advise import Advice, advise, caveats
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 
 
 @pytest.fixture(scope="module")

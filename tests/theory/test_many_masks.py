@@ -25,7 +25,7 @@ from r2mae.theory import (
 )
 from r2mae.theory.copies import gauss_rule, kept_copies
 from r2mae.theory.masked import Uniforms, kept_row_indices, masked_rows
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 from theory.brute import Given, masked_in_use, simulate_plainly, uncentred, whole_rows_risk
 
 pytestmark = pytest.mark.filterwarnings(

@@ -33,7 +33,7 @@ from r2mae.theory import (
     uniform_direction,
     uniform_spectrum,
 )
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 from theory.brute import ridge_risk, simulate_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::r2mae.theory.DominantWarning")  # small sizes are the rule here

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from r2mae.theory import Covariance, Dense, InterpolationWarning, LowRank, Rotated, feature_risk, latent, risk
-from r2mae.theory.ranges import Range
+from r2mae.theory.rows import Range
 from theory.brute import whole_rows_risk
 
 pytestmark = [

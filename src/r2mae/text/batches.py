@@ -150,12 +150,14 @@ def load_data(
         tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     with counting_bar(f"{config.data.source}: characters", counted=False, transient=True) as bar:
         store = open_store(config.data.source, tokenizer, progress=bar, **options)
-    data = split_data(store, tokenizer, config, hold_out=hold_out)
-    return data if hold_out else replace(data, validation=data.train, notes=())
+    if hold_out:
+        return split_data(store, tokenizer, config)
+    whole = split_data(store, tokenizer, config.replace(validation=0.0))
+    return replace(whole, validation=whole.train, notes=())
 
 
-def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
-    """Split the documents into training and, with `hold_out`, validation documents by the configuration.
+def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:
+    """Split the documents into training and validation documents by the configuration.
 
     Raises
     ------
@@ -166,10 +168,10 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, 
     train = TokenBatches(store, length)
     if not len(train):
         raise UserError(
-            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: "
-            f"give more text{', or a smaller --sequence-length' if hold_out else ''}"
+            f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: give more text, or "
+            "pretrain with a smaller --sequence-length"
         )
-    if hold_out and config.data.validation:
+    if config.data.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
         validation = TokenBatches(store, length, held_out)

@@ -396,6 +396,15 @@ def as_covariance(cov: CovarianceLike) -> Covariance:
     return cov if isinstance(cov, Covariance) else Dense(cov)
 
 
+def signal_columns(cov: Covariance, beta: Float[np.ndarray, "p *m"]) -> Float[np.ndarray, "d m"]:
+    """Return one signal or several as columns, or raise a ValueError if they do not fit or are not finite."""
+    if beta.ndim not in (1, 2) or beta.shape[0] != cov.d:
+        raise ValueError(f"beta must have length {cov.d}, the number of features, not shape {beta.shape}")
+    if not np.isfinite(beta).all():
+        raise ValueError("beta contains a number that is not finite")
+    return np.ascontiguousarray(beta.reshape(cov.d, -1), dtype=np.float64)
+
+
 def haar(d: int, columns: int, rng: np.random.Generator) -> Float[np.ndarray, "d columns"]:
     """Draw the first columns of a Haar-distributed orthogonal matrix."""
     q, r = np.linalg.qr(rng.standard_normal((d, columns)))

@@ -128,7 +128,10 @@ def minimum_norm(
     kept, d = x.shape
     if kept == 0:
         return np.zeros((d, *y.shape[1:]))
-    factor = gram_cholesky(x, ridge)
+    # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
+    gram = x @ x.T if kept <= d else x.T @ x
+    np.einsum("ii->i", gram)[:] += ridge
+    factor = _cholesky(gram)
     if factor is None:
         return _solve_by_svd(x, y, ridge)
     if kept <= d:
@@ -145,15 +148,8 @@ def solve_normal(gram: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d m"]
     return np.asarray(dpotrs(factor.T, right, lower=0)[0])
 
 
-def gram_cholesky(x: Float[np.ndarray, "kept d"], ridge: float) -> Float[np.ndarray, "k k"] | None:
-    """Return the lower factor of the smaller Gram matrix (plus λI), or None if it is numerically singular."""
-    # numpy computes x @ x.T by dsyrk; unlike scipy's, this product and numpy's factorisation release the GIL.
-    gram = x @ x.T if len(x) <= x.shape[1] else x.T @ x
-    np.einsum("ii->i", gram)[:] += ridge
-    return _cholesky(gram)
-
-
 def _cholesky(gram: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"] | None:
+    """Return the lower factor, or None if the matrix, whose diagonal may be changed, is numerically singular."""
     diagonal = np.einsum("ii->i", gram)
     diagonal[diagonal == 0] = 1.0  # a row or feature that is hidden entirely contributes nothing to the solution
     own = diagonal.copy()
