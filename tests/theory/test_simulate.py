@@ -133,16 +133,6 @@ def test_a_rule_for_keeping_rows() -> None:
     assert (abs(ordinary - expected) > 8 * measured.error).all()  # so that the test can tell the two apart
 
 
-def test_at_least_one_row() -> None:
-    p = np.full(3, 0.1)
-    u = Uniforms(np.array([0.9, 0.4, 0.5]), np.zeros(3), np.zeros((3, 1), dtype=np.uint32))
-    assert len(kept_row_indices(p, u)) == 0
-    assert list(kept_row_indices(p, u, at_least_one=True)) == [1]
-    assert len(kept_row_indices(np.zeros(3), u, at_least_one=True)) == 0
-    assert list(kept_row_indices(p, u, 0.45)) == [1]
-    assert list(kept_row_indices(p, u, 1.0)) == [0, 1, 2]
-
-
 @pytest.mark.parametrize("design", ["fixed", "fresh"])
 def test_bit_equal_for_any_number_of_workers(design: str) -> None:
     cov = latent(150, seed=1)

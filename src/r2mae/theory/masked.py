@@ -57,9 +57,7 @@ class Uniforms:
         )
 
 
-def kept_row_indices(
-    ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio", *, at_least_one: bool = False
-) -> Int[np.ndarray, " kept"]:
+def kept_row_indices(ratios: Float[np.ndarray, " n"], u: Uniforms, keep: Keep = "ratio") -> Int[np.ndarray, " kept"]:
     """Return the indices of the rows kept for training.
 
     Parameters
@@ -70,16 +68,10 @@ def kept_row_indices(
         The uniform numbers of the repetition.
     keep : "ratio", float or KeepRule
         Probability of keeping a row: its mask ratio (the target must be hidden, too), or a constant; or a rule.
-    at_least_one : bool
-        If no row would be kept, keep the one closest to it, unless no row has a positive probability. Ignored with a
-        rule.
     """
     if isinstance(keep, KeepRule):
         return np.flatnonzero(keep.kept(ratios, u.ratio, u.keep))
-    margin = (ratios if keep == "ratio" else check_keep(keep)) - u.keep
-    if at_least_one and (margin <= 0).all() and (keep != "ratio" or ratios.any()):
-        return np.array([np.argmax(margin)])
-    return np.flatnonzero(margin > 0)
+    return np.flatnonzero((ratios if keep == "ratio" else check_keep(keep)) > u.keep)
 
 
 def masked_rows(
