@@ -17,7 +17,6 @@ from r2mae.masking.schemes import (
     resolve_options,
     scheme_kind,
     scheme_names,
-    scheme_summary,
     scheme_takes,
 )
 
@@ -44,7 +43,7 @@ def test_every_scheme_binds_and_draws(name: str) -> None:
     assert set(resolve_options(name, {}, CELLS)) <= set(kind.options)
     if scheme.curriculum is None:
         assert not any(option.startswith("cl_") for option in kind.options)
-    assert scheme_summary(name).endswith(".")
+    assert kind.summary.endswith(".")
 
 
 def test_defaults_of_the_paper() -> None:

@@ -114,7 +114,7 @@ def test_raw_features_count_by_their_variance() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     st.lists(st.floats(0.01, 100), min_size=2, max_size=40).map(np.array),
     st.integers(5, 400),

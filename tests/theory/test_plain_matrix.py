@@ -14,7 +14,6 @@ from r2mae.theory import (
     as_covariance,
     conditional_risk,
     direction_risk,
-    dominant_share,
     feature_risk,
     latent,
     risk,
@@ -33,7 +32,6 @@ CALLS: dict[str, Callable[[CovarianceLike], object]] = {
     "simulate": lambda cov: simulate(cov, BETA, 40, [0.4], repetitions=2).risks,
     "conditional_risk": lambda cov: conditional_risk(cov, BETA, X, ALL, 0.1).risk,
     "advise": lambda cov: advise(cov, 40).directions.normalised,
-    "dominant_share": dominant_share,
     "as_covariance": lambda cov: as_covariance(cov).matrix(),
 }
 

@@ -150,14 +150,12 @@ def load_data(
         tokenizer = corpus_tokenizer(config.data.source, config.data.vocab_size, **options)
     with counting_bar(f"{config.data.source}: characters", counted=False, transient=True) as bar:
         store = open_store(config.data.source, tokenizer, progress=bar, **options)
-    if hold_out:
-        return split_data(store, tokenizer, config)
-    whole = split_data(store, tokenizer, config.replace(validation=0.0))
-    return replace(whole, validation=whole.train, notes=())
+    data = split_data(store, tokenizer, config, hold_out=hold_out)
+    return data if hold_out else replace(data, validation=data.train, notes=())
 
 
-def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) -> TextData:
-    """Split the documents into training and validation documents by the configuration.
+def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig, *, hold_out: bool = True) -> TextData:
+    """Split the documents into training and, with `hold_out`, validation documents by the configuration.
 
     Raises
     ------
@@ -171,7 +169,7 @@ def split_data(store: TokenStore, tokenizer: TextTokenizer, config: TextConfig) 
             f"{config.data.source}: holds {tokens:,} tokens, less than one sequence of {length}: give more text, or "
             "pretrain with a smaller --sequence-length"
         )
-    if config.data.validation:
+    if hold_out and config.data.validation:
         held_out = _validation_documents(store, config)
         train = TokenBatches(store, length, np.delete(np.arange(len(store)), held_out))
         validation = TokenBatches(store, length, held_out)

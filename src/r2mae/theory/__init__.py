@@ -4,7 +4,7 @@ A ratio is a number or any object with ``nodes() -> (p, weight)``, such as those
 """
 
 from r2mae.theory.advise import Advice, advise
-from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning, dominant_share
+from r2mae.theory.assumptions import DominantWarning, InterpolationWarning, LocalisedWarning
 from r2mae.theory.closed import ClosedRisk, fixed_point, isotropic_risk, spiked_risk
 from r2mae.theory.conditional import conditional_risk
 from r2mae.theory.covariance import Covariance, CovarianceLike, Dense, LowRank, Rotated, as_covariance
@@ -46,7 +46,6 @@ __all__ = [
     "beta_spectrum",
     "conditional_risk",
     "direction_risk",
-    "dominant_share",
     "effective_ratio",
     "feature_risk",
     "fixed_point",

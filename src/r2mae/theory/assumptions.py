@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from r2mae.theory.covariance import Covariance, CovarianceLike, LowRank, as_covariance
+from r2mae.theory.covariance import Covariance, LowRank
 
 _NEAR_PEAK = 0.05  # relative distance of ñ from d within which finite samples blur the peak
 _MIN_SPREAD = 10.0  # least number of entries that a direction should be spread over (or a tenth of all entries)
@@ -63,8 +63,8 @@ def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], 
                 LocalisedWarning,
                 stacklevel=stacklevel + 1,
             )
-    share = dominant_share(cov)
-    if share is not None and share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
+    share = 0.0 if cov.leading is None else cov.leading / float(cov.diagonal.sum())
+    if share > max(_MAX_SHARE, _DOMINANT_MULTIPLE / cov.d):
         warnings.warn(
             f"one direction of the covariance has {share:.0%} of the variance: rows then differ in size, which the "
             "formula ignores: with few masks a row it may be off by half along this direction at low ratios, and by "
@@ -72,13 +72,6 @@ def warn_localised_or_dominant(cov: Covariance, beta: Float[np.ndarray, "d m"], 
             DominantWarning,
             stacklevel=stacklevel + 1,
         )
-
-
-def dominant_share(cov: CovarianceLike) -> float | None:
-    """Return the fraction of the variance in Σ's leading direction, or None if it is expensive to compute."""
-    cov = as_covariance(cov)
-    leading = cov.leading
-    return None if leading is None else leading / float(cov.diagonal.sum())
 
 
 def _participation_number(vectors: Float[np.ndarray, "d m"]) -> float:

@@ -27,23 +27,9 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One regression problem.
+    """One regression problem, with `title` in words, at the `fixed` ratios and perhaps a range.
 
-    Attributes
-    ----------
-    cov : Covariance
-    place : int or None
-        Number of the eigenvector that is the signal (0: largest eigenvalue), or None if `signal` is given.
-    signal : array (d,) or None
-    title : str
-        The model in words.
-    n : int
-    noise, ridge : float
-    ratios : list
-        The fixed ratios, then the range if there is one.
-    fixed : array (P,)
-        The fixed ratios.
-    range : Range or None
+    The signal is eigenvector number `place` of the covariance (0: largest eigenvalue), or `signal` if that is None.
     """
 
     cov: Covariance
